@@ -1,0 +1,91 @@
+"""Kernel support vector machines on data far larger than memory, with a certified duality gap.
+
+From Python::
+
+    model = ooc_fw.FrankWolfeSVC(C=10).fit("train.h5")     # nothing is loaded whole
+    model.predict("test.h5")
+
+or, without scikit-learn, `open_dataset`, `make_kernel`, `solve` and `Model`, which is what the
+command ``ooc-fw train`` calls.
+
+Map of the code
+---------------
+Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A module imports the
+ones below it, never back (``tests/test_layers.py`` holds this).
+
+=================  ================================================================================
+``cli/``           the command line: ``main.py`` and one module a command
+``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
+``progress.py``    callbacks that show or log a run
+``solver.py``      `solve`: the one outer loop; stopping, certification
+``model.py``       a trained model: file, decision function
+``certificate.py`` the exact duality gap: one sweep over all rows
+``lmo.py``         linear minimization oracles: which row to step toward
+``steps.py``       step rules: how to move the weights
+``active_set.py``  rows, weights, gradient and kernel block held in RAM
+``problem.py``     the L2-SVM dual: objective, gap, stopping tests
+``kernels.py``     kernels, and the engine that evaluates them by blocks
+``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
+``parallel.py``    map over slices and merge in a fixed tree, by Dask
+``sampling.py``    which rows to read next; integers only
+``sources/``       rows from HDF5, .npy, memory maps, arrays, Dask
+``prep/``          LIBSVM text to HDF5: parse, scale, shuffle
+``memory.py``      everything that counts bytes
+``_core/``         the compiled functions, the only importer of numba
+``scaling.py``     per-column scaling, as stored in files
+``files.py``       files written atomically
+``state.py``       records: options, progress, solution
+``rows.py``        dense and CSR rows in RAM
+``errors.py``      `InputError`: a user's mistake, in one sentence
+``testing/``       contract tests, strategies and reference solvers for tests
+=================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ooc_fw.certificate import certify as certify
+    from ooc_fw.errors import InputError as InputError
+    from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
+    from ooc_fw.kernels import make_kernel as make_kernel
+    from ooc_fw.model import Model as Model
+    from ooc_fw.model import load_model as load_model
+    from ooc_fw.solver import solve as solve
+    from ooc_fw.sources import open_source as open_dataset  # noqa: F401
+    from ooc_fw.state import Solution as Solution
+    from ooc_fw.state import Status as Status
+    from ooc_fw.state import TrainOptions as TrainOptions
+
+# Public name -> (module, name there). Loaded on first use: importing the package stays cheap.
+_PUBLIC = {
+    "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
+    "InputError": ("errors", "InputError"),
+    "Model": ("model", "Model"),
+    "Solution": ("state", "Solution"),
+    "Status": ("state", "Status"),
+    "TrainOptions": ("state", "TrainOptions"),
+    "certify": ("certificate", "certify"),
+    "load_model": ("model", "load_model"),
+    "make_kernel": ("kernels", "make_kernel"),
+    "open_dataset": ("sources", "open_source"),
+    "solve": ("solver", "solve"),
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _PUBLIC[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

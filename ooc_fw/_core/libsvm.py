@@ -1,0 +1,644 @@
+"""Compiled loops of the converter: parse LIBSVM text, move sparse rows, sum up columns.
+
+Owns the grammar of a line and the rounding of its numbers. Reads no file, words no message and
+knows nothing of scaling: `ooc_fw.prep` does. A parser stops at the first line it cannot take and
+says why by a `Problem`; its caller raises, skips the line, or supplies the number asked for.
+
+Notes
+-----
+A number becomes ``float32(float64(text))``, to the last bit, in one of three ways:
+
+1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
+   quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
+2. Otherwise the same product is within a relative 2**-50 of the truth. Rounding to float32 is
+   monotone: if both ends of that interval round to one float32, so does the truth.
+3. Otherwise (about one number in ten million of those in 2.) the parser stops with
+   `Problem.UNDECIDED` and is called again with the float64 that Python's exact reader gives.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ooc_fw.rows import Float32Array, Float64Array, Int64Array
+
+ByteArray: TypeAlias = npt.NDArray[np.uint8]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+
+
+class Problem(IntEnum):
+    """Why `parse_lines` stopped; NONE means at the end of the text."""
+
+    NONE = 0
+    UNDECIDED = 1  # not an error: the number at cursor[TOKEN] must be supplied
+    LABEL = 2
+    LABEL_NOT_FINITE = 3
+    PAIR = 4
+    NEGATIVE_INDEX = 5
+    ZERO_INDEX = 6
+    INDEX_TOO_LARGE = 7
+    DUPLICATE_INDEX = 8
+    VALUE = 9
+    VALUE_NOT_FINITE = 10
+    VALUE_TOO_LARGE = 11
+    NO_LOG1P = 12
+
+
+# Fields of the cursor that parse_lines reads and advances.
+AT = 0  # where the next line starts
+LINE = 1  # lines passed
+ROWS = 2  # rows stored
+WIDTH = 3  # 1 + largest column met, dropped ones included
+DROPPED = 4  # values left out because their column is too wide
+TOKEN = 5  # where the token starts that the parser stopped at; for DUPLICATE_INDEX: the index
+CURSOR_SIZE = 6
+
+NEWLINE = 10
+HASH = 35
+PLUS = 43
+MINUS = 45
+POINT = 46
+ZERO = 48
+COLON = 58
+
+# How _scan_number fared.
+EXACT = 0  # the value is float64(text)
+APPROXIMATE = 1  # within a relative 2**-50 of it
+NOT_A_NUMBER = 2
+NOT_FINITE = 3
+
+INT32_MAX = 2**31 - 1
+EXACT_MANTISSA = 2**53
+EXACT_POWER = 22
+# One digit more still fits int64.
+MANTISSA_ROOM = (2**63 - 10) // 10
+# Mantissas have 19 digits at most: beyond these powers a float32 is certainly 0 or infinite.
+LARGEST_POWER = 90
+POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(LARGEST_POWER + 1)])
+RELATIVE_ERROR = 2.0**-50
+# Half a unit above the largest float32; from here on rounding gives infinity.
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
+
+# Masks of _short_digits.
+U64 = np.uint64
+ASCII_ZEROS = U64(0x3030303030303030)
+LOWEST_BITS = U64(0x0101010101010101)
+LOW_BITS = U64(0x7F7F7F7F7F7F7F7F)
+HIGH_BITS = U64(0x8080808080808080)
+ABOVE_NINE = U64(0x7676767676767676)  # added to a byte above 9, sets its highest bit
+PAIRS = U64(0x00FF00FF00FF00FF)
+FOURS = U64(0x0000FFFF0000FFFF)
+EIGHT = U64(0x00000000FFFFFFFF)
+
+# Fields of a column's record in accumulate_columns.
+COUNT = 0
+MINIMUM = 1
+MAXIMUM = 2
+SHIFT = 3  # first value met: sums of differences to it do not cancel
+SUM = 4  # of x - shift
+SQUARES = 5  # of (x - shift)**2
+RECORD_SIZE = 6
+
+
+@njit(cache=True, nogil=True)
+def parse_lines(
+    text: ByteArray,
+    index_base: int,
+    width_limit: int,
+    above: float,
+    known_at: Int64Array,
+    known: Float64Array,
+    cursor: Int64Array,
+    labels: Float64Array,
+    indptr: Int64Array,
+    indices: Int32Array,
+    values: Float32Array,
+) -> Problem:
+    """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
+
+    Parameters
+    ----------
+    text : ndarray of uint8, shape (n_bytes,)
+        Whole lines; the last byte is a newline.
+    index_base : int
+        What the file calls its first column: 1, or 0.
+    width_limit : int
+        Columns from this one on are checked, counted and left out.
+    above : float
+        Values must be greater than this (-1 where log1p follows, else -inf).
+    known_at, known : ndarray of int64 and float64, shape (n_known,)
+        Numbers supplied for tokens starting at these positions.
+    cursor : ndarray of int64, shape (CURSOR_SIZE,)
+        Modified in place. After a problem, AT, LINE, ROWS, WIDTH and DROPPED are those of the
+        beginning of the bad line, so that the call can be repeated.
+    labels : ndarray of float64, shape (at least the number of lines,)
+        Filled: the label of each row.
+    indptr : ndarray of int64, shape (at least the number of lines + 1,)
+        Filled; ``indptr[0]`` must be 0.
+    indices, values : ndarray of int32 and float32, shape (at least the number of colons,)
+        Filled: columns from 0, increasing within a row, and their values, none of them 0.
+
+    Returns
+    -------
+    Problem
+        O(n_bytes), and O(k log k) more for a row of k unsorted pairs.
+    """
+    while cursor[AT] < text.size:
+        problem: Problem = _parse_line(
+            text,
+            index_base,
+            width_limit,
+            above,
+            known_at,
+            known,
+            cursor,
+            labels,
+            indptr,
+            indices,
+            values,
+        )
+        if problem != Problem.NONE:
+            return problem
+    return Problem.NONE
+
+
+@njit(cache=True, nogil=True)
+def _parse_line(
+    text: ByteArray,
+    index_base: int,
+    width_limit: int,
+    above: float,
+    known_at: Int64Array,
+    known: Float64Array,
+    cursor: Int64Array,
+    labels: Float64Array,
+    indptr: Int64Array,
+    indices: Int32Array,
+    values: Float32Array,
+) -> Problem:
+    """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
+    at = _skip_blanks(text, cursor[AT])
+    if text[at] == NEWLINE or text[at] == HASH:
+        cursor[AT] = _next_line(text, at)
+        cursor[LINE] += 1
+        return Problem.NONE
+
+    cursor[TOKEN] = at
+    kind, label, end = _scan_number(text, at)
+    if kind == NOT_FINITE:
+        return Problem.LABEL_NOT_FINITE
+    if kind == NOT_A_NUMBER:
+        return Problem.LABEL
+    if kind == APPROXIMATE:
+        found = _find(known_at, at)
+        if found < 0:
+            return Problem.UNDECIDED
+        label = known[found]
+        if not np.isfinite(label):
+            return Problem.LABEL_NOT_FINITE
+    at = _skip_qid(text, _skip_blanks(text, end))
+
+    row = cursor[ROWS]
+    first = indptr[row]
+    stored = first
+    previous = -1
+    width = cursor[WIDTH]
+    increasing = True
+    complete = True  # nothing to take out again: no zeros, no columns beyond the limit
+    while True:
+        at = _skip_blanks(text, at)
+        if text[at] == NEWLINE or text[at] == HASH:
+            break
+        cursor[TOKEN] = at
+        index, end = _scan_digits(text, at)
+        if text[end] != COLON or end == at:
+            return Problem.NEGATIVE_INDEX if _is_negative_index(text, at) else Problem.PAIR
+        index -= index_base
+        if index < 0:
+            return Problem.ZERO_INDEX
+        if index > INT32_MAX:
+            return Problem.INDEX_TOO_LARGE
+        if index == previous:
+            cursor[TOKEN] = index + index_base
+            return Problem.DUPLICATE_INDEX
+
+        start = end + 1
+        kind = EXACT
+        value, end = _short_number(text, start)
+        if end < 0:
+            kind, value, end = _scan_number(text, start)
+        if kind == NOT_FINITE:
+            return Problem.VALUE_NOT_FINITE
+        if kind == NOT_A_NUMBER:
+            return Problem.VALUE
+        if kind == APPROXIMATE and not _rounds_to_one_float32(abs(value)):
+            found = _find(known_at, at)
+            if found < 0:
+                return Problem.UNDECIDED
+            value = known[found]
+        if abs(value) >= FLOAT32_OVERFLOW:
+            return Problem.VALUE_TOO_LARGE
+        single = np.float32(value)
+        if single <= above and index < width_limit:
+            return Problem.NO_LOG1P
+
+        increasing = increasing and index > previous
+        complete = complete and single != 0 and index < width_limit
+        width = max(width, index + 1)
+        previous = index
+        indices[stored] = index
+        values[stored] = single
+        stored += 1
+        at = end
+
+    if not increasing:
+        _sort_pairs(indices[first:stored], values[first:stored])
+        for k in range(first + 1, stored):
+            if indices[k] == indices[k - 1]:
+                cursor[TOKEN] = indices[k] + index_base
+                return Problem.DUPLICATE_INDEX
+    if not complete:
+        kept, dropped = _compact(indices[first:stored], values[first:stored], width_limit)
+        stored = first + kept
+        cursor[DROPPED] += dropped
+
+    labels[row] = label
+    indptr[row + 1] = stored
+    cursor[ROWS] = row + 1
+    cursor[WIDTH] = width
+    cursor[LINE] += 1
+    cursor[AT] = _next_line(text, at)
+    return Problem.NONE
+
+
+@njit(cache=True, nogil=True)
+def _is_blank(byte: int) -> bool:
+    """Space, tab, vertical tab, form feed or carriage return; not the newline."""
+    if byte > HASH:  # nearly always; one comparison in place of four
+        return False
+    return byte == 32 or byte == 9 or (11 <= byte <= 13)
+
+
+@njit(cache=True, nogil=True)
+def _ends_token(byte: int) -> bool:
+    """Blank, newline or the beginning of a comment."""
+    return byte == NEWLINE or byte == HASH or _is_blank(byte)
+
+
+@njit(cache=True, nogil=True)
+def _skip_blanks(text: ByteArray, at: int) -> int:
+    while _is_blank(text[at]):
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _next_line(text: ByteArray, at: int) -> int:
+    """Position after the next newline."""
+    while text[at] != NEWLINE:
+        at += 1
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _skip_qid(text: ByteArray, at: int) -> int:
+    """Position after a "qid:..." token at `at`, or `at`; queries mean nothing to a classifier."""
+    # The text ends in a newline, so that each comparison may look one byte further than the last.
+    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == COLON:
+        while not _ends_token(text[at]):
+            at += 1
+    return at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _short_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+    """Read up to 7 digits at `at` without a loop: their number and count; 8 or more: count -1.
+
+    Loops over 1 to 7 digits end unpredictably, and each wrong guess of the processor costs more
+    than this whole function; it made the parser 1.5 times as fast. Eight bytes become one word
+    (compiled to one load), its lowest byte the first digit. The caller sees to it that
+    ``at + 8 <= len(text)``.
+    """
+    first = U64(at)
+    word = (
+        U64(text[first])
+        | (U64(text[first + U64(1)]) << U64(8))
+        | (U64(text[first + U64(2)]) << U64(16))
+        | (U64(text[first + U64(3)]) << U64(24))
+        | (U64(text[first + U64(4)]) << U64(32))
+        | (U64(text[first + U64(5)]) << U64(40))
+        | (U64(text[first + U64(6)]) << U64(48))
+        | (U64(text[first + U64(7)]) << U64(56))
+    ) ^ ASCII_ZEROS  # digits are now the bytes 0 to 9
+    others = (((word & LOW_BITS) + ABOVE_NINE) | word) & HIGH_BITS
+    if others == U64(0):
+        return np.int64(0), np.int64(-1)
+    # One bit for each byte up to and including the first that is no digit; 255 adds up bytes.
+    up_to_first = (others - U64(1)) & ~others & LOWEST_BITS
+    count = up_to_first % U64(255) - U64(1)
+    if count == U64(0):
+        return np.int64(0), np.int64(0)
+    # Zeros in front make it eight digits; then add up neighbours: 1 with 1, 2 with 2, 4 with 4.
+    word <<= U64(64) - U64(8) * count
+    word = (word * U64(10) + (word >> U64(8))) & PAIRS
+    word = (word * U64(100) + (word >> U64(16))) & FOURS
+    word = (word * U64(10_000) + (word >> U64(32))) & EIGHT
+    return np.int64(word), np.int64(count)
+
+
+@njit(cache=True, nogil=True)
+def _scan_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+    """Digits at `at`: their number (kept from overflowing, far beyond int32) and where they end."""
+    if at + 8 <= text.size:
+        number, count = _short_digits(text, at)
+        if count >= 0:
+            return number, np.int64(at + count)
+    number = np.int64(0)
+    digit = np.int64(text[at]) - ZERO
+    while 0 <= digit <= 9:
+        if number <= INT32_MAX:
+            number = number * 10 + digit
+        at += 1
+        digit = np.int64(text[at]) - ZERO
+    return number, np.int64(at)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _short_number(text: ByteArray, at: int) -> tuple[float, int]:
+    """Read [-] digits [. digits] with up to 7 digits each: value and end; anything else: end -1."""
+    if at + 24 > text.size:
+        return 0.0, -1
+    negative = text[at] == MINUS
+    if negative:
+        at += 1
+    number, count = _short_digits(text, at)
+    if count < 1:
+        return 0.0, -1
+    at += count
+    value = np.float64(number)
+    if text[at] == POINT:
+        fraction, count = _short_digits(text, at + 1)
+        if count < 1:
+            return 0.0, -1
+        at += 1 + count
+        # At most 14 digits and a small power: exact operands, one rounding.
+        value = (value * POWERS_OF_TEN[count] + fraction) / POWERS_OF_TEN[count]
+    if not _ends_token(text[at]):
+        return 0.0, -1
+    return -value if negative else value, at
+
+
+@njit(cache=True, nogil=True)
+def _is_negative_index(text: ByteArray, at: int) -> bool:
+    """Whether the token at `at` is a minus sign, digits and a colon."""
+    if text[at] != MINUS:
+        return False
+    _, end = _scan_digits(text, at + 1)
+    return bool(end > at + 1 and text[end] == COLON)
+
+
+@njit(cache=True, nogil=True)
+def _scan_number(text: ByteArray, at: int) -> tuple[int, float, int]:
+    """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
+
+    Returns how it fared, the value, and where the token ends.
+    """
+    negative = text[at] == MINUS
+    if negative or text[at] == PLUS:
+        at += 1
+    start = at
+    mantissa = np.int64(0)
+    power = np.int64(0)
+    truncated = False
+    digit = np.int64(text[at]) - ZERO
+    while 0 <= digit <= 9:
+        if mantissa < MANTISSA_ROOM:
+            mantissa = mantissa * 10 + digit
+        else:
+            truncated = True
+            power += 1
+        at += 1
+        digit = np.int64(text[at]) - ZERO
+    n_digits = at - start
+    if text[at] == POINT:
+        at += 1
+        start = at
+        digit = np.int64(text[at]) - ZERO
+        while 0 <= digit <= 9:
+            if mantissa < MANTISSA_ROOM:
+                mantissa = mantissa * 10 + digit
+                power -= 1
+            else:
+                truncated = True
+            at += 1
+            digit = np.int64(text[at]) - ZERO
+        n_digits += at - start
+    if n_digits == 0:
+        return _kind_of_word(text, at), 0.0, at
+    if text[at] == 101 or text[at] == 69:  # e, E
+        exponent, end = _scan_exponent(text, at + 1)
+        if end == at + 1:
+            return NOT_A_NUMBER, 0.0, at
+        power += exponent
+        at = end
+    if not _ends_token(text[at]):
+        return NOT_A_NUMBER, 0.0, at
+
+    kind, value = _scale_by_power(mantissa, power, truncated)
+    return kind, -value if negative else value, at
+
+
+@njit(cache=True, nogil=True)
+def _scan_exponent(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+    """Signed digits at `at`: their number, held within +-10**9, and where they end (`at`: none)."""
+    start = at
+    negative = text[at] == MINUS
+    if negative or text[at] == PLUS:
+        at += 1
+    exponent, end = _scan_digits(text, at)
+    if end == at:
+        return np.int64(0), np.int64(start)
+    exponent = min(exponent, np.int64(10**9))
+    return -exponent if negative else exponent, end
+
+
+@njit(cache=True, nogil=True)
+def _kind_of_word(text: ByteArray, at: int) -> int:
+    """NOT_FINITE where "nan" or "inf" starts at `at`, in any case; else NOT_A_NUMBER."""
+    first = text[at] | 32
+    if first != 110 and first != 105:  # n, i
+        return NOT_A_NUMBER
+    second = text[at + 1] | 32
+    # A newline may follow the first letter: look further only when the second one fits.
+    if first == 110 and second == 97:
+        return NOT_FINITE if text[at + 2] | 32 == 110 else NOT_A_NUMBER
+    if first == 105 and second == 110:
+        return NOT_FINITE if text[at + 2] | 32 == 102 else NOT_A_NUMBER
+    return NOT_A_NUMBER
+
+
+@njit(cache=True, nogil=True)
+def _scale_by_power(mantissa: int, power: int, truncated: bool) -> tuple[int, float]:
+    """``mantissa * 10**power`` as (EXACT or APPROXIMATE, value); see the module's notes."""
+    if mantissa == 0:
+        return EXACT, 0.0
+    value = np.float64(mantissa)
+    # A value clamped here is as far beyond float32 as the true one, which is all that matters.
+    clamped = min(max(power, -LARGEST_POWER), LARGEST_POWER)
+    if clamped < 0:
+        value /= POWERS_OF_TEN[-clamped]
+    else:
+        value *= POWERS_OF_TEN[clamped]
+    exact = not truncated and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER
+    return EXACT if exact else APPROXIMATE, value
+
+
+@njit(cache=True, nogil=True)
+def _rounds_to_one_float32(size: float) -> bool:
+    """Whether all numbers within RELATIVE_ERROR of `size` >= 0 have the same float32."""
+    low = size * (1.0 - RELATIVE_ERROR)
+    high = size * (1.0 + RELATIVE_ERROR)
+    if high >= FLOAT32_OVERFLOW:
+        return low >= FLOAT32_OVERFLOW
+    return bool(np.float32(low) == np.float32(high))
+
+
+@njit(cache=True, nogil=True)
+def _find(positions: Int64Array, at: int) -> int:
+    """Index of `at` in `positions`, or -1."""
+    for k in range(positions.size):
+        if positions[k] == at:
+            return k
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _sort_pairs(indices: Int32Array, values: Float32Array) -> None:
+    """Sort both arrays by index, in place; heap sort, O(k log k) whatever the order."""
+    n = indices.size
+    for root in range(n // 2 - 1, -1, -1):
+        _sift_down(indices, values, root, n)
+    for last in range(n - 1, 0, -1):
+        _swap(indices, values, 0, last)
+        _sift_down(indices, values, 0, last)
+
+
+@njit(cache=True, nogil=True)
+def _sift_down(indices: Int32Array, values: Float32Array, root: int, n: int) -> None:
+    """Let the pair at `root` sink to its place in the heap of the first `n` pairs."""
+    child = 2 * root + 1
+    while child < n:
+        if child + 1 < n and indices[child + 1] > indices[child]:
+            child += 1
+        if indices[root] >= indices[child]:
+            return
+        _swap(indices, values, root, child)
+        root = child
+        child = 2 * root + 1
+
+
+@njit(cache=True, nogil=True)
+def _swap(indices: Int32Array, values: Float32Array, i: int, j: int) -> None:
+    index, value = indices[i], values[i]
+    indices[i], values[i] = indices[j], values[j]
+    indices[j], values[j] = index, value
+
+
+@njit(cache=True, nogil=True)
+def _compact(
+    indices: Int32Array, values: Float32Array, width_limit: int
+) -> tuple[np.int64, np.int64]:
+    """Take out zeros and wide columns, in place; returns how many are kept, how many too wide."""
+    kept = 0
+    dropped = 0
+    for k in range(indices.size):
+        if indices[k] >= width_limit:
+            dropped += 1
+        elif values[k] != 0:
+            indices[kept] = indices[k]
+            values[kept] = values[k]
+            kept += 1
+    return np.int64(kept), np.int64(dropped)
+
+
+@njit(cache=True, nogil=True)
+def gather_rows(
+    data: Float32Array,
+    indices: Int32Array,
+    indptr: Int64Array,
+    order: Int64Array,
+    out_data: Float32Array,
+    out_indices: Int32Array,
+    out_indptr: Int64Array,
+) -> None:
+    """Copy the sparse rows `order` one after the other into the `out_` arrays; O(stored values).
+
+    Shapes as in `ooc_fw.rows.CSRRows`; ``out_indptr`` has ``len(order) + 1`` entries, the other
+    two as many as the chosen rows store.
+    """
+    at = np.int64(0)
+    out_indptr[0] = 0
+    for i in range(order.size):
+        for k in range(indptr[order[i]], indptr[order[i] + 1]):
+            out_data[at] = data[k]
+            out_indices[at] = indices[k]
+            at += 1
+        out_indptr[i + 1] = at
+
+
+@njit(cache=True, nogil=True)
+def scatter_rows(
+    data: Float32Array, indices: Int32Array, indptr: Int64Array, out: Float32Array
+) -> None:
+    """Write the stored values of sparse rows into `out`, shape (n_rows, n_features), in place."""
+    for i in range(indptr.size - 1):
+        for k in range(indptr[i], indptr[i + 1]):
+            out[i, indices[k]] = data[k]
+
+
+@njit(cache=True, nogil=True)
+def accumulate_columns(data: Float32Array, indices: Int32Array, records: Float64Array) -> None:
+    """Add stored values to their columns' records, shape (n_features, RECORD_SIZE), in place.
+
+    A record of zeros is a column nothing was stored in. O(stored values).
+    """
+    for k in range(data.size):
+        record = records[indices[k]]
+        value = np.float64(data[k])
+        if record[COUNT] == 0:
+            record[MINIMUM] = value
+            record[MAXIMUM] = value
+            record[SHIFT] = value
+        record[COUNT] += 1
+        record[MINIMUM] = min(record[MINIMUM], value)
+        record[MAXIMUM] = max(record[MAXIMUM], value)
+        difference = value - record[SHIFT]
+        record[SUM] += difference
+        record[SQUARES] += difference * difference
+
+
+@njit(cache=True, nogil=True)
+def sum_dense_columns(rows: Float32Array, sums: Float64Array, squares: Float64Array) -> None:
+    """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for j in range(row.size):
+            value = np.float64(row[j])
+            sums[j] += value
+            squares[j] += value * value
+
+
+@njit(cache=True, nogil=True)
+def sum_sparse_columns(
+    data: Float32Array, indices: Int32Array, sums: Float64Array, squares: Float64Array
+) -> None:
+    """As `sum_dense_columns`, for stored values."""
+    for k in range(data.size):
+        value = np.float64(data[k])
+        sums[indices[k]] += value
+        squares[indices[k]] += value * value

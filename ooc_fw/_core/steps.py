@@ -1,0 +1,246 @@
+"""Compiled work on the active set: gradient updates, scans and the pairwise inner solver.
+
+All functions see the active set as plain arrays over its m vertices: weights `alpha`, gradient
+`grad` = (Q alpha) and diagonal `diag` of Q in float64, labels `y` as float64 +1 or -1, and the
+kernel block `K` in float32 of shape (capacity, capacity), of which the leading m x m part counts.
+Q_ij = y_i y_j (K_ij + 1) off the diagonal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ooc_fw._core.maps import FLOAT_FLAGS
+
+_LANES = 128  # minima kept side by side by a scan
+_TINY = 1e-300  # keeps a quotient finite where two vertices coincide
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _add_columns(grad, y, scale, row_i, weight_i, row_j, weight_j):
+    """Set grad = scale * grad + y * (weight_i (row_i + 1) + weight_j (row_j + 1)), in place."""
+    both = weight_i + weight_j
+    for k in range(grad.size):
+        change = weight_i * np.float64(row_i[k]) + weight_j * np.float64(row_j[k]) + both
+        grad[k] = scale * grad[k] + y[k] * change
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _dot(a, b):
+    total = 0.0
+    for k in range(a.size):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def move(alpha, grad, diag, y, K, scale, i, weight_i, j, weight_j):
+    """Alpha = scale * alpha + weight_i e_i + weight_j e_j, with the gradient; returns rho.
+
+    Covers toward, away and pairwise steps; O(m). `alpha` and `grad` are modified.
+    """
+    m = alpha.size
+    _add_columns(grad, y, scale, K[i, :m], weight_i * y[i], K[j, :m], weight_j * y[j])
+    # On the diagonal Q has its own value, rounding of K and 1/C included.
+    grad[i] += weight_i * (diag[i] - np.float64(K[i, i]) - 1.0)
+    grad[j] += weight_j * (diag[j] - np.float64(K[j, j]) - 1.0)
+    for k in range(m):
+        alpha[k] *= scale
+    alpha[i] += weight_i
+    alpha[j] += weight_j
+    return _dot(alpha, grad)
+
+
+@njit(cache=True, nogil=True)
+def _lower_lanes(lanes, values):
+    for k in range(lanes.size):
+        lanes[k] = min(lanes[k], values[k])
+
+
+@njit(cache=True, nogil=True)
+def argmin(values):
+    """Place of the least value, -1 when all are inf; the first of equals in a lane.
+
+    A minimum over a whole array is not vectorised, one over lanes is: `_LANES` minima are kept side
+    by side, then only the winning lane is searched.
+    """
+    lanes = np.full(_LANES, np.inf)
+    whole = values.size - values.size % _LANES
+    for s in range(0, whole, _LANES):
+        _lower_lanes(lanes, values[s : s + _LANES])
+    lane = 0
+    for k in range(1, _LANES):
+        if lanes[k] < lanes[lane]:
+            lane = k
+    place = -1
+    best = np.inf
+    for k in range(lane, whole, _LANES):
+        if values[k] < best:
+            best = values[k]
+            place = k
+    for k in range(whole, values.size):
+        if values[k] < best:
+            best = values[k]
+            place = k
+    return place
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
+    """losses[k] = -(g_k - g_i)^2 / (Q_ii + Q_kk - 2 Q_ik) on the support, inf where g_k <= g_i."""
+    for k in range(alpha.size):
+        slope = grad[k] - g_i
+        curvature = q_ii + diag[k] - 2.0 * y_i * y[k] * (np.float64(row[k]) + 1.0)
+        loss = -slope * slope / max(curvature, _TINY)
+        losses[k] = loss if alpha[k] > 0.0 and slope > 0.0 else np.inf
+
+
+@njit(cache=True, nogil=True)
+def second_order_away(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
+    """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij); -1 when none has g_j > g_i.
+
+    Parameters
+    ----------
+    row : ndarray of float32, shape (m,)
+        Kernel values between vertex i, in the active set or not, and the active set.
+    g_i, q_ii, y_i : float
+        Gradient, diagonal entry and label of vertex i.
+    losses : ndarray of float64, shape (m,)
+        Scratch; modified.
+
+    References
+    ----------
+    Nanculef, Frandi, Sartori, Allende (2014), A novel Frank-Wolfe algorithm, SWAP-2o.
+    """
+    _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses)
+    return argmin(losses)
+
+
+@njit(cache=True, nogil=True)
+def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
+    """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
+
+    i is the vertex of least gradient, j the support vertex of largest second-order gain, the step
+    is the exact line search clipped at alpha_j. `alpha` and `grad` are modified; O(m) a step.
+
+    Returns
+    -------
+    steps : int
+        Steps taken.
+    drops : int
+        Steps after which a vertex had weight exactly 0.
+    gap : float
+        Relative gap on the active set at the end.
+    """
+    m = alpha.size
+    losses = np.empty(m)
+    rho = _dot(alpha, grad)
+    drops = 0
+    steps = 0
+    gap = np.inf
+    while True:
+        i = argmin(grad)
+        gap = 1.0 - grad[i] / rho
+        if gap <= tol or steps >= max_steps:
+            break
+        row_i = K[i, :m]
+        j = second_order_away(alpha, grad, diag, y, row_i, grad[i], diag[i], y[i], losses)
+        if j < 0:
+            break
+        row_j = K[j, :m]
+        q_ij = y[i] * y[j] * (np.float64(row_i[j]) + 1.0)
+        slope = grad[j] - grad[i]
+        curvature = diag[i] + diag[j] - 2.0 * q_ij
+        step = alpha[j]
+        if curvature * step > slope:
+            step = slope / curvature
+        dropped = step >= alpha[j]
+        _add_columns(grad, y, 1.0, row_i, step * y[i], row_j, -step * y[j])
+        grad[i] += step * (diag[i] - np.float64(row_i[i]) - 1.0)
+        grad[j] -= step * (diag[j] - np.float64(row_j[j]) - 1.0)
+        alpha[i] += step
+        if dropped:
+            alpha[j] = 0.0
+            drops += 1
+        else:
+            alpha[j] -= step
+        rho += step * (step * curvature - 2.0 * slope)
+        steps += 1
+    return steps, drops, gap
+
+
+@njit(cache=True, nogil=True)
+def away_vertex(alpha, grad):
+    """Support vertex of largest gradient."""
+    best = -np.inf
+    j = -1
+    for k in range(alpha.size):
+        if alpha[k] > 0.0 and grad[k] > best:
+            best = grad[k]
+            j = k
+    return j
+
+
+@njit(cache=True, nogil=True)
+def keep_vertices(keep, K):
+    """Squeeze the kernel block to the vertices in `keep` (increasing places), in place."""
+    for a in range(keep.size):
+        row = K[keep[a]]
+        for b in range(keep.size):
+            K[a, b] = row[keep[b]]
+
+
+@njit(cache=True, nogil=True)
+def extrapolate(alpha, grad, alpha_before, grad_before):
+    """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place.
+
+    The step is clipped to [0, bound], the bound being where the first weight becomes 0; that weight
+    is then exactly 0. O(m).
+
+    Returns
+    -------
+    size : float
+        The step taken, 0 where d'Qd = 0.
+    drops : int
+        Weights that became 0.
+
+    References
+    ----------
+    Frandi, Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 3.
+    """
+    slope = 0.0
+    curvature = 0.0
+    bound = np.inf
+    for k in range(alpha.size):
+        d = alpha[k] - alpha_before[k]
+        slope -= grad[k] * d
+        curvature += (grad[k] - grad_before[k]) * d
+        if d < 0.0:
+            bound = min(bound, alpha[k] / -d)
+    if curvature <= 0.0 or slope <= 0.0:
+        return 0.0, 0
+    size = min(slope / curvature, bound)
+    drops = 0
+    for k in range(alpha.size):
+        d = alpha[k] - alpha_before[k]
+        at_bound = d < 0.0 and alpha[k] <= size * -d
+        if at_bound and alpha[k] > 0.0:
+            drops += 1
+        alpha[k] = 0.0 if at_bound else alpha[k] + size * d
+        grad[k] += size * (grad[k] - grad_before[k])
+    return size, drops
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def add_column(grad, y, scale, column, weight):
+    """Set grad = scale * grad + weight * y * (column + 1), in place; shapes (n,)."""
+    for k in range(grad.size):
+        grad[k] = scale * grad[k] + weight * y[k] * (np.float64(column[k]) + 1.0)
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def extrapolate_gradient(grad, grad_before, size):
+    """Set grad = grad + size * (grad - grad_before), in place; shapes (n,)."""
+    for k in range(grad.size):
+        grad[k] += size * (grad[k] - grad_before[k])

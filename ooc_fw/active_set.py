@@ -1,0 +1,272 @@
+"""The active set: vertices held in RAM, with weights, gradient and kernel block.
+
+Owns the invariants: weights are non-negative and sum to 1, the gradient is that of the weights, row
+k of the kernel block belongs to vertex k. Steps go through its few verbs. Knows nothing of disk.
+
+Vertices of weight 0 may stay for a while: candidates a sweep has found, or vertices just dropped.
+`prune` removes them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core import steps as core
+from ooc_fw.engine import Engine, Operand
+from ooc_fw.growing import GrowingArray, GrowingRows
+from ooc_fw.problem import relative_gap
+from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
+
+_SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
+
+
+class BlockBudgetError(MemoryError):
+    """The kernel block would outgrow its budget."""
+
+
+class ActiveSet:
+    """Vertices, weights, gradient and kernel block.
+
+    Parameters
+    ----------
+    engine : Engine
+        Computes kernel values.
+    C : float
+        Penalty of a unit squared slack.
+    block_bytes : int
+        Largest size of the kernel block; growing beyond raises `BlockBudgetError`.
+
+    Attributes
+    ----------
+    rho : float
+        alpha' g, twice the objective.
+    """
+
+    def __init__(self, engine: Engine, C: float, block_bytes: int) -> None:
+        self.engine = engine
+        self.C = C
+        self.rho = math.nan
+        self._capacity_limit = math.isqrt(block_bytes // 4)
+        self._block: Float32Array = np.empty((0, 0), dtype=np.float32)
+        self._places: dict[int, int] = {}
+        self._rows = GrowingRows()
+        self._values = self._rows  # what products see; a second copy only where it differs
+        self._vectors = {
+            name: GrowingArray(dtype)
+            for name, dtype in (
+                ("ids", np.int64),
+                ("labels", np.float64),
+                ("diag", np.float64),
+                ("norms", np.float64),
+                ("terms", np.float32),
+                ("alpha", np.float64),
+                ("grad", np.float64),
+            )
+        }
+
+    # -- what it holds ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def ids(self) -> Int64Array:
+        """Row of each vertex in the source, shape (m,)."""
+        return self._vectors["ids"].view
+
+    @property
+    def labels(self) -> Float64Array:
+        """+1 or -1 of each vertex, shape (m,)."""
+        return self._vectors["labels"].view
+
+    @property
+    def diag(self) -> Float64Array:
+        """Q_ii = k(x_i, x_i) + 1 + 1/C of each vertex, shape (m,)."""
+        return self._vectors["diag"].view
+
+    @property
+    def alpha(self) -> Float64Array:
+        """Weights, shape (m,)."""
+        return self._vectors["alpha"].view
+
+    @property
+    def grad(self) -> Float64Array:
+        """Gradient Q alpha, shape (m,)."""
+        return self._vectors["grad"].view
+
+    @property
+    def kernel_block(self) -> Float32Array:
+        """Kernel values between vertices; the leading m x m part of a larger array."""
+        return self._block
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of the vertices, shape (m, n_features)."""
+        return self._rows.view
+
+    @property
+    def operand(self) -> Operand:
+        """Rows of the vertices made ready for products."""
+        return Operand(self._values.view, self._vectors["norms"].view, self._vectors["terms"].view)
+
+    @property
+    def support(self) -> npt.NDArray[np.intp]:
+        """Places of the vertices of positive weight."""
+        return np.flatnonzero(self.alpha)
+
+    def place_of(self, row_id: int) -> int | None:
+        """Place of the vertex of a source row, None when it is outside."""
+        return self._places.get(row_id)
+
+    def outside(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Positions in `row_ids` of rows that are no vertices."""
+        places = self._places
+        return np.flatnonzero([row not in places for row in row_ids.tolist()])
+
+    def relative_gap(self) -> float:
+        """Relative duality gap of the problem restricted to the active set."""
+        return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
+
+    def gradient_at(self, x: Operand, labels: npt.NDArray[np.floating]) -> Float64Array:
+        """Gradient at rows that are no vertices, shape (len(x),); float32 kernel values."""
+        beta = self.alpha * self.labels
+        return np.asarray(labels * (self.engine.weighted_sum(x, self.operand, beta) + beta.sum()))
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
+        """Add vertices of weight 0; rows that are vertices already are left alone.
+
+        Costs len(rows) x m kernel values.
+
+        Raises
+        ------
+        BlockBudgetError
+            When the kernel block would outgrow its budget; nothing has changed then.
+        """
+        new = self.outside(row_ids)
+        if len(new) == 0:
+            return
+        if len(new) < len(row_ids):
+            rows = take_rows(rows, new)
+        before, m = len(self), len(self) + len(new)
+        self._reserve(m)
+        y = labels[new].astype(np.float64)
+        operand = self.engine.prepare(rows)
+        if before == 0 and operand.values is not rows:
+            self._values = GrowingRows()
+        self._rows.append(rows)
+        if self._values is not self._rows:
+            self._values.append(operand.values)
+        self._append("ids", row_ids[new])
+        self._append("labels", y)
+        self._append("norms", operand.norms)
+        self._append("terms", operand.terms)
+        self._append("diag", self.engine.kernel.diagonal(operand.norms) + 1 + 1 / self.C)
+        for place, row in enumerate(row_ids[new].tolist(), start=before):
+            self._places[row] = place
+        block = self._block[before:m, :m]
+        self.engine.block(operand, self.operand, block)
+        self._block[:before, before:m] = block[:, :before].T
+        beta = self.alpha * self.labels[:before]
+        self._append("grad", y * (block[:, :before] @ beta + beta.sum()))
+        self._append("alpha", np.zeros(len(new)))
+
+    def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
+        self._vectors[name].append(block)
+
+    def _reserve(self, m: int) -> None:
+        """Make room for m vertices: by doubling, but never beyond the budget."""
+        capacity = len(self._block)
+        if m <= capacity:
+            return
+        if m > self._capacity_limit:
+            raise BlockBudgetError
+        size = min(self._capacity_limit, max(m, 2 * capacity, 64))
+        grown = np.empty((size, size), dtype=np.float32)
+        grown[: len(self), : len(self)] = self._block[: len(self), : len(self)]
+        self._block = grown
+
+    def prune(self, protected: npt.NDArray[np.bool_] | None = None) -> Int64Array | None:
+        """Remove vertices of weight 0 that do not violate, once they are many.
+
+        Parameters
+        ----------
+        protected : ndarray of bool, shape (m,)
+            Vertices that stay whatever their weight.
+
+        Returns
+        -------
+        places : ndarray of int64 or None
+            The old places of the vertices kept, None when nothing was removed.
+        """
+        spare = (self.alpha == 0) & (self.grad >= self.rho)
+        if protected is not None:
+            spare &= ~protected
+        if np.count_nonzero(spare) <= _SPARE_SHARE * len(self):
+            return None
+        keep = np.flatnonzero(~spare)
+        core.keep_vertices(keep, self._block)
+        self._rows.keep(keep)
+        if self._values is not self._rows:
+            self._values.keep(keep)
+        for vector in self._vectors.values():
+            vector.keep(keep)
+        self._places = {row: place for place, row in enumerate(self.ids.tolist())}
+        return keep
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def set_weights(self, alpha: Float64Array) -> None:
+        """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
+        self.alpha[:] = alpha / alpha.sum()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the gradient anew from float64 kernel values; costs m x support of them.
+
+        Steps update the gradient with float32 kernel values. Their rounding is proportional to the
+        weight moved, so that steps and refreshes in turn converge far below float32 accuracy.
+        """
+        self.alpha[:] /= self.alpha.sum()
+        support = self.support
+        beta = self.alpha[support] * self.labels[support]
+        x = self.engine.prepare64(self.rows)
+        z = self.engine.prepare64(take_rows(self.rows, support))
+        sums = self.engine.weighted_sum64(x, z, beta)
+        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.C
+        self.rho = float(self.alpha @ self.grad)
+
+    def move(
+        self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
+    ) -> None:
+        """Alpha = scale * alpha + weight_i e_i + weight_j e_j, gradient and rho included."""
+        self.rho = core.move(
+            self.alpha,
+            self.grad,
+            self.diag,
+            self.labels,
+            self._block,
+            scale,
+            i,
+            weight_i,
+            i if j < 0 else j,
+            weight_j,
+        )
+
+    def optimise(self, tol: float, max_steps: int) -> tuple[int, int]:
+        """Pairwise steps until the relative gap on the active set is at most `tol`.
+
+        Returns
+        -------
+        steps, drops : int
+            Steps taken, and how many of them dropped a vertex.
+        """
+        steps, drops, _ = core.optimise_pairwise(
+            self.alpha, self.grad, self.diag, self.labels, self._block, tol, max_steps
+        )
+        self.rho = float(self.alpha @ self.grad)
+        return steps, drops

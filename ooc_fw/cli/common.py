@@ -1,0 +1,212 @@
+"""What several commands share: data arguments, opening data, applying a model, printing results.
+
+Owns the meaning of DATA on the command line. Knows no command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ooc_fw.errors import InputError
+from ooc_fw.progress import to_json
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ooc_fw.model import Model
+    from ooc_fw.rows import Float64Array, Int8Array, Rows
+    from ooc_fw.sources import RowSource
+
+NPY_MAGIC = b"\x93NUMPY"
+
+
+def add_data_arguments(parser: argparse.ArgumentParser, *, text: bool, labels: bool = True) -> None:
+    """Declare DATA and how to find rows and labels in it.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Of one command.
+    text : bool
+        Whether the command takes LIBSVM text as well.
+    labels : bool
+        Whether the command looks at labels.
+    """
+    kinds = "an HDF5 file (ooc-fw convert writes one) or a .npy array"
+    if text:
+        kinds += ", LIBSVM text, also compressed, or - for text on standard input"
+    parser.add_argument("data", metavar="DATA", help=kinds)
+    parser.add_argument("--x-name", default="X", help="rows in an HDF5 file (default: X)")
+    if labels:
+        parser.add_argument("--y-name", default="y", help="labels in an HDF5 file (default: y)")
+        parser.add_argument("--labels", metavar="FILE", help="labels of a .npy array, also .npy")
+    if text:
+        parser.add_argument(
+            "--zero-based", action="store_true", help="the text counts features from 0"
+        )
+
+
+def add_threads_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--threads``."""
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all CPUs)")
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def thread_count(args: argparse.Namespace) -> int:
+    """``--threads``, or the CPUs this process may use."""
+    if args.threads is None:
+        return len(os.sched_getaffinity(0))
+    if args.threads < 1:
+        raise InputError(f"--threads must be at least 1, not {args.threads}")
+    return int(args.threads)
+
+
+def open_data(args: argparse.Namespace) -> RowSource:
+    """Open the source that DATA names."""
+    from ooc_fw.sources import open_source
+
+    return open_source(
+        args.data,
+        getattr(args, "labels", None),
+        x_name=args.x_name,
+        y_name=getattr(args, "y_name", "y"),
+    )
+
+
+def binary_labels(source: RowSource) -> tuple[Float64Array, Int8Array]:
+    """Two label values in rising order, and -1 or +1 for each row."""
+    from ooc_fw.stats import encode_labels
+
+    classes, y = encode_labels(source)
+    _check_numbers(classes, source)
+    return classes.astype(float), y
+
+
+def _check_numbers(labels: npt.NDArray[Any], source: RowSource) -> None:
+    """Raise InputError for labels that are words: model files hold numbers."""
+    if labels.dtype.kind not in "biuf":
+        raise InputError(
+            f"the labels of {source.name} are of type {labels.dtype}; write them as numbers"
+        )
+
+
+def check_output(path: Path, *inputs: str | None) -> None:
+    """Raise InputError, before any work is done, unless a file can be written at `path`.
+
+    Parameters
+    ----------
+    path : Path
+        Where a result shall go.
+    *inputs : str or None
+        Files that it must not replace.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give the name of a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        reason = "cannot be written to" if path.parent.exists() else "does not exist"
+        raise InputError(f"the directory {path.parent} {reason}; give another place for {path}")
+    for name in inputs:
+        if name and path.exists() and os.path.exists(name) and path.samefile(name):
+            raise InputError(f"the output {path} would replace the input {name}; give another name")
+
+
+def is_text(path: str) -> bool:
+    """Whether DATA is to be read as LIBSVM text: it is neither HDF5 nor a .npy array."""
+    import h5py
+
+    if path == "-":
+        return True
+    if h5py.is_hdf5(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(NPY_MAGIC)) != NPY_MAGIC
+    except OSError:  # the text reader says what is wrong with it
+        return True
+
+
+def apply_model(
+    model: Model, args: argparse.Namespace, *, with_labels: bool = False
+) -> tuple[Float64Array, Float64Array | None]:
+    """Decision values for DATA in the order of the user's rows, and the labels found beside them.
+
+    Memory grows by the results only: the rows stream past.
+    """
+    apply = _apply_to_text if is_text(args.data) else _apply_to_source
+    return apply(model, args, with_labels)
+
+
+def _apply_to_text(
+    model: Model, args: argparse.Namespace, with_labels: bool
+) -> tuple[Float64Array, Float64Array | None]:
+    import numpy as np
+
+    from ooc_fw.prep.libsvm import iter_libsvm
+
+    labels = []
+
+    def blocks() -> Iterator[Rows]:
+        for block_labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based):
+            labels.append(block_labels)
+            yield rows
+
+    values = model.decide(model.scale(blocks()), threads=thread_count(args))
+    return values, np.concatenate(labels) if with_labels and labels else None
+
+
+def _apply_to_source(
+    model: Model, args: argparse.Namespace, with_labels: bool
+) -> tuple[Float64Array, Float64Array | None]:
+    import numpy as np
+
+    with open_data(args) as source:
+        if with_labels and not source.has_labels:
+            raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
+        values = model.decision_function(source, threads=thread_count(args))
+        order = np.argsort(source.row_ids(0, source.n_rows), kind="stable")
+        if not with_labels:
+            return values[order], None
+        labels = source.labels(0, source.n_rows)
+        _check_numbers(labels, source)
+        return values[order], labels[order]
+
+
+def format_label(value: float) -> str:
+    """Label value as people write it: shortest form, integers without a decimal point."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def format_gap(gap: float | None) -> str:
+    """Write a gap with three digits, or a word for an unknown one."""
+    return "unknown" if gap is None else f"{gap:.2e}"
+
+
+def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Write a result on standard output: one JSON object, or aligned lines."""
+    if as_json:
+        print(to_json(result))
+        return
+    width = max(len(name) for name in result)
+    for name, value in result.items():
+        print(f"{name:<{width}}  {format_value(value)}")
+
+
+def format_value(value: object) -> str:
+    """Write a value for people."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} ({format_value(item)})" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(format_value(item) for item in value)
+    return str(value)

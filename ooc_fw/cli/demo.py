@@ -1,0 +1,69 @@
+"""``ooc-fw demo``: the whole way, from text to predictions, on a small real data set.
+
+Owns the list of commands shown. The data (a1a, 1605 rows of the UCI Adult set, and rows of its test
+part) travel with the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import shutil
+import sys
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+
+COMMANDS = (
+    "convert a1a.xz train.h5",
+    "info train.h5",
+    "train train.h5 -o model.h5 --C 1",
+    "certify model.h5 train.h5",
+    "convert a1a.t.xz test.h5 --like train.h5",
+    "evaluate model.h5 test.h5",
+    "predict model.h5 a1a.t.xz -o predictions.txt",
+)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="convert, train, certify and evaluate on a small data set",
+        description="Run the other commands on a1a, a small real data set that comes with the "
+        "program, and show each of them with its result.",
+    )
+    parser.add_argument(
+        "directory", nargs="?", metavar="DIR", help="keep the files here (default: nowhere)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the commands one after the other; stop at the first that fails."""
+    with contextlib.ExitStack() as stack:
+        if args.directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ooc-fw-")))
+        else:
+            directory = Path(args.directory)
+            directory.mkdir(parents=True, exist_ok=True)
+        for name in ("a1a.xz", "a1a.t.xz"):
+            with as_file(files("ooc_fw") / "data" / name) as path:
+                shutil.copyfile(path, directory / name)
+        print(f"$ cd {shlex.quote(str(directory))}")
+        stack.enter_context(contextlib.chdir(directory))
+        return _run_all()
+
+
+def _run_all() -> int:
+    from ooc_fw.cli.main import main
+
+    for command in COMMANDS:
+        print(f"\n$ ooc-fw {command}", flush=True)
+        status = main(command.split())
+        if status != 0:
+            return status
+        sys.stderr.flush()
+    lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
+    print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
+    return 0

@@ -1,0 +1,117 @@
+"""Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
+
+Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted.
+What a command does is in its own module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from ooc_fw.cli import certify, convert, demo, evaluate, info, predict, train
+from ooc_fw.errors import InputError
+
+COMMANDS = {
+    "convert": convert,
+    "info": info,
+    "train": train,
+    "predict": predict,
+    "evaluate": evaluate,
+    "certify": certify,
+    "demo": demo,
+}
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser whose errors are one sentence, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the usage error as a user's mistake."""
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+def build_parser() -> Parser:
+    """Parser of all commands."""
+    parser = Parser(
+        prog="ooc-fw",
+        description="Train exact kernel support vector machines on data larger than memory: "
+        "convert LIBSVM text once, train with a certified duality gap, predict.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in COMMANDS.values():
+        module.add_parser(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status.
+    """
+    try:
+        with _messages_on_stderr():
+            args = build_parser().parse_args(argv)
+            status: int = COMMANDS[args.command].run(args)
+            sys.stdout.flush()
+            return status
+    except SystemExit as exit_request:  # argparse, after printing a help text
+        return int(exit_request.code or 0)
+    except InputError as error:
+        return _fail(str(error), USAGE)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone. Python would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}", FAILED)
+    except MemoryError as error:
+        return _fail(f"out of memory: {error}", FAILED)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"ooc-fw: {message}", file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _messages_on_stderr() -> Iterator[None]:
+    """Show warnings, raised or logged by the library, as one line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("ooc-fw: warning: %(message)s"))
+    logger = logging.getLogger("ooc_fw")
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"ooc-fw: warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""``ooc-fw train``: from a data file to a model file.
+
+Owns the training options, the report and where the model goes. The algorithm is
+`ooc_fw.solver.solve`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ooc_fw.cli import common
+
+if TYPE_CHECKING:
+    from ooc_fw.kernels import Kernel
+    from ooc_fw.progress import EventLog
+    from ooc_fw.sources import RowSource
+    from ooc_fw.state import Solution, TrainOptions
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "train",
+        help="train a model",
+        description="Train a kernel support vector machine (squared hinge loss, two classes) on a "
+        "file of any size and write the model. The duality gap is exact: unless --no-certify is "
+        "given, a sweep over all rows certifies it.",
+    )
+    common.add_data_arguments(parser, text=False)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="MODEL",
+        help="model file (default: DATA with .model.h5 in place of its suffix)",
+    )
+    _add_problem_arguments(parser)
+    _add_method_arguments(parser)
+    common.add_threads_argument(parser)
+    parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    common.add_json_argument(parser)
+
+
+# Names of kernels, step rules and so on are checked where they are defined: declaring them as
+# choices would import numba for `ooc-fw --help`.
+
+
+def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("problem")
+    group.add_argument("--kernel", default="rbf", help="rbf (default), linear, poly or laplacian")
+    group.add_argument(
+        "--gamma",
+        type=_gamma,
+        default="auto",
+        help="auto (default: from the average squared distance of two rows) or a number",
+    )
+    group.add_argument("--degree", type=int, default=2, help="of poly (default: 2)")
+    group.add_argument("--coef0", type=float, default=0.0, help="of poly (default: 0)")
+    group.add_argument(
+        "--C", type=float, default=1.0, help="penalty of a unit squared slack (default: 1)"
+    )
+
+
+def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("method")
+    group.add_argument(
+        "--method", default="auto", help="auto (default), fw, mfw, swap, swap2, partan or cvm"
+    )
+    group.add_argument("--lmo", default="auto", help="oracle: auto (default), full or sampled")
+    group.add_argument(
+        "--sample-size", type=int, default=194, help="rows a sampled step looks at (default: 194)"
+    )
+    group.add_argument("--start", default="random", help="random (default) or farthest")
+    group.add_argument("--tol", type=float, default=1e-3, help="target gap (default: 0.001)")
+    group.add_argument(
+        "--stopping",
+        default="relative",
+        help="what is compared with --tol: relative (default), absolute or meb",
+    )
+    group.add_argument("--max-iter", type=int, metavar="N", help="stop after N iterations")
+    group.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
+    group.add_argument(
+        "--no-certify",
+        dest="certify",
+        action="store_false",
+        help="leave out the sweep over all rows: the gap stays an estimate",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, save, report."""
+    from ooc_fw.model import Model
+    from ooc_fw.solver import solve
+
+    started = time.perf_counter()
+    options = _options(args)
+    with common.open_data(args) as source:
+        output = _output_path(args)
+        classes, y = common.binary_labels(source)
+        kernel = _kernel(args, source, options.threads)
+        log = _open_log(args, source, kernel, options)
+        with _progress(args, options, log) as progress:
+            solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+            model = Model.from_solution(
+                solution, kernel=kernel, C=options.C, classes=classes, scaling=source.scaling
+            )
+            model.save(output)
+            seconds = time.perf_counter() - started
+            result = report(solution, source, kernel, options, seconds, output)
+            if log is not None:
+                log.write("end", result)
+    if not args.quiet:
+        print(summary(solution, result), file=sys.stderr)
+    if solution.status != "converged":
+        print(_warning(solution, options), file=sys.stderr)
+    if args.json:
+        common.print_result(result, as_json=True)
+    else:
+        print(output)
+    return 0
+
+
+def report(
+    solution: Solution,
+    source: RowSource,
+    kernel: Kernel,
+    options: TrainOptions,
+    seconds: float,
+    output: Path,
+) -> dict[str, Any]:
+    """Gather what ``--json`` prints; relative gaps, None for what is not known."""
+    return {
+        "status": str(solution.status),
+        "method": solution.method,
+        "lmo": solution.lmo,
+        "kernel": kernel.name,
+        "gamma": kernel.gamma,
+        "C": options.C,
+        "tol": options.tol,
+        "stopping": options.stopping,
+        "n_rows": source.n_rows,
+        "n_features": source.n_features,
+        "n_support": len(solution.alpha),
+        "objective": solution.objective,
+        "rho": solution.rho,
+        "sampled_gap": solution.sampled_gap,
+        "certified_gap": solution.certified_gap,
+        "pair_gap": solution.pair_gap,
+        "iterations": solution.iterations,
+        "steps": {str(kind): count for kind, count in solution.steps.items()},
+        "kernel_evaluations": solution.kernel_evaluations,
+        "passes": solution.passes,
+        "rows_read": source.rows_read,
+        "bytes_read": source.bytes_read,
+        "seconds": seconds,
+        # Linux counts in KiB.
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "model": str(output),
+    }
+
+
+def summary(solution: Solution, result: dict[str, Any]) -> str:
+    """Sum the run up in a few lines for people."""
+    certified = result["certified_gap"] is not None
+    gap = result["certified_gap"] if certified else result["sampled_gap"]
+    kind = "certified over all rows" if certified else "sampled, not certified"
+    peak_mb = result["peak_rss_bytes"] / 1e6
+    return (
+        f"{solution.choice}\n"
+        f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}\n"
+        f"{result['n_support']} support vectors of {result['n_rows']} rows, "
+        f"{result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
+        f"C {common.format_value(result['C'])}\n"
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {peak_mb:.0f} MB at the peak"
+    )
+
+
+def _warning(solution: Solution, options: TrainOptions) -> str:
+    return (
+        f"ooc-fw: warning: stopped by {solution.status} before the {options.stopping} gap reached "
+        f"{options.tol}; the model is valid but less exact"
+    )
+
+
+def _options(args: argparse.Namespace) -> TrainOptions:
+    from ooc_fw.state import TrainOptions
+
+    names = {field.name for field in dataclasses.fields(TrainOptions)} - {"threads"}
+    return TrainOptions(
+        **{name: getattr(args, name) for name in names}, threads=common.thread_count(args)
+    )
+
+
+def _kernel(args: argparse.Namespace, source: RowSource, threads: int) -> Kernel:
+    from ooc_fw.kernels import make_kernel, resolve_gamma
+    from ooc_fw.stats import sigma2
+
+    gamma = resolve_gamma(
+        args.kernel, args.gamma, lambda: sigma2(source, threads), source.n_features
+    )
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+def _output_path(args: argparse.Namespace) -> Path:
+    inputs = args.data, args.labels
+    if args.log is not None:
+        common.check_output(Path(args.log), *inputs)
+    output = Path(args.output) if args.output else Path(args.data).with_suffix(".model.h5")
+    common.check_output(output, *inputs)
+    return output
+
+
+def _open_log(
+    args: argparse.Namespace, source: RowSource, kernel: Kernel, options: TrainOptions
+) -> EventLog | None:
+    from ooc_fw.progress import EventLog
+
+    if args.log is None:
+        return None
+    log = EventLog(args.log)
+    log.write(
+        "start",
+        {
+            "data": args.data,
+            "n_rows": source.n_rows,
+            "n_features": source.n_features,
+            "kernel": kernel.to_dict(),
+            "options": dataclasses.asdict(options),
+        },
+    )
+    return log
+
+
+def _progress(args: argparse.Namespace, options: TrainOptions, log: EventLog | None) -> Any:
+    from ooc_fw.progress import Progress
+
+    tol = options.tol if options.stopping == "relative" else None
+    return Progress(quiet=args.quiet, tol=tol, log=log)
+
+
+def _gamma(text: str) -> float | str:
+    return text if text == "auto" else float(text)
+
+
+_gamma.__name__ = "gamma"  # argparse names the type in its message: invalid gamma value: 'x'

@@ -1,0 +1,340 @@
+"""Blocks of kernel values and kernel sums, tile by tile, on all threads.
+
+Owns how kernel values are computed: which product serves which rows, tiles, threads, centring. The
+formulas are in :mod:`ooc_fw.kernels`, the compiled loops in :mod:`ooc_fw._core`. Knows nothing of
+files or weights on the simplex.
+
+Two precisions: float32 values with float64 sums for the bulk (`block`, `weighted_sum`) and float64
+values throughout (`weighted_sum64`) for what a certificate rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+from ooc_fw._core.maps import map_tile, sum_tile
+from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
+from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
+
+TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
+_NARROW = 32  # vertices below which a tile is mapped along its rows' side
+_SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of sparse vertices
+_DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
+
+AnyFloat = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Rows made ready for products.
+
+    Parameters
+    ----------
+    values : Rows
+        The rows, centred where the engine centres; sparse where few values are nonzero; float64
+        only where dense and meant for `Engine.weighted_sum64`.
+    norms : ndarray of float64, shape (n,)
+        `Kernel.norms` of `values`.
+    terms : ndarray of float32, shape (n,)
+        `Kernel.map_terms` of `norms`.
+    """
+
+    values: Rows
+    norms: Float64Array
+    terms: Float32Array
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def __getitem__(self, key: slice) -> Operand:
+        return Operand(self.values[key], self.norms[key], self.terms[key])
+
+    def n_terms(self) -> int:
+        """Largest number of stored values in a row."""
+        if isinstance(self.values, CSRRows):
+            return int(np.diff(self.values.indptr).max(initial=0))
+        return int(self.values.shape[1])
+
+
+class _Product(Protocol):
+    """Products of rows with one tile of vertices."""
+
+    def load(self, z: Operand) -> None:
+        """Make `z` the tile of vertices."""
+
+    def into(self, x: Operand, out: AnyFloat) -> None:
+        """Write the products of `x` with the loaded vertices, shape (len(x), len(z))."""
+
+    def unload(self) -> None:
+        """Forget the tile of vertices."""
+
+
+class _DenseProduct:
+    """Dot products of dense rows by BLAS."""
+
+    def __init__(self, dtype: type) -> None:
+        self._dtype = dtype
+
+    def load(self, z: Operand) -> None:
+        self._vertices: AnyFloat = np.asarray(z.values, dtype=self._dtype)
+
+    def into(self, x: Operand, out: AnyFloat) -> None:
+        np.matmul(np.asarray(x.values, dtype=self._dtype), self._vertices.T, out=out)
+
+    def unload(self) -> None:
+        del self._vertices
+
+
+class _SparseProduct:
+    """Dot products or L1 distances of sparse rows, with the vertices scattered into columns."""
+
+    def __init__(self, dtype: type, uses_distance: bool, n_features: int, width: int) -> None:
+        self._columns: AnyFloat = np.zeros((n_features, width), dtype=dtype)
+        self._uses_distance = uses_distance
+
+    def load(self, z: Operand) -> None:
+        assert isinstance(z.values, CSRRows)
+        self._z = z
+        scatter_columns(z.values.data, z.values.indices, z.values.indptr, self._columns)
+
+    def into(self, x: Operand, out: AnyFloat) -> None:
+        rows = x.values
+        assert isinstance(rows, CSRRows)
+        if self._uses_distance:
+            norms = self._z.norms.astype(out.dtype)
+            distance_tile(rows.data, rows.indices, rows.indptr, self._columns, norms, out)
+        else:
+            dot_tile(rows.data, rows.indices, rows.indptr, self._columns, out)
+
+    def unload(self) -> None:
+        assert isinstance(self._z.values, CSRRows)
+        clear_columns(self._z.values.indices, self._z.values.indptr, self._columns)
+        del self._z
+
+
+class Engine:
+    """Computes values of one kernel; a context manager that holds its threads.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What to compute.
+    threads : int
+        Worker threads. BLAS is held to one thread while the engine is open, so that the two do not
+        compete; results do not depend on the number.
+    center : ndarray of shape (n_features,) or None
+        Subtracted from dense rows before products of a shift-invariant kernel. Large column means
+        would cost digits in |x|^2 + |z|^2 - 2 x.z.
+    sparse : bool
+        Take the sparse path for dense rows too; pays where at most a quarter of the values is
+        nonzero.
+
+    Attributes
+    ----------
+    evaluations : int
+        Kernel values computed so far, of both precisions.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        threads: int = 1,
+        center: npt.NDArray[Any] | None = None,
+        sparse: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.threads = threads
+        self.sparse = sparse or kernel.uses_distance
+        centred = center is not None and kernel.shift_invariant and not self.sparse
+        self._center = np.asarray(center, dtype=np.float32) if centred else None
+        self.evaluations = 0
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._blas_limit = ThreadpoolController().limit(limits=1, user_api="blas")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the threads and give BLAS its own back."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._blas_limit.restore_original_limits()
+
+    def prepare(self, rows: Rows) -> Operand:
+        """Rows with what the products need beside them; O(stored values)."""
+        return self._prepare(rows, np.float32)
+
+    def prepare64(self, rows: Rows) -> Operand:
+        """Rows for `weighted_sum64`: dense ones are centred and held in float64."""
+        return self._prepare(rows, np.float64)
+
+    def _prepare(self, rows: Rows, dtype: type) -> Operand:
+        values: Any = rows
+        if not isinstance(rows, CSRRows):
+            if self.sparse:
+                values = _to_sparse(rows)
+            else:
+                values = rows.astype(dtype, copy=False)
+                if self._center is not None:
+                    values = values - self._center
+        norms = self.kernel.norms(values)
+        return Operand(values, norms, self.kernel.map_terms(norms))
+
+    def block(self, x: Operand, z: Operand, out: Float32Array) -> None:
+        """Kernel values k(x_i, z_j) in float32 into `out`, shape (len(x), len(z)).
+
+        The longer side is divided among the threads and streams past the shorter one, of which the
+        sparse product makes columns; a value does not depend on the side.
+        """
+        if len(x) < len(z):
+            x, z, out = z, x, out.T
+        constants = self.kernel.map_constants()
+        code = int(self.kernel.code)
+
+        def fill(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+            if tile.shape[1] < _NARROW:  # maps are vectorised along rows of the tile
+                tile = np.ascontiguousarray(tile.T)
+                map_tile(code, tile, zt.terms, xt.terms, *constants)
+                out[rows, cols] = tile.T
+            else:
+                map_tile(code, tile, xt.terms, zt.terms, *constants)
+                out[rows, cols] = tile
+
+        self._for_tiles(x, z, np.float32, fill)
+
+    def weighted_sum(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
+        """sum_j weights_j k(x_i, z_j), shape (len(x),): float32 values, float64 sums."""
+        out = np.zeros(len(x))
+        constants = self.kernel.map_constants()
+
+        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+            sum_tile(
+                int(self.kernel.code),
+                tile,
+                xt.terms,
+                zt.terms,
+                *constants,
+                weights[cols],
+                out[rows],
+            )
+
+        self._for_tiles(x, z, np.float32, add)
+        return out
+
+    def weighted_sum64(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
+        """The sums of `weighted_sum` from float64 values of rows made ready by `prepare64`."""
+        out = np.zeros(len(x))
+
+        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+            self.kernel.map64(tile, xt.norms, zt.norms)
+            out[rows] += tile @ weights[cols]
+
+        self._for_tiles(x, z, np.float64, add)
+        return out
+
+    def error_bound(self, x: Operand, z: Operand) -> Float64Array:
+        """Bound on the error of a convex combination of float32 values over `z`, shape (len(x),).
+
+        The weights of a model sum to 1, so the sum errs by no more than its worst kernel value.
+        """
+        return self._error_bound(x, z, FLOAT32_UNIT)
+
+    def error_bound64(self, x: Operand, z: Operand) -> Float64Array:
+        """The bound of `error_bound` for `weighted_sum64`, its summation included."""
+        summation = (
+            len(z)
+            * FLOAT64_UNIT
+            * np.sqrt(self.kernel.diagonal(x.norms) * self.kernel.diagonal(z.norms).max(initial=0))
+        )
+        return np.asarray(self._error_bound(x, z, FLOAT64_UNIT) + summation)
+
+    def _error_bound(self, x: Operand, z: Operand, unit: float) -> Float64Array:
+        n_terms = max(x.n_terms(), z.n_terms()) if self.kernel.uses_distance else x.n_terms()
+        return self.kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit)
+
+    def _for_tiles(
+        self,
+        x: Operand,
+        z: Operand,
+        dtype: type,
+        use: Callable[[slice, slice, AnyFloat, Operand, Operand], None],
+    ) -> None:
+        """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
+
+        Rows are divided among the threads; each thread meets the tiles of vertices in order, so
+        that sums come out the same for any number of threads.
+        """
+        self.evaluations += len(x) * len(z)
+        parts = _split(len(x), self.threads)
+
+        def run(part: slice) -> None:
+            product, width = self._product(x, z, dtype)
+            width = min(width, len(z))
+            height = TILE * TILE // max(_NARROW, width)
+            buffer = np.empty(min(height, part.stop - part.start) * width, dtype=dtype)
+            for z0 in range(0, len(z), width):
+                cols = slice(z0, min(z0 + width, len(z)))
+                z_tile = z[cols]
+                product.load(z_tile)
+                for x0 in range(part.start, part.stop, height):
+                    rows = slice(x0, min(x0 + height, part.stop))
+                    x_tile = x[rows]
+                    shape = len(x_tile), len(z_tile)
+                    tile = buffer[: shape[0] * shape[1]].reshape(shape)
+                    product.into(x_tile, tile)
+                    use(rows, cols, tile, x_tile, z_tile)
+                product.unload()
+
+        if self._pool is None or len(parts) == 1:
+            for part in parts:
+                run(part)
+        else:
+            list(self._pool.map(run, parts))
+
+    def _product(self, x: Operand, z: Operand, dtype: type) -> tuple[_Product, int]:
+        """Product for these operands, and the width of its tiles."""
+        if not isinstance(x.values, CSRRows):
+            return _DenseProduct(dtype), TILE
+        n_features = x.values.n_features
+        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * max(1, n_features))
+        width = min(TILE, max(16, fitting), max(1, len(z)))
+        return _SparseProduct(dtype, self.kernel.uses_distance, n_features, width), width
+
+
+def prefers_sparse(rows: Rows) -> bool:
+    """Whether the sparse product is the faster one for rows like these."""
+    if isinstance(rows, CSRRows):
+        return True
+    return bool(np.count_nonzero(rows) < _DENSE_ENOUGH * rows.size)
+
+
+def _to_sparse(rows: Float32Array) -> CSRRows:
+    """Compressed copy of a dense block."""
+    where = np.flatnonzero(rows)
+    row, col = np.divmod(where, rows.shape[1])
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
+    return CSRRows(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
+
+
+def _split(n: int, parts: int) -> list[slice]:
+    """Ranges of about equal length, whole multiples of 16 rows but for the last."""
+    step = max(16, -(-n // (parts * 16)) * 16)
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]

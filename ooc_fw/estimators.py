@@ -1,0 +1,280 @@
+"""The scikit-learn face of the trainer.
+
+Owns the translation between scikit-learn's conventions (parameters, checks, trailing-underscore
+attributes, warnings) and `ooc_fw.solver.solve`. Holds no algorithm. Data on disk passes through
+unread: only arrays in RAM go through scikit-learn's validation.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ooc_fw.errors import InputError
+from ooc_fw.kernels import make_kernel, resolve_gamma
+from ooc_fw.model import Model, borrow_source
+from ooc_fw.progress import Progress
+from ooc_fw.rows import Float64Array, Int8Array
+from ooc_fw.solver import solve
+from ooc_fw.sources import RowSource
+from ooc_fw.state import Solution, Status, TrainOptions
+from ooc_fw.stats import encode_labels, sigma2
+
+
+class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
+    """Kernel support vector machine (squared hinge loss, two classes) on data of any size.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "linear", "poly", "laplacian"}
+        Kernel.
+    gamma : float or "auto"
+        Scale of the kernel; "auto" takes it from the average squared distance of two rows, see
+        `ooc_fw.kernels.resolve_gamma`.
+    degree, coef0 : int, float
+        Of the polynomial kernel (gamma x.z + coef0)^degree.
+    C : float
+        Penalty of a unit squared slack.
+    method : str
+        Step rule, a name in `ooc_fw.steps.STEP_RULES`, or "auto".
+    lmo : {"auto", "full", "sampled"}
+        Oracle.
+    sample_size : int
+        Rows a sampled step looks at.
+    tol : float
+        Target duality gap.
+    stopping : {"relative", "absolute", "meb"}
+        What is compared with `tol`.
+    certify : bool
+        Establish the exact gap by a sweep over all rows.
+    max_iter : int or None
+        Largest number of iterations.
+    n_jobs : int or None
+        Threads; None is 1, -1 all CPUs.
+    random_state : int, RandomState or None
+        Source of all random draws. An integer gives the same model each time, the one that
+        ``ooc-fw train --seed`` gives.
+    verbose : int
+        Above 0: show progress on standard error.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        Labels; the second one is positive.
+    support_ : ndarray of int64, shape (n_support,)
+        Rows of the training data that are support vectors.
+    support_vectors_ : ndarray or CSRRows, shape (n_support, n_features)
+        These rows.
+    dual_coef_ : ndarray of float64, shape (1, n_support)
+        Weight times label, divided by rho.
+    intercept_ : ndarray of float64, shape (1,)
+        Bias, divided by rho.
+    gap_ : float or None
+        Certified relative duality gap; None when not certified.
+    n_iter_ : int
+        Iterations.
+    n_features_in_ : int
+        Number of columns.
+    solution_ : ooc_fw.Solution
+        Everything the solver reports.
+    model_ : ooc_fw.Model
+        What `save` writes. Labels that are not numbers are -1 and 1 in it.
+
+    Notes
+    -----
+    Wherever a method takes ``X``, it takes all that `ooc_fw.open_dataset` does: the path of an HDF5
+    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask array, or arrays and scipy sparse
+    matrices in RAM. Rows are rounded to float32 once.
+    """
+
+    def __init__(
+        self,
+        kernel: str = "rbf",
+        gamma: float | str = "auto",
+        degree: int = 2,
+        coef0: float = 0.0,
+        C: float = 1.0,
+        method: str = "auto",
+        lmo: str = "auto",
+        sample_size: int = 194,
+        tol: float = 1e-3,
+        stopping: str = "relative",
+        certify: bool = True,
+        max_iter: int | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.C = C
+        self.method = method
+        self.lmo = lmo
+        self.sample_size = sample_size
+        self.tol = tol
+        self.stopping = stopping
+        self.certify = certify
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on `X`.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            Rows.
+        y : array-like of shape (n_rows,), path or None
+            Labels of two classes; None takes those stored in the file `X`.
+        """
+        options = self._options()
+        if not _is_out_of_core(X):
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
+        elif _is_array(y):
+            y = column_or_1d(y, warn=True)
+        with borrow_source(X, y) as source:
+            self.n_features_in_ = source.n_features
+            self.classes_, codes = _encode(y) if _is_array(y) else encode_labels(source)
+            self._solve(source, codes, options)
+        if self.solution_.status != Status.CONVERGED:
+            warnings.warn(
+                f"stopped by {self.solution_.status} before the {self.stopping} gap reached "
+                f"{self.tol}; allow more with max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _solve(self, source: RowSource, y: Int8Array, options: TrainOptions) -> None:
+        gamma = resolve_gamma(
+            self.kernel, self.gamma, lambda: sigma2(source, options.threads), source.n_features
+        )
+        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        tol = options.tol if options.stopping == "relative" else None
+        with Progress(quiet=not self.verbose, tol=tol) as progress:
+            solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+        numeric = np.issubdtype(self.classes_.dtype, np.number)
+        self.model_ = Model.from_solution(
+            solution,
+            kernel=kernel,
+            C=options.C,
+            classes=self.classes_ if numeric else [-1, 1],
+            scaling=source.scaling,
+        )
+        self._set_attributes(solution)
+
+    def _set_attributes(self, solution: Solution) -> None:
+        self.solution_ = solution
+        self.support_ = solution.rows
+        self.support_vectors_ = solution.support_vectors
+        dual = solution.alpha * solution.labels / solution.rho
+        self.dual_coef_ = dual[np.newaxis]
+        self.intercept_ = dual.sum(keepdims=True)
+        self.gap_ = solution.certified_gap
+        self.n_iter_ = solution.iterations
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Decision values, shape (n_rows,); the margin is at -1 and +1.
+
+        Rows come in the order in which `X` stores them.
+        """
+        check_is_fitted(self)
+        if not _is_out_of_core(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+        return self.model_.decision_function(X, threads=_threads(self.n_jobs))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
+        positive = self.decision_function(X) > 0
+        labels: npt.NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
+        if not _is_array(y):
+            with borrow_source(X, y) as source:
+                y = source.labels(0, source.n_rows)
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    def _options(self) -> TrainOptions:
+        return TrainOptions(
+            C=self.C,
+            method=self.method,
+            lmo=self.lmo,
+            sample_size=self.sample_size,
+            tol=self.tol,
+            stopping=self.stopping,
+            certify=self.certify,
+            max_iter=self.max_iter,
+            seed=_seed(self.random_state),
+            threads=_threads(self.n_jobs),
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _is_out_of_core(X: Any) -> bool:
+    """Whether `X` is to be streamed as it is, rather than checked as a whole by scikit-learn."""
+    package = type(X).__module__.partition(".")[0]
+    on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
+    return on_disk or package in ("h5py", "dask")
+
+
+def _is_array(y: Any) -> bool:
+    """Whether labels are values in RAM, rather than in a file."""
+    return not (y is None or (_is_out_of_core(y) and not isinstance(y, np.memmap)))
+
+
+def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int8Array]:
+    """Classes in order, and -1 or +1 for each label."""
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) > 2:
+        # The first sentence is the one scikit-learn's own checks look for.
+        raise InputError(
+            f"Only binary classification is supported. The type of the target is "
+            f"{type_of_target(y)}, with {len(classes)} classes; pick two of them."
+        )
+    if len(classes) < 2:
+        raise InputError(f"y holds one class only, {classes[0]!r}; give rows of two classes")
+    return classes, (2 * codes - 1).astype(np.int8)
+
+
+def _threads(n_jobs: int | None) -> int:
+    """Count threads by scikit-learn's convention."""
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
+    cpus = len(os.sched_getaffinity(0))
+    return n_jobs if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """Seed for the solver: an integer as it is, else a draw from the generator."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

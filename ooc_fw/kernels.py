@@ -1,0 +1,266 @@
+"""The kernels: formula, diagonal, rounding bound and parameters of each.
+
+A kernel value is a product of two rows (their dot product, or their L1 distance) followed by a map.
+This module says which product and which map; :mod:`ooc_fw.engine` computes whole blocks of values.
+To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, a line in `KERNELS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ooc_fw._core.maps import LOG2_E, MapCode
+from ooc_fw._core.products import absolute_norms, square_norms
+from ooc_fw.errors import InputError
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
+
+FLOAT32_UNIT = 2.0**-24
+FLOAT64_UNIT = 2.0**-53
+_EXP_UNITS = 5.0  # relative error of both exponentials (float32 polynomial, libm), in units
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What all kernels share; subclasses give the formulas.
+
+    Parameters
+    ----------
+    gamma : float
+        Scale of the product; positive.
+    degree : int
+        Degree of the polynomial kernel, ignored by others.
+    coef0 : float
+        Constant of the polynomial kernel, ignored by others.
+    """
+
+    gamma: float = 1.0
+    degree: int = 2
+    coef0: float = 0.0
+
+    name: ClassVar[str]
+    code: ClassVar[MapCode]
+    uses_distance: ClassVar[bool] = False  # L1 distances instead of dot products
+    shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
+    constant_diagonal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma < math.inf:
+            raise InputError(f"gamma must be a positive number, not {self.gamma}")
+        if self.degree < 1 or self.degree != int(self.degree):
+            raise InputError(f"degree must be a whole number of at least 1, not {self.degree}")
+        if not 0 <= self.coef0 < math.inf:
+            raise InputError(
+                f"coef0 must be zero or positive (else the kernel is indefinite), not {self.coef0}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters; `make_kernel(**kernel.to_dict())` gives the kernel back."""
+        return {
+            "name": self.name,
+            "gamma": self.gamma,
+            "degree": self.degree,
+            "coef0": self.coef0,
+        }
+
+    def norms(self, rows: Rows) -> Float64Array:
+        """Squared Euclidean norm of each row, or its L1 norm where the kernel uses distances."""
+        if isinstance(rows, CSRRows):
+            data, indptr = rows.data, rows.indptr
+        else:
+            data = rows.reshape(-1)
+            indptr = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+        out = np.empty(len(rows))
+        (absolute_norms if self.uses_distance else square_norms)(data, indptr, out)
+        return out
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        """k(x, x) of rows with these `norms`, float64."""
+        return np.ones(len(norms))
+
+    def map_terms(self, norms: Float64Array) -> Float32Array:
+        """What the compiled map takes off a product for each row; see `_core.maps.map_tile`."""
+        return np.zeros(len(norms), dtype=np.float32)
+
+    def map_constants(self) -> tuple[np.float32, np.float32, int]:
+        """Scale, shift and degree for `_core.maps.map_tile`."""
+        return np.float32(1), np.float32(0), 1
+
+    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
+        """Turn float64 products, shape (n, m), into kernel values in place."""
+
+    def error_bound(
+        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+    ) -> Float64Array:
+        """Bound on the rounding error of k(x, z) for every z with norm up to `z_norm`.
+
+        Parameters
+        ----------
+        x_norms : ndarray of float64, shape (n,)
+            From `norms`.
+        z_norm : float
+            Largest norm among the vertices.
+        n_terms : int
+            Largest number of products that are not exact zeros in one sum.
+        unit : float
+            Unit roundoff of the arithmetic: `FLOAT32_UNIT` or `FLOAT64_UNIT`.
+
+        Notes
+        -----
+        A sum of n products carries at most n units of |x||z|, in any order of summation (Higham,
+        Accuracy and Stability of Numerical Algorithms, section 3.1). A few units more cover scale,
+        map terms and centring; the error then goes through the derivative of the map.
+        """
+        raise TypeError(f"{type(self).__name__} must state its rounding bound")
+
+
+@dataclass(frozen=True)
+class RBF(Kernel):
+    """k(x, z) = exp(-gamma |x - z|^2)."""
+
+    name = "rbf"
+    code = MapCode.RBF
+    shift_invariant = True
+    constant_diagonal = True
+
+    def map_terms(self, norms: Float64Array) -> Float32Array:
+        return np.asarray(self.gamma * LOG2_E * norms, dtype=np.float32)
+
+    def map_constants(self) -> tuple[np.float32, np.float32, int]:
+        return np.float32(2 * self.gamma * LOG2_E), np.float32(0), 1
+
+    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
+        products *= 2
+        products -= x_norms[:, None]
+        products -= z_norms
+        np.minimum(products, 0, out=products)  # -|x - z|^2, rounding clamped
+        products *= self.gamma
+        np.exp(products, out=products)
+
+    def error_bound(
+        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+    ) -> Float64Array:
+        exponent = (n_terms + 8) * unit * self.gamma * (np.sqrt(x_norms) + math.sqrt(z_norm)) ** 2
+        return np.asarray(np.expm1(exponent) + _EXP_UNITS * unit)
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """k(x, z) = x.z; `gamma` is not used."""
+
+    name = "linear"
+    code = MapCode.LINEAR
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        return norms.copy()
+
+    def error_bound(
+        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+    ) -> Float64Array:
+        return np.asarray((n_terms + 1) * unit * np.sqrt(x_norms * z_norm))
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """k(x, z) = (gamma x.z + coef0)^degree; homogeneous of second order by default."""
+
+    name = "poly"
+    code = MapCode.POLYNOMIAL
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
+
+    def map_constants(self) -> tuple[np.float32, np.float32, int]:
+        return np.float32(self.gamma), np.float32(self.coef0), int(self.degree)
+
+    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
+        products *= self.gamma
+        products += self.coef0
+        np.power(products, self.degree, out=products)
+
+    def error_bound(
+        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+    ) -> Float64Array:
+        largest = self.gamma * np.sqrt(x_norms * z_norm) + self.coef0
+        relative = (n_terms + 4) * unit  # of the base, measured against `largest`
+        return np.asarray(
+            largest**self.degree * np.expm1(self.degree * (np.log1p(relative) + 2 * unit))
+        )
+
+
+@dataclass(frozen=True)
+class Laplacian(Kernel):
+    """k(x, z) = exp(-gamma |x - z|_1)."""
+
+    name = "laplacian"
+    code = MapCode.LAPLACIAN
+    uses_distance = True
+    shift_invariant = True
+    constant_diagonal = True
+
+    def map_constants(self) -> tuple[np.float32, np.float32, int]:
+        return np.float32(self.gamma * LOG2_E), np.float32(0), 1
+
+    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
+        np.maximum(products, 0, out=products)
+        products *= -self.gamma
+        np.exp(products, out=products)
+
+    def error_bound(
+        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+    ) -> Float64Array:
+        # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
+        exponent = (2 * n_terms + 8) * unit * self.gamma * (x_norms + 3 * z_norm)
+        return np.asarray(np.expm1(exponent) + _EXP_UNITS * unit)
+
+
+KERNELS: dict[str, type[Kernel]] = {
+    kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian)
+}
+
+
+def make_kernel(name: str, *, gamma: float = 1.0, degree: int = 2, coef0: float = 0.0) -> Kernel:
+    """Kernel called `name`, one of `KERNELS`.
+
+    Raises
+    ------
+    InputError
+        For an unknown name or a parameter outside its range.
+    """
+    if name not in KERNELS:
+        raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
+    return KERNELS[name](gamma=float(gamma), degree=int(degree), coef0=float(coef0))
+
+
+def resolve_gamma(
+    name: str, gamma: float | str, sigma2: Callable[[], float], n_features: int
+) -> float:
+    """The number behind `gamma`, which may be "auto".
+
+    Parameters
+    ----------
+    name : str
+        Kernel.
+    gamma : float or "auto"
+        "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian
+        and 1 for linear.
+    sigma2 : callable
+        Gives the average squared distance between rows; called only where it is needed, since it
+        may cost a pass over the file.
+    n_features : int
+        Number of columns.
+    """
+    if gamma != "auto":
+        try:
+            return float(gamma)
+        except ValueError:
+            raise InputError(f'gamma must be "auto" or a positive number, not {gamma!r}') from None
+    if name == "rbf":
+        return 1 / (2 * sigma2())
+    if name == "poly":
+        return 1 / sigma2()
+    return 1 / n_features if name == "laplacian" else 1.0

@@ -1,0 +1,35 @@
+"""Byte budgets: the only place that says how much memory a part of a run may take."""
+
+from __future__ import annotations
+
+import os
+
+from ooc_fw.rows import CSRRows, Rows
+
+ROWS_CACHE_BYTES = 256 << 20
+"""Decoded rows of a small file that are kept in RAM."""
+
+COLUMN_CACHE_BYTES = 256 << 20
+"""Kernel columns over all rows that the full oracle keeps."""
+
+_BLOCK_SHARE = 0.5  # of the memory free at the start, for the kernel block of the active set
+
+
+def block_bytes(available: int | None = None) -> int:
+    """Largest size of the kernel block.
+
+    Parameters
+    ----------
+    available : int or None
+        Bytes of memory that are free; None asks the operating system.
+    """
+    if available is None:
+        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(_BLOCK_SHARE * available)
+
+
+def rows_bytes(rows: Rows) -> int:
+    """Bytes that a block of rows takes."""
+    if isinstance(rows, CSRRows):
+        return rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes
+    return rows.nbytes

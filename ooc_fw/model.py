@@ -1,0 +1,453 @@
+"""A trained model: its record, its file, and its decision function.
+
+Owns the model file (an HDF5 image of a few megabytes, written atomically, read without running any
+code) and the evaluation of a model on rows that stream past. Trains nothing and certifies nothing:
+see `ooc_fw.solver` and `ooc_fw.certificate`.
+
+The file holds, on its root, the attributes ``format_version, kernel, gamma, degree, coef0, C,
+status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
+it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
+like a data file's ``/X``; and for each binary machine a group ``/machines/<k>`` with the fields of
+`Machine`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.engine import Engine, prefers_sparse
+from ooc_fw.errors import InputError
+from ooc_fw.files import write_atomic
+from ooc_fw.kernels import Kernel, make_kernel
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.scaling import Scaling
+from ooc_fw.sources import RowSource, iter_blocks, open_source
+
+if TYPE_CHECKING:
+    from ooc_fw.state import Solution
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+PART_BYTES = 4 << 20  # of sparse rows made dense at once
+WEIGHT_SUM_TOLERANCE = 1e-9  # weights are float64 on the simplex; anything further off is damage
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One binary machine: weights on rows of the model's support vectors.
+
+    Parameters
+    ----------
+    alpha : ndarray of float64, shape (n_support,)
+        Weights on the simplex.
+    labels : ndarray of int8, shape (n_support,)
+        -1 or +1 for each weight.
+    sv : ndarray of int64, shape (n_support,)
+        Positions in `Model.support_vectors`.
+    rows : ndarray of int64, shape (n_support,)
+        Rows of the training data as stored there.
+    rho : float
+        Margin; decision values are divided by it.
+    objective : float
+        Value of the dual, rho / 2.
+    certified_gap, sampled_gap : float or None
+        Relative gaps over all rows and over the rows last drawn; None when not known.
+    positive, negative : float
+        Class values of +1 and -1.
+    """
+
+    alpha: Float64Array
+    labels: Int8Array
+    sv: Int64Array
+    rows: Int64Array
+    rho: float
+    objective: float
+    certified_gap: float | None
+    sampled_gap: float | None
+    positive: float
+    negative: float
+
+    def __post_init__(self) -> None:
+        sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
+        if len(sizes) != 1 or 0 in sizes:
+            raise InputError(
+                f"alpha, labels, sv and rows must be of one length above 0, not {sorted(sizes)}"
+            )
+        if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
+            raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
+        if not (np.abs(self.labels) == 1).all():
+            raise InputError("labels must be -1 or +1")
+        if not 0 < self.rho < np.inf:
+            raise InputError(f"rho must be a positive number, not {self.rho}")
+
+
+ARRAY_TYPES = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
+NUMBER_NAMES = tuple(field.name for field in fields(Machine) if field.name not in ARRAY_TYPES)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted machine and all that is needed to apply it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With the number used for gamma.
+    C : float
+        Penalty the machine was trained with.
+    classes : ndarray of float64, shape (2,)
+        Label values in increasing order; the larger one is +1.
+    scaling : Scaling or None
+        Scaling of the training rows; None when the training data said nothing about it.
+    status : str
+        How training ended, a value of `ooc_fw.state.Status`.
+    support_vectors : Rows
+        As they stand in the training data, scaled.
+    machines : list of Machine
+        One for a binary problem.
+    """
+
+    kernel: Kernel
+    C: float
+    classes: Float64Array
+    scaling: Scaling | None
+    status: str
+    support_vectors: Rows
+    machines: list[Machine]
+
+    def __post_init__(self) -> None:
+        if len(self.classes) != 2 or len(self.machines) != 1:
+            raise InputError(
+                f"a model needs two classes and one machine, not {len(self.classes)} and "
+                f"{len(self.machines)}"
+            )
+        for machine in self.machines:
+            if machine.sv.min() < 0 or machine.sv.max() >= len(self.support_vectors):
+                raise InputError(f"sv points outside the {len(self.support_vectors)} vectors")
+
+    @classmethod
+    def from_solution(
+        cls,
+        solution: Solution,
+        *,
+        kernel: Kernel,
+        C: float,
+        classes: npt.ArrayLike,
+        scaling: Scaling | None,
+    ) -> Model:
+        """Model of what `ooc_fw.solver.solve` returned."""
+        values = np.asarray(classes, dtype=np.float64)
+        machine = Machine(
+            alpha=solution.alpha,
+            labels=solution.labels,
+            sv=np.arange(len(solution.alpha)),
+            rows=solution.rows,
+            rho=solution.rho,
+            objective=solution.objective,
+            certified_gap=solution.certified_gap,
+            sampled_gap=solution.sampled_gap,
+            positive=float(values[-1]),
+            negative=float(values[0]),
+        )
+        return cls(
+            kernel, C, values, scaling, str(solution.status), solution.support_vectors, [machine]
+        )
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the training data."""
+        return int(self.support_vectors.shape[1])
+
+    # -- applying the model ------------------------------------------------------------------
+
+    def decision_function(self, X: Any, *, threads: int = 1) -> Float64Array:
+        """Decision values of all rows of `X`, in the order in which `X` stores them.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            Read block by block; only the result grows with the number of rows.
+        threads : int
+            Threads for kernel values.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_rows,)
+            Divided by rho, so that the margin is at -1 and +1; positive means the larger class.
+
+        Raises
+        ------
+        InputError
+            When `X` has another number of features or was scaled in another way.
+        """
+        with borrow_source(X) as source:
+            self.check_source(source)
+            blocks = (rows for _, rows in iter_blocks(source, 0, source.n_rows))
+            return self.decide(blocks, threads=threads)
+
+    def predict(self, X: Any, *, threads: int = 1) -> Float64Array:
+        """Class values of all rows of `X`; see `decision_function`."""
+        return self.label_values(self.decision_function(X, threads=threads))
+
+    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Float64Array:
+        """Decision values of a stream of blocks of rows, each `n_features` wide."""
+        (machine,) = self.machines
+        vectors = take_rows(self.support_vectors, machine.sv)
+        beta = machine.alpha * machine.labels
+        values = [np.zeros(0)]
+        with self.engine(threads) as engine:
+            prepared = engine.prepare(vectors)
+            for block in blocks:
+                for rows in [block] if engine.sparse else _dense_parts(block):
+                    sums = engine.weighted_sum(engine.prepare(rows), prepared, beta)
+                    values.append((sums + beta.sum()) / machine.rho)
+        return np.concatenate(values)
+
+    def engine(self, threads: int = 1) -> Engine:
+        """Open an engine that suits the support vectors."""
+        vectors = self.support_vectors
+        center = None if isinstance(vectors, CSRRows) else vectors.mean(axis=0)
+        return Engine(self.kernel, threads, center=center, sparse=prefers_sparse(vectors))
+
+    def label_values(self, decision_values: Float64Array) -> Float64Array:
+        """Class value for each decision value."""
+        (machine,) = self.machines
+        return np.where(decision_values > 0, machine.positive, machine.negative)
+
+    def scale(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
+        """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
+        scaling = self.scaling or Scaling("none", False, None, None)
+        # A scaling that moves zero makes sparse rows dense, hence short parts of each block.
+        step = _rows_at_once(self.n_features)
+        for block in blocks:
+            for start in range(0, len(block), step):
+                yield scaling.apply(block[start : start + step], self.n_features)
+
+    # -- is this the right data? -------------------------------------------------------------
+
+    def check_source(self, source: RowSource) -> None:
+        """Raise InputError unless rows of `source` can be compared with the support vectors."""
+        if source.n_features != self.n_features:
+            raise InputError(
+                f"{source.name} has {source.n_features} features but the model was trained on "
+                f"{self.n_features}; convert it with --like and the training file"
+            )
+        if source.scaling is None:
+            return
+        if self.scaling is None:
+            logger.warning(
+                "%s is scaled (%s) while the model does not know how its training data were; "
+                "taking the values as they are",
+                source.name,
+                source.scaling.kind,
+            )
+        elif not source.scaling.same_as(self.scaling):
+            raise InputError(
+                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+                f"training data ({self.scaling.kind}); convert it with --like and the training file"
+            )
+
+    def check_training_rows(self, source: RowSource, y: Int8Array) -> None:
+        """Raise InputError unless `source` is the data this model was trained on.
+
+        Compares every support vector and its label with the row it is said to come from.
+        """
+        self.check_source(source)
+        (machine,) = self.machines
+        order = np.argsort(machine.rows)
+        rows = machine.rows[order]
+        if rows[0] < 0 or rows[-1] >= source.n_rows:
+            raise InputError(
+                f"{source.name} has {source.n_rows} rows but the model was trained on row "
+                f"{rows[-1]}; give the file it was trained on"
+            )
+        step = _rows_at_once(self.n_features)
+        for start in range(0, len(rows), step):
+            part = order[start : start + step]
+            found = _dense(source.take(rows[start : start + step]))
+            expected = _dense(take_rows(self.support_vectors, machine.sv[part]))
+            differs = (found != expected).any(axis=1)
+            differs |= y[machine.rows[part]] != machine.labels[part]
+            if differs.any():
+                row = machine.rows[part[differs.argmax()]]
+                raise InputError(
+                    f"row {row} of {source.name} is not the model's support vector of that row; "
+                    "give the file it was trained on"
+                )
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file, replacing `path` atomically."""
+        image = BytesIO()
+        with h5py.File(image, "w") as file:
+            self._write(file)
+        write_atomic(Path(path), image.getvalue())
+
+    def _write(self, file: h5py.File) -> None:
+        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["kernel"] = self.kernel.name
+        file.attrs["gamma"] = self.kernel.gamma
+        file.attrs["degree"] = self.kernel.degree
+        file.attrs["coef0"] = self.kernel.coef0
+        file.attrs["C"] = float(self.C)
+        file.attrs["status"] = self.status
+        file.attrs["class_names"] = self.classes
+        if self.scaling is not None:
+            self.scaling.write(file)
+        _write_rows(file, "support_vectors", self.support_vectors)
+        for k, machine in enumerate(self.machines):
+            group = file.create_group(f"machines/{k}")
+            for name, dtype in ARRAY_TYPES.items():
+                group.create_dataset(name, data=np.asarray(getattr(machine, name), dtype=dtype))
+            for name in NUMBER_NAMES:
+                value = getattr(machine, name)
+                if value is not None:
+                    group.attrs[name] = float(value)
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model file.
+
+    Raises
+    ------
+    InputError
+        When there is no such file, or it is no model, or is damaged.
+    """
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise InputError(f"there is no model file {name}; write one with ooc-fw train")
+    try:
+        with h5py.File(name, "r") as file:
+            _check_is_model(file)
+            return _read(file)
+    except InputError as error:
+        raise InputError(f"{name} is not a usable model file: {error}") from None
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        # What h5py raises for files cut short, overwritten, or with a part missing.
+        raise InputError(
+            f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
+        ) from None
+
+
+@contextmanager
+def borrow_source(X: Any, labels: Any = None) -> Iterator[RowSource]:
+    """Source of `X`, closed afterwards unless it is a source of the caller's."""
+    source = open_source(X, labels)
+    try:
+        yield source
+    finally:
+        if source is not X:
+            source.close()
+
+
+def _check_is_model(file: h5py.File) -> None:
+    if "kernel" not in file.attrs:
+        kind = "holds data" if "X" in file else "holds something else"
+        raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
+    version = int(file.attrs["format_version"])
+    if version != FORMAT_VERSION:
+        raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
+
+
+def _read(file: h5py.File) -> Model:
+    attributes = file.attrs
+    return Model(
+        kernel=make_kernel(
+            str(attributes["kernel"]),
+            gamma=float(attributes["gamma"]),
+            degree=int(attributes["degree"]),
+            coef0=float(attributes["coef0"]),
+        ),
+        C=float(attributes["C"]),
+        classes=np.asarray(attributes["class_names"], dtype=np.float64),
+        scaling=Scaling.read(file) if "scaling" in attributes else None,
+        status=str(attributes["status"]),
+        support_vectors=_read_rows(file["support_vectors"]),
+        machines=[_read_machine(file[f"machines/{k}"]) for k in range(len(file["machines"]))],
+    )
+
+
+def _read_machine(group: h5py.Group) -> Machine:
+    arrays = {name: group[name][...].astype(dtype) for name, dtype in ARRAY_TYPES.items()}
+    optional = ("certified_gap", "sampled_gap")
+    numbers = {
+        name: None if name in optional and name not in group.attrs else float(group.attrs[name])
+        for name in NUMBER_NAMES
+    }
+    return Machine(**arrays, **numbers)  # type: ignore[arg-type]
+
+
+def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:
+    if not isinstance(rows, CSRRows):
+        file.create_dataset(name, data=rows)
+        return
+    group = file.create_group(name)
+    group.attrs["encoding-type"] = "csr_matrix"
+    group.attrs["encoding-version"] = "0.1.0"
+    group.attrs["shape"] = rows.shape
+    for part in ("data", "indices", "indptr"):
+        group.create_dataset(part, data=getattr(rows, part))
+
+
+def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
+    if isinstance(stored, h5py.Dataset):
+        dense: npt.NDArray[np.float32] = np.ascontiguousarray(stored[...], dtype=np.float32)
+        if dense.ndim != 2:
+            raise InputError(f"support_vectors has {dense.ndim} dimensions instead of 2")
+        return dense
+    n_rows, n_features = (int(size) for size in stored.attrs["shape"])
+    rows = CSRRows(
+        stored["data"][...].astype(np.float32),
+        stored["indices"][...].astype(np.int32),
+        stored["indptr"][...].astype(np.int64),
+        n_features,
+    )
+    _check_csr(rows, n_rows)
+    return rows
+
+
+def _check_csr(rows: CSRRows, n_rows: int) -> None:
+    """Compiled code trusts these arrays, so a damaged file must be found here."""
+    n_stored = len(rows.data)
+    pointers, columns = rows.indptr, rows.indices
+    if (
+        len(rows) != n_rows
+        or pointers[0] != 0
+        or pointers[-1] != n_stored
+        or len(columns) != n_stored
+        or (np.diff(pointers) < 0).any()
+        or (n_stored > 0 and not 0 <= columns.min() <= columns.max() < rows.n_features)
+    ):
+        raise InputError("support_vectors is no valid CSR group")
+
+
+def _dense(rows: Rows) -> npt.NDArray[np.float32]:
+    return rows.toarray() if isinstance(rows, CSRRows) else rows
+
+
+def _dense_parts(block: Rows) -> Iterator[Rows]:
+    """`block` as dense rows, in parts of bounded size where it is sparse."""
+    if not isinstance(block, CSRRows):
+        yield block
+        return
+    step = _rows_at_once(block.n_features)
+    for start in range(0, len(block), step):
+        yield block[start : start + step].toarray()
+
+
+def _rows_at_once(n_features: int) -> int:
+    """Rows that take about `PART_BYTES` when dense."""
+    return max(1, PART_BYTES // (4 * n_features))

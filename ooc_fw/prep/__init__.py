@@ -1,0 +1,12 @@
+"""Offline work: LIBSVM text to HDF5, shuffled once and scaled, in constant memory.
+
+    text.py      files, compressed files and standard input as blocks of whole lines
+    libsvm.py    blocks of lines to labels and sparse rows; the wording of every parse error
+    columns.py   ranges and moments of the columns; from them a Scaling
+    spool.py     parsed rows set aside on disk; the two-pass shuffle
+    writer.py    the HDF5 layout
+    pipeline.py  a map in threads that keeps order and bounds what is in flight
+    convert.py   convert_libsvm: the two passes, and what to refuse before the first
+
+Nothing is imported here: `ooc_fw.prep.libsvm` loads numba.
+"""

@@ -1,0 +1,187 @@
+"""The HDF5 layout of a training file, written front to back.
+
+Owns names, chunk shapes, filters and attributes. Is told the sizes beforehand; decides nothing
+about the values. `ooc_fw.sources` reads what is written here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.errors import InputError
+from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.scaling import Scaling
+
+FORMAT_VERSION = 1
+CHUNK_BYTES = 2 << 20
+COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+
+
+def chunk_rows(n_features: int) -> int:
+    """Rows of a dense chunk of about CHUNK_BYTES."""
+    return max(1, CHUNK_BYTES // (4 * max(1, n_features)))
+
+
+def output_bytes(n_rows: int, n_features: int, n_stored: int, *, sparse: bool) -> int:
+    """Size of the file without compression, statistics left out."""
+    values = 8 * n_stored + 8 * n_rows if sparse else 4 * n_rows * n_features
+    return values + 16 * n_rows
+
+
+def filter_options(compression: str) -> dict[str, Any]:
+    """Arguments of `h5py.Group.create_dataset` for a compression by name.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or when the plugin is not installed.
+    """
+    if compression not in COMPRESSIONS:
+        raise InputError(
+            f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
+        )
+    if compression == "none":
+        return {}
+    if compression == "gzip":
+        return {"compression": "gzip", "shuffle": True}
+    try:
+        import hdf5plugin
+    except ImportError:
+        raise InputError(
+            f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', "
+            "or choose gzip"
+        ) from None
+    chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd()
+    return {**chosen, "shuffle": True}
+
+
+class DatasetWriter:
+    """Append rows to an open, empty HDF5 file; `finish` marks it complete.
+
+    Parameters
+    ----------
+    file : h5py.File
+        Open for writing.
+    n_rows, n_features : int
+        Final size.
+    n_stored : int
+        Stored values, at most; counts only for sparse rows.
+    sparse : bool
+        Whether /X becomes a CSR group.
+    compression : {"none", "gzip", "lz4", "zstd"}
+        Filter of the large data sets.
+    """
+
+    def __init__(
+        self,
+        file: h5py.File,
+        n_rows: int,
+        n_features: int,
+        n_stored: int,
+        *,
+        sparse: bool,
+        compression: str,
+    ) -> None:
+        self._file = file
+        self._n_features = n_features
+        self._compression = compression
+        self._filter = filter_options(compression)
+        self._row = 0
+        self._stored = 0
+        self._y = self._create("y", n_rows, np.float64)
+        self._row_ids = self._create("row", n_rows, np.int64)
+        if sparse:
+            self._data = self._create("X/data", n_stored, np.float32)
+            self._indices = self._create("X/indices", n_stored, np.int32)
+            self._indptr = self._create("X/indptr", n_rows + 1, np.int64)
+            self._indptr[0] = 0
+            # AnnData's encoding of a CSR matrix, which other tools read too.
+            file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
+            file["X"].attrs["encoding-type"] = "csr_matrix"
+            file["X"].attrs["encoding-version"] = "0.1.0"
+        else:
+            self._dense = file.create_dataset(
+                "X",
+                (n_rows, n_features),
+                np.float32,
+                chunks=(min(chunk_rows(n_features), n_rows), n_features),
+                **self._filter,
+            )
+
+    def _create(self, name: str, length: int, dtype: type) -> h5py.Dataset:
+        chunk = min(CHUNK_BYTES // np.dtype(dtype).itemsize, max(1, length))
+        return self._file.create_dataset(
+            name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
+        )
+
+    def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
+        """Write rows below those written so far."""
+        stop = self._row + len(labels)
+        self._y[self._row : stop] = labels
+        self._row_ids[self._row : stop] = row_ids
+        if isinstance(rows, CSRRows):
+            stored_stop = self._stored + len(rows.data)
+            self._data[self._stored : stored_stop] = rows.data
+            self._indices[self._stored : stored_stop] = rows.indices
+            self._indptr[self._row + 1 : stop + 1] = rows.indptr[1:] + self._stored
+            self._stored = stored_stop
+        else:
+            self._dense[self._row : stop] = rows
+        self._row = stop
+
+    @property
+    def fraction_written(self) -> float:
+        """Share of the rows written so far."""
+        return self._row / len(self._y)
+
+    def finish(
+        self,
+        *,
+        class_counts: dict[float, int],
+        seed: int | None,
+        source: str,
+        scaling: Scaling,
+        mean: Float64Array,
+        mean_square_norm: float,
+    ) -> None:
+        """Write attributes and statistics; the file is complete after this.
+
+        Parameters
+        ----------
+        class_counts : dict
+            Rows of each label value.
+        seed : int or None
+            Seed of the shuffle; None for the order of the input.
+        source : str
+            Names of the inputs.
+        scaling : Scaling
+            What was done to the values.
+        mean : ndarray of float64, shape (n_features,)
+            Column means of the values as stored.
+        mean_square_norm : float
+            Mean squared norm of the rows as stored.
+        """
+        if isinstance(self._file["X"], h5py.Group):
+            # Scaling may have made zeros of stored values.
+            self._data.resize((self._stored,))
+            self._indices.resize((self._stored,))
+        names = sorted(class_counts)
+        attributes = self._file.attrs
+        attributes["format_version"] = FORMAT_VERSION
+        attributes["n_rows"] = self._row
+        attributes["n_features"] = self._n_features
+        attributes["n_classes"] = len(names)
+        attributes["class_names"] = np.array(names, dtype=np.float64)
+        attributes["class_counts"] = np.array([class_counts[name] for name in names], np.int64)
+        attributes["shuffled"] = seed is not None
+        if seed is not None:
+            attributes["shuffle_seed"] = seed
+        attributes["source"] = source
+        attributes["compression"] = self._compression
+        attributes["mean_square_norm"] = mean_square_norm
+        self._file["mean"] = mean
+        scaling.write(self._file)
+        attributes["complete"] = 1

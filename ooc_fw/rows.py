@@ -1,0 +1,103 @@
+"""Rows in RAM: a dense float32 block or a compressed sparse row block.
+
+Owns the two shapes in which rows travel between disk, kernels and the active set. Knows nothing of
+files, kernels or weights, so every layer may use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Int8Array: TypeAlias = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class CSRRows:
+    """A block of sparse rows.
+
+    Parameters
+    ----------
+    data : ndarray of float32, shape (n_stored,)
+        Stored values, row after row.
+    indices : ndarray of int32, shape (n_stored,)
+        Column of each stored value, increasing and unique within a row.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``; ``indptr[0]`` is 0.
+    n_features : int
+        Number of columns.
+    """
+
+    data: Float32Array
+    indices: npt.NDArray[np.int32]
+    indptr: Int64Array
+    n_features: int
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self), self.n_features
+
+    def __getitem__(self, key: slice) -> CSRRows:
+        """Contiguous rows ``key.start:key.stop``; the values are views."""
+        start, stop, step = key.indices(len(self))
+        if step != 1:
+            raise ValueError("rows are sliced with step 1 only; use take_rows")
+        stop = max(start, stop)
+        first, last = self.indptr[start], self.indptr[stop]
+        return CSRRows(
+            self.data[first:last],
+            self.indices[first:last],
+            self.indptr[start : stop + 1] - first,
+            self.n_features,
+        )
+
+    def toarray(self) -> Float32Array:
+        """Dense copy, shape (n_rows, n_features)."""
+        dense = np.zeros(self.shape, dtype=np.float32)
+        dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
+        return dense
+
+
+Rows: TypeAlias = Float32Array | CSRRows
+
+
+def take_rows(rows: Rows, indices: npt.NDArray[Any]) -> Rows:
+    """Copy of the rows at `indices` (any order, repeats allowed)."""
+    if not isinstance(rows, CSRRows):
+        return np.ascontiguousarray(rows[indices])
+    indices = np.asarray(indices, dtype=np.int64)
+    lengths = rows.indptr[indices + 1] - rows.indptr[indices]
+    indptr = np.zeros(len(indices) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    # Position of every stored value: the row's first one plus a count that restarts at each row.
+    where = np.arange(indptr[-1]) + np.repeat(rows.indptr[indices] - indptr[:-1], lengths)
+    return CSRRows(rows.data[where], rows.indices[where], indptr, rows.n_features)
+
+
+def concat_rows(blocks: Sequence[Rows]) -> Rows:
+    """Blocks of equal width and kind, one below the other."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    if not isinstance(first, CSRRows):
+        return np.concatenate([np.asarray(block) for block in blocks])
+    sparse = [block for block in blocks if isinstance(block, CSRRows)]
+    ends = np.cumsum([0] + [len(block.data) for block in sparse])
+    indptr = [block.indptr[1:] + end for block, end in zip(sparse, ends[:-1], strict=True)]
+    return CSRRows(
+        np.concatenate([block.data for block in sparse]),
+        np.concatenate([block.indices for block in sparse]),
+        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
+        first.n_features,
+    )

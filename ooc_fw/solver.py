@@ -1,0 +1,414 @@
+"""The outer loop: oracle, stopping test, step, certificate.
+
+    active set = a few random rows of both classes, solved
+    repeat
+        repeat                                            (training phase)
+            candidate = oracle's row of least gradient
+            if the gap passes, and passes again on a second draw: leave
+            add the candidate to the active set; take a step
+        compute the active set's gradient anew in float64
+        sweep over all rows: certificate                  (unless told not to)
+        if the certified gap is above the tolerance: add the violators found
+    until certified, or out of budget
+
+Owns the order of these things, progress and interrupts. The mathematics is in
+:mod:`ooc_fw.problem`, the steps in :mod:`ooc_fw.steps`, the oracles in :mod:`ooc_fw.lmo`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ooc_fw.active_set import ActiveSet, BlockBudgetError
+from ooc_fw.certificate import Certificate, certify
+from ooc_fw.engine import Engine, prefers_sparse
+from ooc_fw.errors import InputError
+from ooc_fw.kernels import Kernel
+from ooc_fw.lmo import LMO, Candidate, FullLMO, SampledLMO
+from ooc_fw.memory import ROWS_CACHE_BYTES, block_bytes
+from ooc_fw.problem import StoppingTest, relative_gap
+from ooc_fw.rows import CSRRows, Float32Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.sampling import Sampler, choose_sampler
+from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
+from ooc_fw.steps import STEP_RULES, Partan, StepRecord
+
+logger = logging.getLogger(__name__)
+
+START_ROWS = 20  # the papers' p
+_PROBE_ROWS = 1024  # looked at to choose products and centre
+_FARTHEST_ROWS = 1024  # among which the farthest pair is sought
+_LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
+_FULL_LIMIT = 10_000  # rows up to which the full oracle is the cheaper one
+_INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
+_TIGHTER = 0.8  # factor of the training tolerance after a certificate that failed
+
+
+class _Stop(Exception):
+    """Raised inside the loop to end the run with a status."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+
+
+def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
+    """Method, oracle and one line that says why, with "auto" replaced.
+
+    Parameters
+    ----------
+    options : TrainOptions
+        May name "auto" for either.
+    n_rows : int
+        Rows of the source.
+
+    Raises
+    ------
+    InputError
+        For an unknown method.
+    """
+    if options.method != "auto" and options.method not in STEP_RULES:
+        raise InputError(
+            f"method must be auto or one of {', '.join(STEP_RULES)}, not {options.method!r}"
+        )
+    small = n_rows <= _FULL_LIMIT
+    lmo = options.lmo if options.lmo != "auto" else ("full" if small else "sampled")
+    method = options.method
+    if method == "auto":
+        method = "swap2" if lmo == "full" else "cvm"
+    size = f"{n_rows} rows are " + ("few" if small else "many")
+    reasons = {
+        "full": "the exact gap of every row costs one kernel column a step",
+        "sampled": f"steps look at {options.sample_size} random rows, a sweep certifies",
+    }
+    given = "as asked" if "auto" not in (options.method, options.lmo) else size
+    return method, lmo, f"method {method} with the {lmo} oracle: {given}; {reasons[lmo]}"
+
+
+def solve(
+    source: RowSource,
+    labels: Int8Array,
+    kernel: Kernel,
+    options: TrainOptions,
+    callbacks: Sequence[Callback] = (),
+) -> Solution:
+    """Train one binary machine.
+
+    Parameters
+    ----------
+    source : RowSource
+        Training rows.
+    labels : ndarray of int8, shape (n_rows,)
+        +1 or -1; both occur.
+    kernel : Kernel
+        Kernel with its parameters.
+    options : TrainOptions
+        Method, tolerance and budgets.
+    callbacks : sequence of Callback
+        Told of every iteration and every block of a sweep.
+
+    Returns
+    -------
+    Solution
+        Not converging, an interrupt or a full kernel block are statuses, not errors; the weights
+        returned are feasible in every case.
+
+    Raises
+    ------
+    InputError
+        For options that do not fit together, or a source that cannot be read.
+    """
+    method, lmo, choice = choose_method(options, source.n_rows)
+    options = replace(options, method=method, lmo=lmo)
+    sampler = choose_sampler(
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
+    )
+    probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
+    with Engine(
+        kernel, options.threads, center=_center(probe), sparse=prefers_sparse(probe)
+    ) as engine:
+        return _Run(source, labels, engine, sampler, options, callbacks, choice).solve()
+
+
+def _center(probe: Rows) -> Float32Array | None:
+    """Mean of a few rows where it is large; any centre is right, this one saves digits."""
+    if isinstance(probe, CSRRows):
+        return None
+    mean = probe.mean(axis=0, dtype=np.float64)
+    large = mean @ mean > _LARGE_MEAN * np.square(probe, dtype=np.float64).sum(axis=1).mean()
+    return mean.astype(np.float32) if large else None
+
+
+class _Run:
+    """One run: its parts, its progress and its end."""
+
+    def __init__(
+        self,
+        source: RowSource,
+        labels: Int8Array,
+        engine: Engine,
+        sampler: Sampler,
+        options: TrainOptions,
+        callbacks: Sequence[Callback],
+        choice: str,
+    ) -> None:
+        self.source = source
+        self.labels = labels
+        self.engine = engine
+        self.options = options
+        self.callbacks = callbacks
+        self.choice = choice
+        self.started = time.perf_counter()
+        self.rng = np.random.default_rng(options.seed)
+        self.sampler = sampler
+        self.rows = CachedSource(source, ROWS_CACHE_BYTES)
+        self.active = ActiveSet(engine, options.C, block_bytes())
+        self.rule = STEP_RULES[options.method]()
+        self.lmo = self._make_lmo()
+        diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
+        self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
+        self.aim = 1.0  # share of the tolerance that training aims at
+        self.state = SolverState()
+        self.certificate: Certificate | None = None
+
+    def _make_lmo(self) -> LMO:
+        options = self.options
+        if options.lmo == "full":
+            keeps_before = options.method == Partan.name
+            return FullLMO(self.rows, self.labels, self.engine, options.C, keeps_before)
+        return SampledLMO(self.rows, self.labels, self.engine, self.sampler, options.sample_size)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def solve(self) -> Solution:
+        """Run to the end, whatever it is."""
+        try:
+            self._start()
+            status = self._train_and_certify()
+        except _Stop as stop:
+            status = stop.status
+        except BlockBudgetError:
+            status = Status.MEMORY_LIMIT
+        except KeyboardInterrupt:
+            if len(self.active) == 0:
+                raise
+            status = Status.INTERRUPTED
+        return self._finish(status)
+
+    def _train_and_certify(self) -> Status:
+        while True:
+            self._train()
+            self._renew()
+            tolerance = self.stopping.relative_tolerance(self.active.rho)
+            if self.active.relative_gap() > tolerance:
+                self.aim *= _TIGHTER  # float32 steps were content too early
+                continue
+            if not self.options.certify:
+                return Status.CONVERGED
+            certificate = self._certify(tolerance)
+            if certificate.certified_gap <= tolerance:
+                return Status.CONVERGED
+            logger.info(
+                "certified gap %.3g above %.3g: training goes on from %d violators",
+                certificate.certified_gap,
+                tolerance,
+                len(certificate.worst),
+            )
+            self.aim *= _TIGHTER
+            self._add(certificate.worst)
+            self.lmo.reset()
+
+    def _train(self) -> None:
+        """Step until the gap passes the test, on a second draw too."""
+        self.state.phase = "train"
+        while True:
+            candidate = self.lmo.propose(self.active, self.rng)
+            if self._passes(candidate):
+                if candidate.exact:
+                    return
+                candidate = self.lmo.propose(self.active, self.rng)  # the safeguard
+                if self._passes(candidate):
+                    return
+            if self.state.iteration == self.options.max_iter:
+                raise _Stop(Status.MAX_ITER)
+            self._step(candidate)
+
+    def _passes(self, candidate: Candidate) -> bool:
+        rho = self.active.rho
+        gap = relative_gap(rho, candidate.grad)
+        self.state.sampled_gap = gap
+        return gap <= self.aim * self.stopping.relative_tolerance(rho)
+
+    def _step(self, candidate: Candidate) -> None:
+        active = self.active
+        if candidate.rows is not None:
+            label = np.array([candidate.label], dtype=np.int8)
+            active.add(np.array([candidate.row_id]), candidate.rows, label)
+        place = active.place_of(candidate.row_id)
+        assert place is not None
+        tolerance = self.aim * self.stopping.relative_tolerance(active.rho)
+        gap = relative_gap(active.rho, candidate.grad)
+        self.rule.inner_tol = max(_INNER_SHARE * gap, tolerance / 2)
+        record = self.rule.step(active, place)
+        self.lmo.update(record, active)
+        self.rule.prune(active)
+        self._count(record)
+        self._report()
+
+    def _start(self) -> None:
+        """First active set: a few rows of both classes, or the farthest pair, solved."""
+        if self.options.start == "farthest":
+            self._start_farthest()
+        else:
+            self._add(self._random_rows())
+        m = len(self.active)
+        self.active.set_weights(np.full(m, 1 / m))
+        self.active.optimise(0.0, 100 * m)
+        self.active.refresh()
+        self._report()
+
+    def _random_rows(self) -> Int64Array:
+        """Rows of both classes, half of each as far as there are enough."""
+        chosen = [
+            self.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
+            for rows in (np.flatnonzero(self.labels == sign) for sign in (-1, 1))
+        ]
+        return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+    def _start_farthest(self) -> None:
+        """Two vertices far from each other in feature space, among a random sample.
+
+        From a random row to the one farthest from it, and from there to the farthest again; the
+        distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
+        """
+        row_ids = self.sampler.sample(_FARTHEST_ROWS, self.rng)
+        rows = self.rows.take(row_ids)
+        x = self.engine.prepare(rows)
+        y = self.labels[row_ids].astype(np.float64)
+        diagonal = self.engine.kernel.diagonal(x.norms)
+        k = int(self.rng.integers(len(row_ids)))
+        pair = []
+        for _ in range(2):
+            values = np.empty((1, len(row_ids)), dtype=np.float32)
+            self.engine.block(x[k : k + 1], x, values)
+            k = int(np.argmax(diagonal - 2 * y[k] * y * (values[0] + 1.0)))
+            pair.append(k)
+        both = np.unique(pair)
+        self.active.add(row_ids[both], take_rows(rows, both), self.labels[row_ids[both]])
+
+    # -- certificate and end ---------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Gradient of the active set in float64; rule and oracle forget what hung on the old."""
+        self.active.refresh()
+        self.rule.reset()
+        self.lmo.reset()
+
+    def _certify(self, tolerance: float) -> Certificate:
+        self.state.phase = "certify"
+        active, support = self.active, self.active.support
+
+        def on_block(rows_seen: int) -> None:
+            self.state.sweep_fraction = rows_seen / self.source.n_rows
+            self._report()
+
+        self.certificate = certify(
+            self.source,
+            self.labels,
+            self.engine,
+            self.options.C,
+            rows=take_rows(active.rows, support),
+            row_ids=active.ids[support],
+            alpha=active.alpha[support],
+            tol=tolerance,
+            n_worst=max(64, len(active)),
+            on_block=on_block,
+        )
+        self.state.certified_gap = self.certificate.certified_gap
+        self.state.sweep_fraction = None
+        return self.certificate
+
+    def _certify_late(self, status: Status) -> Status:
+        """Status after a sweep for weights that had to stop early; they may do all the same."""
+        tolerance = self.stopping.relative_tolerance(self.active.rho)
+        try:
+            gap = self._certify(tolerance).certified_gap
+        except (_Stop, KeyboardInterrupt):
+            return Status.INTERRUPTED
+        return Status.CONVERGED if gap <= tolerance else status
+
+    def _add(self, row_ids: Int64Array) -> None:
+        self.active.add(row_ids, self.rows.take(row_ids), self.labels[row_ids])
+
+    def _finish(self, status: Status) -> Solution:
+        """Weights as they are, with gaps that belong to them."""
+        if status is not Status.CONVERGED:
+            self._renew()
+            self.certificate = None
+            if self.options.certify and status is not Status.INTERRUPTED:
+                status = self._certify_late(status)
+        active, support, certificate = self.active, self.active.support, self.certificate
+        sampled_gap = self._last_sampled_gap()
+        evaluations = self.engine.evaluations
+        return Solution(
+            status=status,
+            method=self.options.method,
+            lmo=self.options.lmo,
+            choice=self.choice,
+            alpha=active.alpha[support],
+            labels=active.labels[support].astype(np.int8),
+            rows=active.ids[support],
+            support_vectors=take_rows(active.rows, support),
+            objective=active.rho / 2,
+            rho=active.rho,
+            sampled_gap=sampled_gap,
+            certified_gap=None if certificate is None else certificate.certified_gap,
+            pair_gap=None if certificate is None else certificate.pair_gap,
+            iterations=self.state.iteration,
+            steps=self.state.steps,
+            kernel_evaluations=evaluations,
+            passes=evaluations / (self.source.n_rows * len(support)),
+            rows_read=self.source.rows_read,
+            bytes_read=self.source.bytes_read,
+            seconds=time.perf_counter() - self.started,
+        )
+
+    def _last_sampled_gap(self) -> float:
+        """Gap of a last draw, its worst row in float64, so that it cannot exceed the true gap."""
+        active = self.active
+        candidate = self.lmo.propose(active, self.rng)
+        grad = float(active.grad.min())
+        if candidate.rows is not None:
+            support = active.support
+            z = self.engine.prepare64(take_rows(active.rows, support))
+            beta = active.alpha[support] * active.labels[support]
+            x = self.engine.prepare64(candidate.rows)
+            value = self.engine.weighted_sum64(x, z, beta)[0] + beta.sum()
+            grad = min(grad, float(candidate.label * value))
+        return relative_gap(active.rho, grad)
+
+    # -- progress --------------------------------------------------------------------------------
+
+    def _count(self, record: StepRecord) -> None:
+        self.state.iteration += 1
+        self.state.steps[record.kind] += 1
+        self.state.steps[StepKind.DROP] += record.drops
+
+    def _report(self) -> None:
+        """Tell the callbacks; one that returns False ends the run."""
+        if not self.callbacks:
+            return
+        state = self.state
+        state.objective = self.active.rho / 2
+        state.n_active = len(self.active)
+        state.n_support = len(self.active.support)
+        state.rows_read = self.source.rows_read
+        state.bytes_read = self.source.bytes_read
+        state.kernel_evaluations = self.engine.evaluations
+        state.elapsed_s = time.perf_counter() - self.started
+        if any([callback(state) is False for callback in self.callbacks]):
+            raise _Stop(Status.INTERRUPTED)

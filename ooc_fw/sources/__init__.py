@@ -1,0 +1,196 @@
+"""Where rows come from: files, memory maps, arrays, all behind one protocol.
+
+`open_source` looks at what it is given and picks the source; nothing downstream asks again.
+
+================================  =====================================================
+given                             read by
+================================  =====================================================
+path of HDF5, h5py file or group  `HDF5Source`, or `HDF5CSRSource` for sparse rows
+path of .npy, numpy memory map    `MemmapSource`, by file offset
+numpy array                       `ArraySource`
+scipy sparse matrix               `CSRSource`
+dask array                        `DaskSource`
+================================  =====================================================
+
+To add a source, write a module with a subclass of `SourceBase`, pick it in `open_source`, and give
+it a test class that inherits `ooc_fw.testing.contracts.RowSourceContract`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.errors import InputError
+from ooc_fw.sources.array import ArraySource, CSRSource
+from ooc_fw.sources.base import (
+    AnyArray,
+    RowSource,
+    Sliceable,
+    SourceBase,
+    StoredStatistics,
+    iter_blocks,
+)
+from ooc_fw.sources.cached import CachedSource
+from ooc_fw.sources.dask_array import DaskSource
+from ooc_fw.sources.flatfile import FileArray
+from ooc_fw.sources.hdf5 import (
+    HDF5CSRSource,
+    HDF5Source,
+    open_group,
+    open_hdf5,
+    open_labels,
+    open_rows,
+)
+from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+
+__all__ = [
+    "ArraySource",
+    "CSRSource",
+    "CachedSource",
+    "DaskSource",
+    "HDF5CSRSource",
+    "HDF5Source",
+    "MemmapSource",
+    "RowSource",
+    "StoredStatistics",
+    "iter_blocks",
+    "open_source",
+]
+
+NPY_MAGIC = b"\x93NUMPY"
+PACKED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")  # gzip, bzip2, xz
+
+
+def open_source(
+    data: Any, labels: Any = None, *, x_name: str = "X", y_name: str = "y"
+) -> RowSource:
+    """Open labelled rows, wherever they are kept, without loading them.
+
+    Parameters
+    ----------
+    data : path, array, h5py object or RowSource
+        See the table at the top of this module. A `RowSource` is returned as it is.
+    labels : path of a .npy file, h5py.Dataset or array, optional
+        One label a row; replaces those in the file.
+    x_name, y_name : str
+        Names of rows and labels in an HDF5 file.
+
+    Returns
+    -------
+    RowSource
+        Close it, or use it in a ``with`` statement.
+
+    Raises
+    ------
+    InputError
+        The data cannot be used; the message says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with open_source(np.eye(3), labels=[1, -1, 1]) as source:
+    ...     source.n_rows, source.read(0, 1)
+    (3, array([[1., 0., 0.]], dtype=float32))
+    """
+    if isinstance(data, RowSource):
+        if labels is not None:
+            raise InputError(f"{data.name} is open already; give the labels where it is opened")
+        return data
+    found = None if labels is None else _open_labels(labels)
+    if isinstance(data, (str, os.PathLike)):
+        path = os.fspath(data)
+        source = _open_path(path, found, x_name, y_name)
+        if found is None:
+            source.reopen = functools.partial(_open_once, os.path.abspath(path), x_name, y_name)
+        return source
+    if isinstance(data, h5py.Group):
+        return open_group(data, found, x_name=x_name, y_name=y_name)
+    if isinstance(data, h5py.Dataset):
+        return open_rows(data, found)
+    return _open_object(data, found)
+
+
+@functools.lru_cache(maxsize=16)
+def _open_once(path: str, x_name: str, y_name: str) -> RowSource:
+    """One open source a file and process, shared by all tasks that were sent there."""
+    return open_source(path, x_name=x_name, y_name=y_name)
+
+
+def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:
+    """Source of an object in RAM or of a lazy array."""
+    if hasattr(data, "tocsr"):
+        return CSRSource(data.tocsr(), labels)
+    if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):
+        return DaskSource(data, labels)
+    array = _as_array(data, "array")
+    table = find_in_file(array) if array.size else None
+    return ArraySource(array, labels) if table is None else MemmapSource(table, labels)
+
+
+def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) -> SourceBase:
+    head = _first_bytes(path)
+    if head.startswith(NPY_MAGIC):
+        return MemmapSource(open_npy(path), labels)
+    if h5py.is_hdf5(path):
+        return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
+    target = f"{Path(path).name.split('.')[0]}.h5"
+    target = target if target != Path(path).name else f"converted-{target}"
+    if head.startswith(PACKED_MAGIC):
+        kind = "compressed"
+    elif re.search(rb"\d:[-+.\d]", head):
+        kind = "LIBSVM text"
+    elif not re.search(rb"[^\t\n\r -~]", head):
+        kind = "text"
+    else:
+        raise InputError(
+            f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
+            f"numpy.save"
+        )
+    raise InputError(f"{path} is {kind}; convert it first: ooc-fw convert {path} {target}")
+
+
+def _first_bytes(path: str) -> bytes:
+    """Begin of a file, to tell its kind by."""
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; give a file in it")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+    if not head:
+        raise InputError(f"{path} is empty; give a file with rows in it")
+    return head
+
+
+def _open_labels(labels: Any) -> Sliceable:
+    """One label a row, as something that can be sliced."""
+    if isinstance(labels, h5py.Dataset):
+        return open_labels(labels)
+    found: FileArray | AnyArray
+    if isinstance(labels, (str, os.PathLike)):
+        name = os.fspath(labels)
+        if not _first_bytes(name).startswith(NPY_MAGIC):
+            raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
+        found = open_npy(name)
+    else:
+        name, found = "labels", _as_array(labels, "labels")
+    if len(found.shape) != 1:
+        raise InputError(
+            f"{name} must have one dimension, not {len(found.shape)}; give one label a row"
+        )
+    return found
+
+
+def _as_array(data: Any, name: str) -> AnyArray:
+    try:
+        return np.asarray(data)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"the {name} cannot be made an array ({error})") from error

@@ -1,0 +1,99 @@
+"""Rows in flat binary files: `.npy` files and numpy memory maps.
+
+Owns finding where the values of a map lie in its file. The map itself is never touched: the rows
+are read by offset (`ooc_fw.sources.flatfile`).
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.errors import InputError
+from ooc_fw.rows import Rows
+from ooc_fw.sources.base import (
+    AnyArray,
+    FileStamp,
+    Sliceable,
+    SourceBase,
+    as_float32,
+    check_real,
+    check_shape,
+)
+from ooc_fw.sources.flatfile import FileArray
+
+
+class MemmapSource(SourceBase):
+    """Rows of a table in a flat binary file.
+
+    Parameters
+    ----------
+    table : FileArray
+        Table of real numbers, shape (n_rows, n_features); closed with the source.
+    labels : Sliceable or None
+        One label a row.
+    """
+
+    def __init__(self, table: FileArray, labels: Sliceable | None = None) -> None:
+        check_real(table.path, table.dtype)
+        super().__init__(table.path, table.shape, labels=labels)
+        self._table = table
+        self._stamp = FileStamp(table.path)
+        self.own(table.close)
+
+    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+        block = self._table[start:stop]
+        return as_float32(block), block.nbytes
+
+    def _labels_hint(self) -> str:
+        return "give them as another .npy file (--labels y.npy, or labels= in Python)"
+
+
+def open_npy(path: str) -> FileArray:
+    """Array of a `.npy` file, of one or two dimensions.
+
+    Raises
+    ------
+    InputError
+        The file holds objects or no table, or is shorter than it says.
+    """
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(
+            f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
+        ) from error
+    if array.ndim != 1:
+        check_shape(path, array.shape)
+    found = find_in_file(array)
+    assert found is not None  # numpy maps every .npy file
+    return found
+
+
+def find_in_file(array: AnyArray) -> FileArray | None:
+    """Where the values of an array lie on disk.
+
+    Returns
+    -------
+    FileArray or None
+        None when `array` is no view of a memory map, or its map has no file name, or is
+        copy-on-write, so that its values may not be those of the file.
+    """
+    base: Any = array
+    named: np.memmap[Any, Any] | None = None
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            named = base
+        base = base.base
+    if named is None or not isinstance(base, mmap.mmap) or named.mode == "c":
+        return None
+    # A view keeps the offset of the map it was cut from, so its own follows from the addresses.
+    page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
+    offset = page_start + _address(array) - _address(np.frombuffer(base, dtype=np.uint8))
+    return FileArray(str(named.filename), offset, array.shape, array.strides, array.dtype)
+
+
+def _address(array: AnyArray) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,156 @@
+"""Plain records of a training run: options, statuses, step kinds, progress and result.
+
+Owns the vocabulary that solver, callbacks, command line and model share. Computes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ooc_fw.errors import InputError
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows
+
+
+class Status(enum.StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    INTERRUPTED = "interrupted"
+    MEMORY_LIMIT = "memory_limit"
+
+
+class StepKind(enum.StrEnum):
+    """What an iteration did; `DROP` counts steps after which a vertex left the support."""
+
+    TOWARD = "toward"
+    AWAY = "away"
+    PAIRWISE = "pairwise"
+    PARTAN = "partan"
+    CORRECTIVE = "corrective"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Everything a run is told, kernel and data apart.
+
+    Parameters
+    ----------
+    C : float
+        Penalty of a unit squared slack.
+    method : str
+        A name in `ooc_fw.steps.STEP_RULES`, or "auto".
+    lmo : {"auto", "full", "sampled"}
+        Oracle that proposes toward vertices.
+    sample_size : int
+        Rows drawn by the sampled oracle per iteration.
+    start : {"random", "farthest"}
+        How the first active set is chosen.
+    tol : float
+        Target gap, in the unit of `stopping`.
+    stopping : {"relative", "absolute", "meb"}
+        Which gap is compared with `tol`; see `ooc_fw.problem.StoppingTest`.
+    certify : bool
+        Sweep all rows at the end of a sampled run.
+    max_iter : int or None
+        Largest number of iterations; None sets no bound.
+    seed : int
+        Seed of every random draw.
+    threads : int
+        Threads used for kernel values and sweeps.
+    """
+
+    C: float = 1.0
+    method: str = "auto"
+    lmo: str = "auto"
+    sample_size: int = 194
+    start: str = "random"
+    tol: float = 1e-3
+    stopping: str = "relative"
+    certify: bool = True
+    max_iter: int | None = None
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("C", "tol"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise InputError(f"{name} must be a positive number, not {value}")
+        for name in ("sample_size", "threads"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
+        if self.max_iter is not None and self.max_iter < 0:
+            raise InputError(f"max_iter must not be negative, not {self.max_iter}")
+        for name, known in (
+            ("lmo", ("auto", "full", "sampled")),
+            ("start", ("random", "farthest")),
+            ("stopping", ("relative", "absolute", "meb")),
+        ):
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+
+
+@dataclass
+class SolverState:
+    """Progress of a run; the only thing callbacks and logs read.
+
+    Gaps are relative (divided by rho) whatever the stopping test. `sampled_gap` is over the rows
+    last looked at and is no certificate; `certified_gap` is over all rows. None means unknown.
+    """
+
+    phase: str = "start"  # "start", "train", "certify"
+    iteration: int = 0
+    objective: float = float("nan")
+    sampled_gap: float | None = None
+    certified_gap: float | None = None
+    n_active: int = 0
+    n_support: int = 0
+    rows_read: int = 0
+    bytes_read: int = 0
+    kernel_evaluations: int = 0
+    elapsed_s: float = 0.0
+    sweep_fraction: float | None = None  # part of the file seen by the sweep under way
+    steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
+
+
+Callback: TypeAlias = Callable[[SolverState], bool | None]
+"""Called after each iteration and each block of a sweep; returning False asks the run to stop."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `ooc_fw.solver.solve` returns.
+
+    Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, None where
+    not known.
+    """
+
+    status: Status
+    method: str
+    lmo: str
+    choice: str  # one line: what "auto" picked and why
+    alpha: Float64Array  # (n_support,)
+    labels: Int8Array  # (n_support,)
+    rows: Int64Array  # (n_support,)
+    support_vectors: Rows  # (n_support, n_features)
+    objective: float
+    rho: float
+    sampled_gap: float | None
+    certified_gap: float | None
+    pair_gap: float | None
+    iterations: int
+    steps: dict[StepKind, int]
+    kernel_evaluations: int
+    passes: float
+    rows_read: int
+    bytes_read: int
+    seconds: float

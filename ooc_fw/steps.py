@@ -1,0 +1,277 @@
+"""The step rules: from a toward vertex to the next iterate, on the active set alone.
+
+A rule gets the active set and the place i of the toward vertex in it, moves the weights and says
+what it did. With f = rho / 2, gradient g and Q restricted to the active set, every step size is the
+exact line search clipped to the simplex:
+
+======== =========== ============================================= ===================
+step     direction   step size                                     bound
+======== =========== ============================================= ===================
+toward   e_i - a     (rho - g_i) / (Q_ii - 2 g_i + rho)            1
+away     a - e_j     (g_j - rho) / (Q_jj - 2 g_j + rho)            a_j / (1 - a_j)
+pairwise e_i - e_j   (g_j - g_i) / (Q_ii + Q_jj - 2 Q_ij)          a_j
+======== =========== ============================================= ===================
+
+To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of disk or of the oracle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from ooc_fw._core import steps as core
+from ooc_fw.active_set import ActiveSet
+from ooc_fw.rows import Float64Array, Int64Array
+from ooc_fw.state import StepKind
+
+_INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What a step did: alpha_new = scale * alpha + sum_k weights_k e_ids_k, then PARTAN's part.
+
+    Parameters
+    ----------
+    kind : StepKind
+        Kind of the step.
+    scale : float
+        Factor of the old weights.
+    ids : ndarray of int64
+        Source rows whose weights changed beyond the scale.
+    weights : ndarray of float64
+        By how much.
+    extrapolation : float
+        mu of PARTAN: the iterate moved on by mu times its difference from the iterate before.
+    drops : int
+        Vertices whose weight became exactly 0.
+    """
+
+    kind: StepKind
+    scale: float
+    ids: Int64Array
+    weights: Float64Array
+    extrapolation: float = 0.0
+    drops: int = 0
+
+
+@dataclass
+class StepRule:
+    """A rule; the subclasses override `step` and, where they remember something, the other verbs."""
+
+    name: ClassVar[str]
+    inner_tol: float = field(default=0.0)
+    """Relative gap to which a fully corrective step optimises; set by the solver each iteration."""
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        """Move the weights, given the place `i` of the toward vertex."""
+        return toward_step(active, i)
+
+    def reset(self) -> None:
+        """Forget earlier iterates; called when the weights were changed from outside."""
+
+    def prune(self, active: ActiveSet) -> None:
+        """Let the active set forget vertices that no longer count."""
+        active.prune()
+
+
+# -- single steps --------------------------------------------------------------------------------
+
+
+def toward_size(active: ActiveSet, i: int) -> float:
+    """Step size towards vertex i."""
+    g, rho = active.grad[i], active.rho
+    return float(min(1.0, max(0.0, (rho - g) / (active.diag[i] - 2 * g + rho))))
+
+
+def toward_step(active: ActiveSet, i: int) -> StepRecord:
+    """Step along e_i - a."""
+    size = toward_size(active, i)
+    ids = active.ids[[i]]
+    active.move(1 - size, i, size)
+    return StepRecord(StepKind.TOWARD, 1 - size, ids, np.array([size]))
+
+
+def away_step(active: ActiveSet, j: int) -> StepRecord:
+    """Step along a - e_j; at its bound vertex j leaves the support."""
+    g, rho, weight = active.grad[j], active.rho, active.alpha[j]
+    bound = weight / (1 - weight)
+    size = float(min(bound, (g - rho) / (active.diag[j] - 2 * g + rho)))
+    active.move(1 + size, j, -size)
+    dropped = size == bound
+    if dropped:
+        active.alpha[j] = 0.0
+    return StepRecord(
+        StepKind.AWAY, 1 + size, active.ids[[j]], np.array([-size]), drops=int(dropped)
+    )
+
+
+def pairwise_size(active: ActiveSet, i: int, j: int) -> tuple[float, float]:
+    """Step size along e_i - e_j and the decrease of f it brings."""
+    slope = active.grad[j] - active.grad[i]
+    q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_block[i, j]) + 1)
+    curvature = active.diag[i] + active.diag[j] - 2 * q_ij
+    size = min(active.alpha[j], slope / curvature)
+    return float(size), float(size * slope - size * size * curvature / 2)
+
+
+def pairwise_step(active: ActiveSet, i: int, j: int, size: float) -> StepRecord:
+    """Move weight `size` from vertex j to vertex i."""
+    active.move(1.0, i, size, j, -size)
+    return StepRecord(
+        StepKind.PAIRWISE,
+        1.0,
+        active.ids[[i, j]],
+        np.array([size, -size]),
+        drops=int(active.alpha[j] == 0.0),
+    )
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+class FrankWolfe(StepRule):
+    """Toward steps only (Frank and Wolfe 1956; MEB paper, algorithm 2)."""
+
+    name = "fw"
+
+
+class AwayFrankWolfe(StepRule):
+    """Away steps where they have the larger slope (MFW; MEB paper, algorithm 3)."""
+
+    name = "mfw"
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        j = core.away_vertex(active.alpha, active.grad)
+        toward_slope, away_slope = active.rho - active.grad[i], active.grad[j] - active.rho
+        if away_slope > toward_slope and active.alpha[j] < 1:
+            return away_step(active, j)
+        return toward_step(active, i)
+
+
+class Pairwise(StepRule):
+    """Pairwise steps where they decrease f more than a toward step (SWAP paper, algorithm 3).
+
+    What is compared is the decrease after clipping, which is what really happens.
+    """
+
+    name = "swap"
+
+    def away_place(self, active: ActiveSet, i: int) -> int:
+        """Place of the support vertex that gives weight up, -1 for none."""
+        j = int(core.away_vertex(active.alpha, active.grad))
+        return j if j != i and active.grad[j] > active.grad[i] else -1
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        j = self.away_place(active, i)
+        if j >= 0:
+            size, decrease = pairwise_size(active, i, j)
+            toward = toward_size(active, i)
+            g, rho = active.grad[i], active.rho
+            curvature = active.diag[i] - 2 * g + rho
+            if decrease >= toward * (rho - g) - toward * toward * curvature / 2:
+                return pairwise_step(active, i, j, size)
+        return toward_step(active, i)
+
+
+class SecondOrderPairwise(Pairwise):
+    """Pairwise steps with the second-order choice of j (SWAP paper, SWAP-2o)."""
+
+    name = "swap2"
+
+    def away_place(self, active: ActiveSet, i: int) -> int:
+        m = len(active)
+        return int(
+            core.second_order_away(
+                active.alpha,
+                active.grad,
+                active.diag,
+                active.labels,
+                active.kernel_block[i, :m],
+                active.grad[i],
+                active.diag[i],
+                active.labels[i],
+                np.empty(m),
+            )
+        )
+
+
+@dataclass
+class Partan(StepRule):
+    """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 3).
+
+    From the toward step's iterate a~ it moves along d = a~ - a_previous by the exact line search
+    clipped so that all weights stay non-negative. Both gradients on the active set are held.
+    """
+
+    name = "partan"
+
+    def __post_init__(self) -> None:
+        self._before: dict[str, Float64Array] | None = None  # previous weights and gradient
+
+    def reset(self) -> None:
+        self._before = None
+
+    def prune(self, active: ActiveSet) -> None:
+        if self._before is None:
+            return
+        before = self._aligned(active)
+        keep = active.prune(protected=before["alpha"] > 0)
+        if keep is not None:
+            self._before = {name: vector[keep] for name, vector in before.items()}
+
+    def _aligned(self, active: ActiveSet) -> dict[str, Float64Array]:
+        """The previous iterate over the vertices of now; new ones have weight 0 in it."""
+        assert self._before is not None
+        alpha, grad = self._before["alpha"], self._before["grad"]
+        old = len(alpha)
+        new = len(active) - old
+        if new > 0:
+            beta = alpha * active.labels[:old]
+            block = active.kernel_block[old : len(active), :old]
+            rest = active.labels[old:] * (block @ beta + beta.sum())
+            alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
+        return {"alpha": alpha, "grad": grad}
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        before = None if self._before is None else self._aligned(active)
+        self._before = {"alpha": active.alpha.copy(), "grad": active.grad.copy()}
+        toward = toward_step(active, i)
+        if before is None:
+            return toward
+        size, drops = core.extrapolate(active.alpha, active.grad, before["alpha"], before["grad"])
+        if size == 0.0:
+            return toward
+        active.rho = float(active.alpha @ active.grad)
+        return StepRecord(
+            StepKind.PARTAN, toward.scale, toward.ids, toward.weights, size, int(drops)
+        )
+
+
+class FullyCorrective(StepRule):
+    """Adds the vertex, then optimises on the whole active set (CVM; MEB paper, algorithm 1)."""
+
+    name = "cvm"
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        before = active.alpha.copy()
+        _, drops = active.optimise(self.inner_tol, _INNER_STEPS_PER_VERTEX * len(active))
+        change = active.alpha - before
+        moved = np.flatnonzero(change)
+        return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
+
+
+STEP_RULES: dict[str, type[StepRule]] = {
+    rule.name: rule
+    for rule in (
+        FrankWolfe,
+        AwayFrankWolfe,
+        Pairwise,
+        SecondOrderPairwise,
+        Partan,
+        FullyCorrective,
+    )
+}

@@ -1,0 +1,78 @@
+"""Small HDF5 files written by hand, as the layout says, without the converter.
+
+Owns a second, independent writing of the layout, so that reader and converter cannot agree on the
+same mistake.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.rows import Float32Array
+from ooc_fw.sources.base import AnyArray
+
+
+def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:
+    """Write a converted file with dense rows.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    X : ndarray of float32, shape (n_rows, n_features)
+        Rows as stored; /row says that they came in reverse order.
+    y : ndarray, shape (n_rows,)
+        Labels.
+    **storage
+        Chunks and compression, as for h5py's ``create_dataset``.
+
+    Returns
+    -------
+    Path
+        `path`.
+    """
+    with h5py.File(path, "w") as file:
+        _write_root(file, X, y)
+        file.create_dataset("X", data=X, **storage)
+    return path
+
+
+def write_sparse(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:
+    """Write a converted file with sparse rows; parameters as for `write_dense`."""
+    with h5py.File(path, "w") as file:
+        _write_root(file, X, y)
+        write_csr_group(file.create_group("X"), X, **storage)
+    return path
+
+
+def write_csr_group(group: Any, X: AnyArray, **storage: Any) -> None:
+    """Fill an HDF5 group with the sparse form of a dense table."""
+    row_of, columns = np.nonzero(X)
+    group.create_dataset("data", data=X[row_of, columns], **storage)
+    group.create_dataset("indices", data=columns.astype(np.int32), **storage)
+    group["indptr"] = np.searchsorted(row_of, np.arange(len(X) + 1)).astype(np.int64)
+    group.attrs["shape"] = X.shape
+    group.attrs["encoding-type"] = "csr_matrix"
+    group.attrs["encoding-version"] = "0.1.0"
+
+
+def _write_root(file: Any, X: Float32Array, y: AnyArray) -> None:
+    """Write all but the rows."""
+    exact = X.astype(np.float64)
+    file.attrs.update(
+        format_version=1,
+        n_rows=X.shape[0],
+        n_features=X.shape[1],
+        shuffled=True,
+        scaling="none",
+        log1p=False,
+        mean_square_norm=float(np.mean(np.sum(exact**2, axis=1))),
+        complete=1,
+    )
+    file["mean"] = exact.mean(axis=0)
+    file["y"] = y
+    file["row"] = np.arange(len(X))[::-1].astype(np.int64)

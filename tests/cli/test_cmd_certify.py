@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+
+def test_json(ooc_fw, model_file, data_file):
+    outcome = ooc_fw("certify", model_file, data_file, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    result = json.loads(outcome.out)
+    assert list(result) == ["certified_gap", "pair_gap", "objective", "rho", "n_violators"]
+    assert 0 <= result["certified_gap"] <= 1e-3
+    assert result["pair_gap"] >= result["certified_gap"]
+    assert result["n_violators"] == 0
+
+
+def test_gap_above_the_tolerance_is_status_1(ooc_fw, model_file, data_file):
+    outcome = ooc_fw("certify", model_file, data_file, "--json", "--tol", 1e-9)
+    assert outcome.status == 1
+    assert json.loads(outcome.out)["n_violators"] > 0
+
+
+def test_for_people(ooc_fw, model_file, data_file):
+    assert ooc_fw("certify", model_file, data_file).out.startswith("certified_gap  ")
+
+
+def test_other_data_is_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
+    text = write_text(table.X[::-1], table.y[::-1])
+    ooc_fw("convert", text, tmp_path / "d.h5", "--like", data_file)
+    outcome = ooc_fw("certify", model_file, tmp_path / "d.h5")
+    outcome.assert_refused("d.h5", "give the file it was trained on")
+
+
+def test_other_labels_are_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
+    ooc_fw("convert", write_text(table.X, -table.y), tmp_path / "d.h5", "--like", data_file)
+    outcome = ooc_fw("certify", model_file, tmp_path / "d.h5")
+    outcome.assert_refused("d.h5 has labels -3 and 7 but the model was trained on -7 and 3")

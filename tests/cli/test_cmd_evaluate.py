@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+
+from ooc_fw.cli.evaluate import accuracies
+
+labels = st.sampled_from([-7.0, 3.0, 5.0])
+
+
+# scikit-learn warns where predictions and labels have different classes, or one only.
+@pytest.mark.filterwarnings("ignore::UserWarning:sklearn")
+@given(st.lists(st.tuples(labels, labels), min_size=1, max_size=20))
+def test_accuracies_agree_with_scikit_learn(pairs):
+    given, predicted = np.array(pairs).T
+    accuracy, balanced = accuracies(given, predicted)
+    assert accuracy == pytest.approx(accuracy_score(given, predicted))
+    assert balanced == pytest.approx(balanced_accuracy_score(given, predicted))
+
+
+def test_json(ooc_fw, model_file, data_file):
+    outcome = ooc_fw("evaluate", model_file, data_file, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    result = json.loads(outcome.out)
+    assert list(result) == ["accuracy", "balanced_accuracy", "n_rows", "seconds"]
+    assert 0.8 < result["accuracy"] <= 1
+    assert result["n_rows"] == 200
+
+
+def test_text_and_file_agree(ooc_fw, model_file, data_file, text_file):
+    results = [
+        json.loads(ooc_fw("evaluate", model_file, data, "--json").out)
+        for data in (data_file, text_file)
+    ]
+    assert results[0]["accuracy"] == results[1]["accuracy"]
+
+
+def test_for_people(ooc_fw, model_file, data_file):
+    lines = ooc_fw("evaluate", model_file, data_file).out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "accuracy",
+        "balanced_accuracy",
+        "n_rows",
+        "seconds",
+    ]
+
+
+def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_text):
+    y = table.y.copy()
+    y[:50] = 4
+    outcome = ooc_fw("evaluate", model_file, write_text(table.X, y), "--json")
+    assert outcome.status == 0
+    assert json.loads(outcome.out)["accuracy"] <= 0.75
+    assert "50 of 200 rows in" in outcome.err
+    assert "labels unknown to the model (4); they count as wrong" in outcome.err
+
+
+def test_array_with_labels(ooc_fw, model_file, table, tmp_path):
+    np.save(tmp_path / "X.npy", table.X)
+    np.save(tmp_path / "y.npy", table.y)
+    ooc_fw("evaluate", model_file, tmp_path / "X.npy").assert_refused("X.npy has no labels")
+    outcome = ooc_fw(
+        "evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--json"
+    )
+    assert json.loads(outcome.out)["n_rows"] == 200

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import time
+import types
+import warnings
+
+import pytest
+
+from ooc_fw.cli import main as cli
+from ooc_fw.errors import InputError
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Give ``ooc-fw demo`` something else to do."""
+
+    def install(action):
+        def add_parser(subparsers):
+            subparsers.add_parser("demo")
+
+        def run(args):
+            return action()
+
+        command = types.SimpleNamespace(add_parser=add_parser, run=run)
+        monkeypatch.setitem(cli.COMMANDS, "demo", command)
+
+    return install
+
+
+def raiser(error):
+    def action(*_, **__):
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (InputError("data.h5 is empty; give rows"), 2, "data.h5 is empty; give rows"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(errno.ENOSPC, "No space left", "m.h5"), 1, "m.h5: No space left"),
+        (OSError("disk on fire"), 1, "disk on fire"),
+        (MemoryError("8 GiB"), 1, "out of memory: 8 GiB"),
+    ],
+)
+def test_failure_is_one_sentence_and_a_status(failing, ooc_fw, error, status, message):
+    failing(raiser(error))
+    assert ooc_fw("demo") == (status, "", f"ooc-fw: {message}\n")
+
+
+def test_error_of_the_program_itself_keeps_its_traceback(failing, ooc_fw):
+    failing(raiser(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        ooc_fw("demo")
+
+
+def test_status_of_the_command_is_returned(failing, ooc_fw):
+    failing(lambda: 1)
+    assert ooc_fw("demo").status == 1
+
+
+def test_warnings_are_one_line_each(failing, ooc_fw):
+    def action():
+        warnings.warn("not shuffled", UserWarning, stacklevel=1)
+        logging.getLogger("ooc_fw.model").warning("scaled %s", "oddly")
+        return 0
+
+    failing(action)
+    assert ooc_fw("demo").err == ("ooc-fw: warning: not shuffled\nooc-fw: warning: scaled oddly\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the following arguments are required: COMMAND; see ooc-fw --help"),
+        (("fit",), "invalid choice: 'fit'"),
+        (("train",), "required: DATA; see ooc-fw train --help"),
+        (("train", "d.h5", "--tol", "small"), "argument --tol: invalid float value: 'small'"),
+        (("train", "d.h5", "--gamma", "wide"), "argument --gamma: invalid gamma value: 'wide'"),
+        (("train", "d.h5", "--speed"), "unrecognized arguments: --speed; see ooc-fw"),
+    ],
+)
+def test_usage_error_is_one_sentence(ooc_fw, arguments, message):
+    outcome = ooc_fw(*arguments)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [None, *cli.COMMANDS])
+def test_help(ooc_fw, command):
+    outcome = ooc_fw(*([command] if command else []), "--help")
+    assert outcome.status == 0
+    assert outcome.out.startswith("usage: ooc-fw")
+    assert outcome.err == ""
+
+
+def run_program(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "ooc_fw.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def test_closed_pipe_is_quiet(model_file, data_file):
+    reading, writing = os.pipe()
+    os.close(reading)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "ooc_fw.cli.main", "predict", model_file, data_file],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    _, err = program.communicate()
+    assert (program.returncode, err) == (1, "")
+
+
+@pytest.mark.parametrize("moment", ["ooc_fw.stats.encode_labels", "ooc_fw.solver.solve"])
+def test_interrupt_shows_no_traceback(ooc_fw, data_file, tmp_path, monkeypatch, moment):
+    monkeypatch.setattr(moment, raiser(KeyboardInterrupt()))
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
+    assert outcome == (130, "", "ooc-fw: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_starts_at_once():
+    # The bound is loose for loaded machines; what makes it hold is that no numbers are loaded,
+    # see tests/test_init.py.
+    started = time.perf_counter()
+    program = run_program("--help")
+    assert program.returncode == 0
+    assert time.perf_counter() - started < 2
+
+
+def test_training_needs_neither_scikit_learn_nor_dask(data_file, tmp_path):
+    code = (
+        "import sys; from ooc_fw.cli.main import main; "
+        f"main(['train', {str(data_file)!r}, '-o', {str(tmp_path / 'm.h5')!r}, '--quiet']); "
+        "print({'sklearn', 'dask'} & {name.partition('.')[0] for name in sys.modules})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "set()"

@@ -1,0 +1,118 @@
+"""Small data sets and the command line as a function, for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The first call of a compiled function may take seconds, so no example has a deadline.
+settings.register_profile("dev", max_examples=25, deadline=None)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+class Table(NamedTuple):
+    """Rows, and labels 3 (fewer) and -7."""
+
+    X: np.ndarray
+    y: np.ndarray
+
+
+def make_table(n_rows: int, n_features: int, seed: int, density: float = 1.0) -> Table:
+    """Two overlapping clouds, rounded so that text holds the values exactly."""
+    rng = np.random.default_rng(seed)
+    positive = rng.random(n_rows) < 0.4
+    X = rng.normal(size=(n_rows, n_features)) + 1.2 * positive[:, None]
+    X *= rng.random(X.shape) < density
+    X = np.round(X * 64) / 64
+    return Table(X.astype(np.float32), np.where(positive, 3.0, -7.0))
+
+
+def libsvm_lines(X: np.ndarray, y: np.ndarray) -> str:
+    """LIBSVM text with features counted from 1 and zeros left out."""
+    lines = []
+    for row, label in zip(X, y, strict=True):
+        cells = (f"{j + 1}:{row[j]:.9g}" for j in np.flatnonzero(row))
+        lines.append(" ".join([f"{label:g}", *cells]))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="session")
+def table() -> Table:
+    return make_table(n_rows=200, n_features=4, seed=0)
+
+
+@pytest.fixture(scope="session")
+def write_text(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[np.ndarray, np.ndarray], Path]:
+    """Write rows and labels as a new LIBSVM file."""
+
+    def write(X: np.ndarray, y: np.ndarray) -> Path:
+        path = tmp_path_factory.mktemp("text") / "data.txt"
+        path.write_text(libsvm_lines(X, y))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def text_file(table: Table, write_text: Callable[[np.ndarray, np.ndarray], Path]) -> Path:
+    return write_text(*table)
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    def assert_refused(self, *parts: str) -> None:
+        """Check for one sentence on standard error that holds `parts`, and status 2."""
+        assert self.status == 2
+        assert self.out == ""
+        assert self.err.count("\n") == 1
+        for part in parts:
+            assert part in self.err
+
+
+@pytest.fixture
+def ooc_fw(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run a command in this process: ``ooc_fw("train", path)``."""
+    from ooc_fw.cli.main import main
+
+    def run(*arguments: object) -> Outcome:
+        capfd.readouterr()
+        status = main([str(argument) for argument in arguments])
+        return Outcome(status, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def data_file(text_file: Path) -> Path:
+    """The table as a shuffled HDF5 file, scaled to [0, 1]."""
+    from ooc_fw.cli.main import main
+
+    path = text_file.with_name("train.h5")
+    assert main(["convert", str(text_file), str(path), "--scale", "minmax"]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_file(data_file: Path) -> Path:
+    """A model of `data_file`."""
+    from ooc_fw.cli.main import main
+
+    path = data_file.with_name("model.h5")
+    assert main(["train", str(data_file), "-o", str(path), "--C", "5", "--quiet"]) == 0
+    return path

@@ -1,0 +1,39 @@
+"""The public names of the package, and what importing them costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import ooc_fw
+
+
+def imported_by(code: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has loaded after running `code`."""
+    report = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(run.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("name", ooc_fw.__all__)
+def test_public_name_is_there_and_documented(name):
+    assert getattr(ooc_fw, name).__doc__
+    assert name in dir(ooc_fw)
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ooc_fw.nothing
+
+
+def test_import_of_the_package_loads_no_numbers():
+    assert not imported_by("import ooc_fw") & {"numpy", "h5py", "numba", "sklearn", "dask"}
+
+
+def test_help_loads_no_numbers():
+    code = "from ooc_fw.cli.main import main; main(['--help'])"
+    assert not imported_by(code) & {"numpy", "h5py", "numba", "sklearn", "dask"}

@@ -1,0 +1,135 @@
+"""One-pass statistics and label codes."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw import stats
+from ooc_fw.errors import InputError
+from ooc_fw.sources import base, open_source
+from ooc_fw.stats import compute_statistics, encode_labels, sigma2
+from ooc_fw.testing.contracts import small_table
+from ooc_fw.testing.files import write_dense, write_sparse
+
+
+def naive_sigma2(X):
+    """Mean squared distance over all ordered pairs of rows."""
+    X = X.astype(np.float64)
+    return np.mean([np.sum((a - b) ** 2) for a in X for b in X])
+
+
+def same_bits(first, second):
+    return all(
+        np.asarray(getattr(first, name)).tobytes() == np.asarray(getattr(second, name)).tobytes()
+        for name in ("mean", "mean_square_norm", "minimum", "maximum", "sigma2")
+    )
+
+
+@given(seed=st.integers(0, 99), n_rows=st.integers(2, 40), n_features=st.integers(1, 6))
+def test_against_definitions(seed, n_rows, n_features):
+    X = small_table(n_rows, n_features, seed)
+    for data in (X, scipy.sparse.csr_array(X)):
+        found = compute_statistics(open_source(data))
+        exact = X.astype(np.float64)
+        assert found.n_rows == n_rows
+        np.testing.assert_allclose(found.mean, exact.mean(axis=0), atol=1e-15)
+        np.testing.assert_allclose(found.mean_square_norm, np.mean(np.sum(exact**2, axis=1)))
+        np.testing.assert_array_equal(found.minimum, X.min(axis=0))
+        np.testing.assert_array_equal(found.maximum, X.max(axis=0))
+        assert found.sigma2 == pytest.approx(naive_sigma2(X), rel=1e-10)
+
+
+def test_same_bits_everywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 50)
+    X = small_table(1234, 7)
+    y = np.ones(len(X))
+    np.save(tmp_path / "X.npy", X)
+    sources = [
+        X,
+        np.asfortranarray(X),
+        scipy.sparse.csr_array(X),
+        da.from_array(X, chunks=(100, 3)),
+        tmp_path / "X.npy",
+        write_dense(tmp_path / "a.h5", X, y, chunks=(1, 7)),
+        write_dense(tmp_path / "b.h5", X, y, chunks=(1234, 7), compression="gzip"),
+        write_sparse(tmp_path / "c.h5", X, y, chunks=(97,)),
+    ]
+    expected = compute_statistics(open_source(X))
+    for data in sources:
+        for threads in (1, 2, 3):
+            with open_source(data) as source:
+                assert same_bits(compute_statistics(source, threads), expected)
+
+
+def test_read_blocks_do_not_matter(monkeypatch):
+    X = small_table(300)
+    expected = compute_statistics(open_source(X))
+    monkeypatch.setattr(
+        stats, "iter_blocks", lambda *where: base.iter_blocks(*where, max_bytes=3 * X[0].nbytes)
+    )
+    assert same_bits(compute_statistics(open_source(X)), expected)
+
+
+def test_large_means_keep_their_spread():
+    X = (1000 + np.random.default_rng(0).standard_normal((500, 3))).astype(np.float32)
+    assert sigma2(open_source(X)) == pytest.approx(naive_sigma2(X), rel=1e-6)
+
+
+def test_stored_statistics_are_used(tmp_path):
+    X = small_table()
+    with open_source(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
+        assert sigma2(source) == pytest.approx(naive_sigma2(X))
+        assert source.rows_read == 0
+
+
+@pytest.mark.parametrize("value", [0, 0.1, 1e6])
+def test_equal_rows_have_no_spread(value):
+    source = open_source(np.full((1000, 3), value))
+    assert compute_statistics(source).sigma2 == 0
+    with pytest.raises(InputError, match=r"all rows of array are equal.*give gamma as a number"):
+        sigma2(source)
+
+
+def test_bad_values_are_named():
+    X = small_table()
+    X[30, 2] = np.nan
+    for threads in (1, 2):
+        with pytest.raises(InputError, match=r"array: row 30 .* column 2"):
+            compute_statistics(open_source(X), threads)
+
+
+@pytest.mark.parametrize("labels", [[3, -7, 3], [1.5, 0.5, 1.5], [True, False, True]])
+def test_labels_become_signs(labels):
+    classes, y = encode_labels(open_source(np.eye(3), labels))
+    assert classes.tolist() == sorted(set(labels))
+    assert y.dtype == np.int8
+    assert y.tolist() == [1, -1, 1]
+
+
+def test_labels_in_parts(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    classes, y = encode_labels(open_source(np.eye(5), [1, 1, 1, 1, 0]))
+    assert classes.tolist() == [0, 1]
+    assert y.tolist() == [1, 1, 1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "array has no labels"),
+        ([2, 2, 2], "all rows of array have the label 2; training needs rows of two classes"),
+        ([1, 2, 3], r"more than two classes \(1, 2, 3\), but only binary"),
+        ([1, 0, np.nan], r"label of row 2 of array is missing \(NaN\)"),
+    ],
+)
+def test_unusable_labels(labels, message):
+    with pytest.raises(InputError, match=message):
+        encode_labels(open_source(np.eye(3), labels))
+
+
+def test_many_classes_are_not_all_listed():
+    with pytest.raises(InputError, match=r"\(0, 1, 2, 3, 4, \.\.\.\)"):
+        encode_labels(open_source(np.eye(9), np.arange(9)))
