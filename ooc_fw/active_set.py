@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
-from ooc_fw.growing import GrowingArray, GrowingRows
+from ooc_fw.growing import GrowingArray, GrowingRows, lazy_square
 from ooc_fw.problem import relative_gap
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 
@@ -36,8 +36,8 @@ class ActiveSet:
         Computes kernel values.
     C : float
         Penalty of a unit squared slack.
-    block_bytes : int
-        Largest size of the kernel block; growing beyond raises `BlockBudgetError`.
+    capacity : int
+        Largest number of vertices; growing beyond raises `BlockBudgetError`.
 
     Attributes
     ----------
@@ -45,12 +45,12 @@ class ActiveSet:
         alpha' g, twice the objective.
     """
 
-    def __init__(self, engine: Engine, C: float, block_bytes: int) -> None:
+    def __init__(self, engine: Engine, C: float, capacity: int) -> None:
         self.engine = engine
         self.C = C
         self.rho = math.nan
-        self._capacity_limit = math.isqrt(block_bytes // 4)
-        self._block: Float32Array = np.empty((0, 0), dtype=np.float32)
+        self._capacity = capacity
+        self._block = lazy_square(capacity)
         self._places: dict[int, int] = {}
         self._rows = GrowingRows()
         self._values = self._rows  # what products see; a second copy only where it differs
@@ -153,7 +153,8 @@ class ActiveSet:
         if len(new) < len(row_ids):
             rows = take_rows(rows, new)
         before, m = len(self), len(self) + len(new)
-        self._reserve(m)
+        if m > self._capacity:
+            raise BlockBudgetError
         y = labels[new].astype(np.float64)
         operand = self.engine.prepare(rows)
         if before == 0 and operand.values is not rows:
@@ -170,7 +171,7 @@ class ActiveSet:
             self._places[row] = place
         block = self._block[before:m, :m]
         self.engine.block(operand, self.operand, block)
-        self._block[:before, before:m] = block[:, :before].T
+        core.mirror_rows(self._block, before, m)
         beta = self.alpha * self.labels[:before]
         self._append("grad", y * (block[:, :before] @ beta + beta.sum()))
         self._append("alpha", np.zeros(len(new)))
@@ -178,17 +179,6 @@ class ActiveSet:
     def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
         self._vectors[name].append(block)
 
-    def _reserve(self, m: int) -> None:
-        """Make room for m vertices: by doubling, but never beyond the budget."""
-        capacity = len(self._block)
-        if m <= capacity:
-            return
-        if m > self._capacity_limit:
-            raise BlockBudgetError
-        size = min(self._capacity_limit, max(m, 2 * capacity, 64))
-        grown = np.empty((size, size), dtype=np.float32)
-        grown[: len(self), : len(self)] = self._block[: len(self), : len(self)]
-        self._block = grown
 
     def prune(self, protected: npt.NDArray[np.bool_] | None = None) -> Int64Array | None:
         """Remove vertices of weight 0 that do not violate, once they are many.

@@ -11,12 +11,14 @@ Owns the sweep. Does not decide what to do about violators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ooc_fw.engine import Engine, Operand
+from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import pair_gap
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sources import RowSource, iter_blocks
@@ -59,19 +61,28 @@ class _Weights:
         self.z = engine.prepare(rows)
         self.z64 = engine.prepare64(rows)
         self.beta = alpha * labels
-        self.bias = float(self.beta.sum())
+        self.bias = math.fsum(self.beta)
 
-    def gradient(self, x: Operand, labels: Float64Array) -> Float64Array:
-        """Y h(x) from float32 kernel values, without a row's own alpha_i / C."""
+    def gradient(self, x: Operand, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Values y h(x) from float32 kernel values, and bounds on their rounding.
+
+        A row's own alpha_i / C is not included.
+        """
         sums = self.engine.weighted_sum(x, self.z, self.beta)
-        return np.asarray(labels * (sums + self.bias))
+        return self._add_bias(sums, labels, self.engine.error_bound(x, self.z))
 
-    def gradient64(self, rows: Rows, labels: Float64Array) -> tuple[Float64Array, float]:
-        """The same from float64 kernel values, and a bound on its rounding."""
+    def gradient64(self, rows: Rows, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """The same from float64 kernel values."""
         x = self.engine.prepare64(rows)
         sums = self.engine.weighted_sum64(x, self.z64, self.beta)
-        rounding = float(self.engine.error_bound64(x, self.z64).max(initial=0.0))
-        return np.asarray(labels * (sums + self.bias)), rounding
+        return self._add_bias(sums, labels, self.engine.error_bound64(x, self.z64))
+
+    def _add_bias(
+        self, sums: Float64Array, labels: Float64Array, bound: Float64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        # The bias is O(1) even where kernel values are tiny, so its rounding counts on its own.
+        bound = bound + 2 * FLOAT64_UNIT * (np.abs(sums) + abs(self.bias))
+        return np.asarray(labels * (sums + self.bias)), bound
 
 
 class _Worst:
@@ -148,9 +159,12 @@ def certify(
     order = np.argsort(row_ids)
     sorted_ids = row_ids[order]
 
-    support_grad, rounding = weights.gradient64(rows, labels[row_ids].astype(np.float64))
+    support_grad, bounds = weights.gradient64(rows, labels[row_ids].astype(np.float64))
     support_grad += alpha / C
+    rounding = float((bounds + 2 * FLOAT64_UNIT * (np.abs(support_grad) + alpha / C)).max())
     rho = float(alpha @ support_grad)
+    # A convex combination of gradients errs by no more than they do, and by its own summation.
+    rho_rounding = rounding + len(alpha) * FLOAT64_UNIT * float(alpha @ np.abs(support_grad))
     threshold = rho * (1 - tol)
     least = float(support_grad.min())
     violating = support_grad < threshold
@@ -161,18 +175,17 @@ def certify(
         stop = start + len(block)
         y = labels[start:stop].astype(np.float64)
         x = engine.prepare(block)
-        grad = weights.gradient(x, y)
-        bound = engine.error_bound(x, weights.z)
+        grad, bound = weights.gradient(x, y)
         # The support was done above; its rows are out of the race here.
         first, last = np.searchsorted(sorted_ids, [start, stop])
         grad[sorted_ids[first:last] - start] = np.inf
 
         floor = min(least, float((grad + bound).min()))
-        open_rows = np.flatnonzero((grad - bound < floor) | (np.abs(grad - threshold) <= bound))
+        open_rows = np.flatnonzero((grad - bound <= floor) | (np.abs(grad - threshold) <= bound))
         if len(open_rows) > 0:
-            exact, block_rounding = weights.gradient64(take_rows(block, open_rows), y[open_rows])
+            exact, bounds = weights.gradient64(take_rows(block, open_rows), y[open_rows])
             grad[open_rows] = exact
-            rounding = max(rounding, block_rounding)
+            rounding = max(rounding, float(bounds.max()))
             least = min(least, float(exact.min()))
         found = np.flatnonzero(grad < threshold)
         n_violators += len(found)
@@ -180,12 +193,13 @@ def certify(
         if on_block is not None:
             on_block(stop)
 
-    gap = max(0.0, (rho - least) / rho)
-    # rho is a convex combination of gradients, so it errs by no more than they do.
-    upper = max(0.0, (rho - least + 2 * rounding) / (rho - rounding))
+    gap = upper = math.inf
+    if rho > rho_rounding:  # else nothing is known of rho, not even its sign
+        gap = max(0.0, (rho - least) / rho)
+        upper = max(0.0, (rho - least + rounding + rho_rounding) / (rho - rho_rounding))
     return Certificate(
         certified_gap=upper,
-        rounding=upper - gap,
+        rounding=upper - gap if upper < math.inf else math.inf,
         pair_gap=pair_gap(float(support_grad.max()), least, rho),
         objective=rho / 2,
         rho=rho,

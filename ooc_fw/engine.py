@@ -10,6 +10,7 @@ values throughout (`weighted_sum64`) for what a certificate rests on.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,13 +23,17 @@ from threadpoolctl import ThreadpoolController
 
 from ooc_fw._core.maps import map_tile, sum_tile
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
+from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
 _SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of sparse vertices
+_LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
+
+_LARGEST = float(np.finfo(np.float32).max) / 16  # leaves room for the factors of a map
 
 AnyFloat = npt.NDArray[Any]
 
@@ -66,7 +71,9 @@ class Operand:
 
 
 class _Product(Protocol):
-    """Products of rows with one tile of vertices."""
+    """Products of rows with one tile of vertices, of at most `width`."""
+
+    width: int
 
     def load(self, z: Operand) -> None:
         """Make `z` the tile of vertices."""
@@ -75,11 +82,13 @@ class _Product(Protocol):
         """Write the products of `x` with the loaded vertices, shape (len(x), len(z))."""
 
     def unload(self) -> None:
-        """Forget the tile of vertices."""
+        """Forget the tile of vertices; harmless when there is none."""
 
 
 class _DenseProduct:
     """Dot products of dense rows by BLAS."""
+
+    width = TILE
 
     def __init__(self, dtype: type) -> None:
         self._dtype = dtype
@@ -91,15 +100,18 @@ class _DenseProduct:
         np.matmul(np.asarray(x.values, dtype=self._dtype), self._vertices.T, out=out)
 
     def unload(self) -> None:
-        del self._vertices
+        self._vertices = np.empty((0, 0), dtype=self._dtype)
 
 
 class _SparseProduct:
     """Dot products or L1 distances of sparse rows, with the vertices scattered into columns."""
 
-    def __init__(self, dtype: type, uses_distance: bool, n_features: int, width: int) -> None:
-        self._columns: AnyFloat = np.zeros((n_features, width), dtype=dtype)
+    def __init__(self, dtype: type, uses_distance: bool, n_features: int) -> None:
+        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
+        self.width = min(TILE, max(16, fitting))
+        self._columns: AnyFloat = np.zeros((n_features, self.width), dtype=dtype)
         self._uses_distance = uses_distance
+        self._z: Operand | None = None
 
     def load(self, z: Operand) -> None:
         assert isinstance(z.values, CSRRows)
@@ -109,6 +121,7 @@ class _SparseProduct:
     def into(self, x: Operand, out: AnyFloat) -> None:
         rows = x.values
         assert isinstance(rows, CSRRows)
+        assert self._z is not None
         if self._uses_distance:
             norms = self._z.norms.astype(out.dtype)
             distance_tile(rows.data, rows.indices, rows.indptr, self._columns, norms, out)
@@ -116,9 +129,23 @@ class _SparseProduct:
             dot_tile(rows.data, rows.indices, rows.indptr, self._columns, out)
 
     def unload(self) -> None:
-        assert isinstance(self._z.values, CSRRows)
-        clear_columns(self._z.values.indices, self._z.values.indptr, self._columns)
-        del self._z
+        if self._z is not None:
+            assert isinstance(self._z.values, CSRRows)
+            clear_columns(self._z.values.indices, self._z.values.indptr, self._columns)
+            self._z = None
+
+
+class _Workspace(threading.local):
+    """Products and tile buffer of one thread, kept from call to call."""
+
+    def __init__(self) -> None:
+        self.products: dict[tuple[bool, type, int], _Product] = {}
+        self._tile = np.empty(8 * TILE * TILE, dtype=np.uint8)
+
+    def tile(self, n: int, m: int, dtype: type) -> AnyFloat:
+        """Uninitialised tile of shape (n, m), with n m <= TILE^2."""
+        n_bytes = n * m * np.dtype(dtype).itemsize
+        return self._tile[:n_bytes].view(dtype).reshape(n, m)
 
 
 class Engine:
@@ -158,6 +185,7 @@ class Engine:
         self._center = np.asarray(center, dtype=np.float32) if centred else None
         self.evaluations = 0
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._workspace = _Workspace()
         self._blas_limit = ThreadpoolController().limit(limits=1, user_api="blas")
 
     def __enter__(self) -> Self:
@@ -195,6 +223,7 @@ class Engine:
                 if self._center is not None:
                     values = values - self._center
         norms = self.kernel.norms(values)
+        _check_range(self.kernel, norms)
         return Operand(values, norms, self.kernel.map_terms(norms))
 
     def block(self, x: Operand, z: Operand, out: Float32Array) -> None:
@@ -223,17 +252,10 @@ class Engine:
         """sum_j weights_j k(x_i, z_j), shape (len(x),): float32 values, float64 sums."""
         out = np.zeros(len(x))
         constants = self.kernel.map_constants()
+        code = int(self.kernel.code)
 
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            sum_tile(
-                int(self.kernel.code),
-                tile,
-                xt.terms,
-                zt.terms,
-                *constants,
-                weights[cols],
-                out[rows],
-            )
+            sum_tile(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
 
         self._for_tiles(x, z, np.float32, add)
         return out
@@ -250,24 +272,23 @@ class Engine:
         return out
 
     def error_bound(self, x: Operand, z: Operand) -> Float64Array:
-        """Bound on the error of a convex combination of float32 values over `z`, shape (len(x),).
+        """Bound on the error of `weighted_sum` for weights of absolute sum 1, shape (len(x),).
 
-        The weights of a model sum to 1, so the sum errs by no more than its worst kernel value.
+        Such a sum errs by no more than its worst kernel value does, and by its own summation.
         """
         return self._error_bound(x, z, FLOAT32_UNIT)
 
     def error_bound64(self, x: Operand, z: Operand) -> Float64Array:
-        """The bound of `error_bound` for `weighted_sum64`, its summation included."""
-        summation = (
-            len(z)
-            * FLOAT64_UNIT
-            * np.sqrt(self.kernel.diagonal(x.norms) * self.kernel.diagonal(z.norms).max(initial=0))
-        )
-        return np.asarray(self._error_bound(x, z, FLOAT64_UNIT) + summation)
+        """The bound of `error_bound` for `weighted_sum64`."""
+        return self._error_bound(x, z, FLOAT64_UNIT)
 
     def _error_bound(self, x: Operand, z: Operand, unit: float) -> Float64Array:
-        n_terms = max(x.n_terms(), z.n_terms()) if self.kernel.uses_distance else x.n_terms()
-        return self.kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit)
+        kernel = self.kernel
+        n_terms = max(x.n_terms(), z.n_terms()) if kernel.uses_distance else x.n_terms()
+        values = kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit)
+        # Sums are float64 in both precisions; no value exceeds the geometric mean of two diagonals.
+        largest = np.sqrt(kernel.diagonal(x.norms) * kernel.diagonal(z.norms).max(initial=0))
+        return np.asarray(values + len(z) * FLOAT64_UNIT * largest)
 
     def _for_tiles(
         self,
@@ -285,21 +306,22 @@ class Engine:
         parts = _split(len(x), self.threads)
 
         def run(part: slice) -> None:
-            product, width = self._product(x, z, dtype)
-            width = min(width, len(z))
+            product = self._product(x, dtype)
+            width = min(product.width, len(z))
             height = TILE * TILE // max(_NARROW, width)
-            buffer = np.empty(min(height, part.stop - part.start) * width, dtype=dtype)
-            for z0 in range(0, len(z), width):
-                cols = slice(z0, min(z0 + width, len(z)))
-                z_tile = z[cols]
-                product.load(z_tile)
-                for x0 in range(part.start, part.stop, height):
-                    rows = slice(x0, min(x0 + height, part.stop))
-                    x_tile = x[rows]
-                    shape = len(x_tile), len(z_tile)
-                    tile = buffer[: shape[0] * shape[1]].reshape(shape)
-                    product.into(x_tile, tile)
-                    use(rows, cols, tile, x_tile, z_tile)
+            try:
+                for z0 in range(0, len(z), width):
+                    cols = slice(z0, min(z0 + width, len(z)))
+                    z_tile = z[cols]
+                    product.load(z_tile)
+                    for x0 in range(part.start, part.stop, height):
+                        rows = slice(x0, min(x0 + height, part.stop))
+                        x_tile = x[rows]
+                        tile = self._workspace.tile(len(x_tile), len(z_tile), dtype)
+                        product.into(x_tile, tile)
+                        use(rows, cols, tile, x_tile, z_tile)
+                    product.unload()
+            finally:  # an interrupt must not leave vertices in the scratch
                 product.unload()
 
         if self._pool is None or len(parts) == 1:
@@ -308,14 +330,30 @@ class Engine:
         else:
             list(self._pool.map(run, parts))
 
-    def _product(self, x: Operand, z: Operand, dtype: type) -> tuple[_Product, int]:
-        """Product for these operands, and the width of its tiles."""
-        if not isinstance(x.values, CSRRows):
-            return _DenseProduct(dtype), TILE
-        n_features = x.values.n_features
-        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * max(1, n_features))
-        width = min(TILE, max(16, fitting), max(1, len(z)))
-        return _SparseProduct(dtype, self.kernel.uses_distance, n_features, width), width
+    def _product(self, x: Operand, dtype: type) -> _Product:
+        """This thread's product for rows like `x`."""
+        sparse = isinstance(x.values, CSRRows)
+        n_features = x.values.shape[1]
+        products = self._workspace.products
+        key = sparse, dtype, n_features
+        if key not in products:
+            products[key] = (
+                _SparseProduct(dtype, self.kernel.uses_distance, n_features)
+                if sparse
+                else _DenseProduct(dtype)
+            )
+        return products[key]
+
+
+def _check_range(kernel: Kernel, norms: Float64Array) -> None:
+    """Refuse rows of which float32 could not hold a product or a kernel value."""
+    with np.errstate(over="ignore"):
+        largest = max(norms.max(initial=0), kernel.diagonal(norms).max(initial=0))
+    if max(1.0, kernel.gamma) * largest > _LARGEST:
+        raise InputError(
+            f"a row of norm {norms.max():.3g} is too large for the {kernel.name} kernel in float32; "
+            f"scale the features first (ooc-fw convert --scale maxabs) or lower gamma"
+        )
 
 
 def prefers_sparse(rows: Rows) -> bool:
@@ -323,6 +361,19 @@ def prefers_sparse(rows: Rows) -> bool:
     if isinstance(rows, CSRRows):
         return True
     return bool(np.count_nonzero(rows) < _DENSE_ENOUGH * rows.size)
+
+
+def choose_center(rows: Rows) -> Float32Array | None:
+    """Mean of `rows` where it is large enough for centring to pay, else None.
+
+    Any centre is right for a shift-invariant kernel; one near the mean saves digits. Small means
+    are left alone, since rows of small whole numbers have exact products as they are.
+    """
+    if isinstance(rows, CSRRows):
+        return None
+    mean = rows.mean(axis=0, dtype=np.float64)
+    mean_square_norm = np.square(rows, dtype=np.float64).sum(axis=1).mean()
+    return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
 
 
 def _to_sparse(rows: Float32Array) -> CSRRows:

@@ -6,12 +6,13 @@ the others. Knows nothing of what the numbers mean.
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.rows import CSRRows, Rows, take_rows
+from ooc_fw.rows import CSRRows, Float32Array, Rows, take_rows
 
 
 class GrowingArray:
@@ -93,3 +94,18 @@ class GrowingRows:
         rows = take_rows(self.view, places)
         self._clear()
         self.append(rows)
+
+
+def lazy_square(n: int) -> Float32Array:
+    """Zeros of shape (n', n') with n' >= n, whose memory pages are taken when first written.
+
+    A kernel block in its leading corner can grow to n vertices without ever being copied, and takes
+    4 KiB pages instead of huge ones, so that no more than the corner becomes resident. Rows are not
+    a multiple of a page apart: columns would fall into one set of the cache.
+    """
+    side = max(1, n) // 1024 * 1024 + 1040
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    pages = mmap.mmap(-1, 4 * side * side, flags=flags)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype=np.float32).reshape(side, side)

@@ -51,7 +51,7 @@ class Kernel:
     def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
             raise InputError(f"gamma must be a positive number, not {self.gamma}")
-        if self.degree < 1 or self.degree != int(self.degree):
+        if not 1 <= self.degree < math.inf or self.degree != int(self.degree):
             raise InputError(f"degree must be a whole number of at least 1, not {self.degree}")
         if not 0 <= self.coef0 < math.inf:
             raise InputError(
@@ -118,6 +118,11 @@ class Kernel:
         raise TypeError(f"{type(self).__name__} must state its rounding bound")
 
 
+def _exponential_bound(exponent: Float64Array, unit: float) -> Float64Array:
+    """Error of exp(-t) for t >= 0, given a bound on the error of t; values lie in [0, 1]."""
+    return np.asarray(np.expm1(np.minimum(exponent, 1.0)) + _EXP_UNITS * unit)
+
+
 @dataclass(frozen=True)
 class RBF(Kernel):
     """k(x, z) = exp(-gamma |x - z|^2)."""
@@ -145,7 +150,7 @@ class RBF(Kernel):
         self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
     ) -> Float64Array:
         exponent = (n_terms + 8) * unit * self.gamma * (np.sqrt(x_norms) + math.sqrt(z_norm)) ** 2
-        return np.asarray(np.expm1(exponent) + _EXP_UNITS * unit)
+        return _exponential_bound(exponent, unit)
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,7 @@ class Laplacian(Kernel):
     ) -> Float64Array:
         # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
         exponent = (2 * n_terms + 8) * unit * self.gamma * (x_norms + 3 * z_norm)
-        return np.asarray(np.expm1(exponent) + _EXP_UNITS * unit)
+        return _exponential_bound(exponent, unit)
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -233,7 +238,7 @@ def make_kernel(name: str, *, gamma: float = 1.0, degree: int = 2, coef0: float 
     """
     if name not in KERNELS:
         raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
-    return KERNELS[name](gamma=float(gamma), degree=int(degree), coef0=float(coef0))
+    return KERNELS[name](gamma=float(gamma), degree=degree, coef0=float(coef0))
 
 
 def resolve_gamma(

@@ -26,7 +26,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.engine import Engine, prefers_sparse
+from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
@@ -218,7 +218,7 @@ class Model:
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
         vectors = self.support_vectors
-        center = None if isinstance(vectors, CSRRows) else vectors.mean(axis=0)
+        center = choose_center(vectors)
         return Engine(self.kernel, threads, center=center, sparse=prefers_sparse(vectors))
 
     def label_values(self, decision_values: Float64Array) -> Float64Array:

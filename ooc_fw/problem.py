@@ -4,8 +4,9 @@ Rows x_i with labels y_i in {-1, +1}, a kernel k and a penalty C. We minimise ov
 
     f(alpha) = 1/2 alpha' Q alpha,   Q_ij = y_i y_j (k(x_i, x_j) + 1) + [i = j] / C,
 
-the dual of  min 1/2 (|w|^2 + b^2 + C sum xi_i^2) - rho  subject to  y_i (w.phi(x_i) + b) >= rho - xi_i.
-With the gradient g = Q alpha and rho = alpha' g = 2 f:
+the dual of  min 1/2 (|w|^2 + b^2 + C sum xi_i^2) - rho
+subject to  y_i (w.phi(x_i) + b) >= rho - xi_i.  With the gradient g = Q alpha
+and rho = alpha' g = 2 f:
 
     w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C,
     h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.

@@ -26,14 +26,14 @@ import numpy as np
 
 from ooc_fw.active_set import ActiveSet, BlockBudgetError
 from ooc_fw.certificate import Certificate, certify
-from ooc_fw.engine import Engine, prefers_sparse
+from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LMO, Candidate, FullLMO, SampledLMO
-from ooc_fw.memory import ROWS_CACHE_BYTES, block_bytes
+from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import CSRRows, Float32Array, Int8Array, Int64Array, Rows, take_rows
-from ooc_fw.sampling import Sampler, choose_sampler
+from ooc_fw.rows import Int8Array, Int64Array, take_rows
+from ooc_fw.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -43,13 +43,12 @@ logger = logging.getLogger(__name__)
 START_ROWS = 20  # the papers' p
 _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
-_LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
 _FULL_LIMIT = 10_000  # rows up to which the full oracle is the cheaper one
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _TIGHTER = 0.8  # factor of the training tolerance after a certificate that failed
 
 
-class _Stop(Exception):
+class _Stop(Exception):  # noqa: N818  (not an error)
     """Raised inside the loop to end the run with a status."""
 
     def __init__(self, status: Status) -> None:
@@ -127,20 +126,17 @@ def solve(
     sampler = choose_sampler(
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
+    if isinstance(sampler, ChunkSampler):
+        logger.warning(
+            "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
+            "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
+            source.name,
+        )
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
     with Engine(
-        kernel, options.threads, center=_center(probe), sparse=prefers_sparse(probe)
+        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
     ) as engine:
         return _Run(source, labels, engine, sampler, options, callbacks, choice).solve()
-
-
-def _center(probe: Rows) -> Float32Array | None:
-    """Mean of a few rows where it is large; any centre is right, this one saves digits."""
-    if isinstance(probe, CSRRows):
-        return None
-    mean = probe.mean(axis=0, dtype=np.float64)
-    large = mean @ mean > _LARGE_MEAN * np.square(probe, dtype=np.float64).sum(axis=1).mean()
-    return mean.astype(np.float32) if large else None
 
 
 class _Run:
@@ -166,7 +162,7 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.rows = CachedSource(source, ROWS_CACHE_BYTES)
-        self.active = ActiveSet(engine, options.C, block_bytes())
+        self.active = ActiveSet(engine, options.C, block_capacity(source.n_rows))
         self.rule = STEP_RULES[options.method]()
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None

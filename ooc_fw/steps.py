@@ -60,7 +60,7 @@ class StepRecord:
 
 @dataclass
 class StepRule:
-    """A rule; the subclasses override `step` and, where they remember something, the other verbs."""
+    """A rule; subclasses override `step` and, where they remember something, the other verbs."""
 
     name: ClassVar[str]
     inner_tol: float = field(default=0.0)

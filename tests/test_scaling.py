@@ -36,9 +36,7 @@ def naive(scaling: Scaling, dense: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("scaling", [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE])
 @given(
-    dense=arrays(
-        np.float32, st.tuples(st.integers(0, 5), st.just(3)), elements=st.integers(0, 9)
-    )
+    dense=arrays(np.float32, st.tuples(st.integers(0, 5), st.just(3)), elements=st.integers(0, 9))
 )
 def test_dense_and_sparse_rows_equal_the_formula(scaling, dense):
     expected = naive(scaling, dense)

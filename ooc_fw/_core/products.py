@@ -41,6 +41,16 @@ def _add_one(row, a, za):
         row[j] += a * za[j]
 
 
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _dot_column(data, indices, indptr, columns, out):
+    """`dot_tile` for a single vertex, with the same roundings."""
+    for i in range(indptr.size - 1):
+        total = out.dtype.type(0)
+        for p in range(indptr[i], indptr[i + 1]):
+            total += data[p] * columns[indices[p], 0]
+        out[i, 0] = total
+
+
 @njit(cache=True, nogil=True)
 def dot_tile(data, indices, indptr, columns, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
@@ -49,6 +59,9 @@ def dot_tile(data, indices, indptr, columns, out):
     three of four passes over the running sums.
     """
     width = out.shape[1]
+    if width == 1:
+        _dot_column(data, indices, indptr, columns, out)
+        return
     for i in range(indptr.size - 1):
         row = out[i]
         row[:] = 0

@@ -14,6 +14,7 @@ from numba import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
 
 _LANES = 128  # minima kept side by side by a scan
+_TILE = 64  # side of the squares by which a block is transposed
 _TINY = 1e-300  # keeps a quotient finite where two vertices coincide
 
 
@@ -98,7 +99,7 @@ def _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
 
 @njit(cache=True, nogil=True)
 def second_order_away(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
-    """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij); -1 when none has g_j > g_i.
+    """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
 
     Parameters
     ----------
@@ -244,3 +245,13 @@ def extrapolate_gradient(grad, grad_before, size):
     """Set grad = grad + size * (grad - grad_before), in place; shapes (n,)."""
     for k in range(grad.size):
         grad[k] += size * (grad[k] - grad_before[k])
+
+
+@njit(cache=True, nogil=True)
+def mirror_rows(K, first, m):
+    """Copy rows first..m of the block into its columns, so that K is symmetric; by tiles."""
+    for a in range(first, m, _TILE):
+        for b in range(0, first, _TILE):
+            for k in range(b, min(b + _TILE, first)):
+                for r in range(a, min(a + _TILE, m)):
+                    K[k, r] = K[r, k]

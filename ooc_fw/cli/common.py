@@ -159,7 +159,7 @@ def _apply_to_text(
             yield rows
 
     values = model.decide(model.scale(blocks()), threads=thread_count(args))
-    return values, np.concatenate(labels) if with_labels and labels else None
+    return values, np.concatenate(labels) if with_labels else None
 
 
 def _apply_to_source(

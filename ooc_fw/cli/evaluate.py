@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.rows import Float64Array
@@ -40,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     model = load_model(args.model)
     values, labels = common.apply_model(model, args, with_labels=True)
-    if labels is None:
-        raise InputError(f"{args.data} holds no rows; give labelled rows to evaluate on")
+    assert labels is not None
     unknown = labels[~np.isin(labels, model.classes)]
     if len(unknown):
         names = ", ".join(common.format_label(value) for value in np.unique(unknown)[:5])

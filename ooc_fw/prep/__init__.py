@@ -5,7 +5,7 @@
     columns.py   ranges and moments of the columns; from them a Scaling
     spool.py     parsed rows set aside on disk; the two-pass shuffle
     writer.py    the HDF5 layout
-    pipeline.py  a map in threads that keeps order and bounds what is in flight
+    pipeline.py  a map in threads that keeps order; an iterator read ahead
     convert.py   convert_libsvm: the two passes, and what to refuse before the first
 
 Nothing is imported here: `ooc_fw.prep.libsvm` loads numba.

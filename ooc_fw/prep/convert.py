@@ -34,7 +34,7 @@ from ooc_fw.prep.libsvm import (
     no_rows_error,
     parser,
 )
-from ooc_fw.prep.pipeline import default_threads, ordered_map
+from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
 from ooc_fw.prep.spool import RowBlock, ShuffleSpool, Spool, shuffle_bits
 from ooc_fw.prep.text import STANDARD_INPUT, TextBlock, TextInput
 from ooc_fw.prep.writer import DatasetWriter, filter_options, output_bytes
@@ -488,7 +488,7 @@ def _write(
     def finish(piece: RowBlock) -> tuple[Rows, RowBlock]:
         return _finish(piece.rows, scaling, sparse), piece
 
-    pieces = _pieces(spool.blocks(n_features), n_features, sparse)
+    pieces = _pieces(prefetch(spool.blocks(n_features)), n_features, sparse)
     for rows, piece in ordered_map(finish, pieces, threads=default_threads()):
         moments.add(rows)
         writer.append(rows, piece.labels, piece.row_ids)

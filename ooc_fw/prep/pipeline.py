@@ -1,4 +1,4 @@
-"""A map in threads that keeps order and bounds what is in flight.
+"""A map in threads that keeps order and bounds what is in flight, and an iterator read ahead.
 
 Owns nothing else. `ooc_fw.parallel` merges sums over a file's slices; here results are large, each
 is used once, in order, and only a few may exist at a time.
@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,3 +44,14 @@ def ordered_map(
         finally:
             for future in pending:
                 future.cancel()
+
+
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield `items`, the next one being made by another thread while one is used."""
+    end = object()
+    iterator: Iterator[Item | object] = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep") as pool:
+        upcoming = pool.submit(next, iterator, end)
+        while (item := upcoming.result()) is not end:
+            upcoming = pool.submit(next, iterator, end)
+            yield cast(Item, item)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ooc_fw._core.libsvm import gather_rows
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, concat_rows
 
-BUCKET_BYTES = 32 << 20
-"""Target size of a bucket; two buckets or so are in memory at once."""
+BUCKET_BYTES = 16 << 20
+"""Target size of a bucket. A few are in memory at once, unsorted and sorted."""
 MAX_BUCKET_BITS = 8
 """At most 256 open files at a time; larger data are split once more on the way back."""
 UNKNOWN_SIZE_BITS = 6

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from ooc_fw.errors import InputError
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 STANDARD_INPUT = "-"
 
 # Told apart by their first bytes, not by name: that works for standard input as well.

@@ -2,6 +2,12 @@ from __future__ import annotations
 
 import json
 
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.model import load_model
+
 
 def test_json(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
@@ -11,6 +17,22 @@ def test_json(ooc_fw, model_file, data_file):
     assert 0 <= result["certified_gap"] <= 1e-3
     assert result["pair_gap"] >= result["certified_gap"]
     assert result["n_violators"] == 0
+
+
+def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
+    model = load_model(model_file)
+    (machine,) = model.machines
+    with h5py.File(data_file) as file:
+        X, y = file["X"][...].astype(float), np.where(file["y"][...] == 3, 1.0, -1.0)
+    distances = ((X[:, None] - X[machine.rows]) ** 2).sum(axis=2)
+    K = np.exp(-model.kernel.gamma * distances)
+    grad = y * ((K + 1) @ (machine.alpha * machine.labels))
+    grad[machine.rows] += machine.alpha / model.C
+    rho = machine.alpha @ grad[machine.rows]
+    gap = 1 - grad.min() / rho
+    result = json.loads(ooc_fw("certify", model_file, data_file, "--json").out)
+    assert result["rho"] == pytest.approx(rho, rel=1e-9)
+    assert gap <= result["certified_gap"] <= gap + 1e-6
 
 
 def test_gap_above_the_tolerance_is_status_1(ooc_fw, model_file, data_file):

@@ -60,6 +60,18 @@ def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_
     assert "labels unknown to the model (4); they count as wrong" in outcome.err
 
 
+def test_labels_that_are_words(ooc_fw, model_file, table, tmp_path):
+    np.save(tmp_path / "X.npy", table.X)
+    np.save(tmp_path / "y.npy", np.where(table.y > 0, "yes", "no"))
+    outcome = ooc_fw("evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    outcome.assert_refused("X.npy", "write them as numbers")
+
+
+def test_text_without_rows(ooc_fw, model_file, tmp_path):
+    (tmp_path / "e.txt").touch()
+    ooc_fw("evaluate", model_file, tmp_path / "e.txt").assert_refused("e.txt")
+
+
 def test_array_with_labels(ooc_fw, model_file, table, tmp_path):
     np.save(tmp_path / "X.npy", table.X)
     np.save(tmp_path / "y.npy", table.y)

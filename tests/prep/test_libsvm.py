@@ -146,9 +146,7 @@ def test_equals_naive_parser_and_scikit_learn(table, newline):
     labels, rows = naive.parse(text)
     parsed = parse(text)
     np.testing.assert_array_equal(parsed.labels, labels)
-    np.testing.assert_array_equal(
-        parsed.rows.toarray(), naive.dense(rows, parsed.rows.n_features)
-    )
+    np.testing.assert_array_equal(parsed.rows.toarray(), naive.dense(rows, parsed.rows.n_features))
     ordered = to_text([(label, dict(sorted(row.items()))) for label, row in table], newline)
     X, y = load_svmlight_file(
         io.BytesIO(ordered.encode()), dtype=np.float32, zero_based=False, n_features=40
@@ -162,7 +160,8 @@ def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, block_bytes):
     path = tmp_path / "data.txt"
     rng = np.random.default_rng(2)
     lines = [
-        "1 " + " ".join(f"{j + 1}:{rng.integers(1, 9)}" for j in np.flatnonzero(rng.random(9) < 0.4))
+        "1 "
+        + " ".join(f"{j + 1}:{rng.integers(1, 9)}" for j in np.flatnonzero(rng.random(9) < 0.4))
         for _ in range(40)
     ]
     path.write_text("\n".join(lines))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def naive_shuffle(n_rows: int, seed: int) -> list[tuple[int, float, list[float]]
 @given(cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_spool_gives_back_what_went_in(tmp_path_factory, cuts):
     edges = sorted({0, 60, *cuts})
-    blocks = [make_block(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    blocks = [make_block(a, b) for a, b in pairwise(edges)]
     spool = Spool(tmp_path_factory.mktemp("spool"))
     for block in blocks:
         spool.add(block)
@@ -67,7 +68,7 @@ def test_spool_gives_back_what_went_in(tmp_path_factory, cuts):
 def test_shuffle_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, seed, bucket_bytes):
     edges = sorted({0, 300, *cuts})
     spool = ShuffleSpool(tmp_path_factory.mktemp("spool"), seed, bits, bucket_bytes=bucket_bytes)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         spool.add(make_block(start, stop))
     blocks = list(spool.blocks(3))
     spool.close()

@@ -1,0 +1,316 @@
+"""Records to a Markdown table and a figure: ``python -m bench.report RECORDS.jsonl``.
+
+Owns medians, spreads and the times to reach an accuracy or a gap. Runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+ACCURACY_LOSSES = (0.02, 0.01, 0.005, 0.002, 0.0)
+"""Accuracies asked for, as losses from the best one seen on a set."""
+GAPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+NOTES = """\
+Seconds are medians of wall times, least to largest in brackets. Those of ooc-fw are a whole process
+from start to exit, imports and reading the file included; those of peers are the fit alone, from
+rows in RAM. Peak memory is that of a process of its own, up to the end of the fit. Gaps are relative
+to rho, the margin. intelex-svc, sklearn-svc and subsample solve the L1-SVM (hinge loss), ooc-fw
+the L2-SVM (squared hinge), with the same kernel and the same C: their relative gap is left empty,
+since the L1-SVM has none in this sense. The pair gap is LIBSVM's two-sided violation, which `tol`
+of the SVC peers bounds; theirs is checked by brute force in float64 (`--verify`), empty where it
+was not. Kernel values a second are over the whole run, all threads."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Runs of one solver spec on one set.
+
+    Parameters
+    ----------
+    dataset, solver, spec : str
+        What was run.
+    status : str
+        Of the last run.
+    seconds : list of float
+        Wall times of the counted runs, empty when none came to its end.
+    medians : dict
+        Medians of every other number that was recorded.
+    """
+
+    dataset: str
+    solver: str
+    spec: str
+    status: str
+    seconds: list[float]
+    medians: dict[str, float]
+
+    @property
+    def median_seconds(self) -> float:
+        """Median wall time."""
+        return statistics.median(self.seconds)
+
+
+def read_records(path: Path, session: str | None = None) -> list[Record]:
+    """Records of one session of `bench.run`: the last one in the file when None."""
+    records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    if not records:
+        raise ValueError(f"{path} holds no records; write some with python -m bench.run")
+    session = session or records[-1]["session"]
+    return [record for record in records if record["session"] == session]
+
+
+def summarise(records: Iterable[Record]) -> list[Summary]:
+    """One summary for each set and spec, in the order of their first runs."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["dataset"], record["spec"]), []).append(record)
+    return [_summary(group) for group in groups.values()]
+
+
+def _summary(group: list[Record]) -> Summary:
+    last = group[-1]
+    done = [record for record in group if "accuracy" in record]
+    # The brute force runs in the warm-up, so that every record may have a number to give.
+    counted = [record for record in done if not record["warm_up"]]
+    medians = {}
+    for key in {key for record in done for key in record} - {"seconds"}:
+        values = [record.get(key) for record in counted] or []
+        values = [value for value in values if _is_number(value)]
+        values = values or [record[key] for record in done if _is_number(record.get(key))]
+        if values:
+            medians[key] = statistics.median(values)
+    return Summary(
+        last["dataset"],
+        last["solver"],
+        last["spec"],
+        last["status"],
+        [record["seconds"] for record in counted],
+        medians,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# -- Markdown ------------------------------------------------------------------------------------
+
+
+def markdown(records: Sequence[Record], baseline: str) -> str:
+    """Whole report; `baseline` is the spec that times are compared with."""
+    first = records[0]
+    commit = (first["commit"] or "no commit")[:12]
+    changes = " with uncommitted changes" if first["uncommitted_changes"] else ""
+    parts = [
+        "# Benchmark",
+        f"{first['cpu']}, {first['threads']} CPUs used, {first['memory_bytes'] / 2**30:.0f} GiB of "
+        f"memory; {first['session']}; commit {commit}{changes}; {_versions(first)}.",
+        NOTES,
+    ]
+    summaries = summarise(records)
+    for dataset in dict.fromkeys(summary.dataset for summary in summaries):
+        chosen = [summary for summary in summaries if summary.dataset == dataset]
+        facts = next(record for record in records if record["dataset"] == dataset)
+        parts += [
+            f"## {dataset}",
+            f"{facts['n_rows']} rows, {facts['n_features']} features, C {facts['C']:g}, "
+            f"gamma {facts['gamma']:.6g}",
+            _main_table(chosen, baseline),
+            *_reach_tables(chosen),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _versions(record: Record) -> str:
+    found = {
+        key.removeprefix("version_"): value
+        for key, value in record.items()
+        if key.startswith("version_") and value
+    }
+    return ", ".join(
+        f"{name} {version}" for name, version in ({"python": record["python"]} | found).items()
+    )
+
+
+def _main_table(summaries: list[Summary], baseline: str) -> str:
+    against = next((s for s in summaries if s.spec == baseline and s.seconds), None)
+
+    def ratio(summary: Summary) -> str:
+        if against is None:
+            return ""
+        return f"{summary.median_seconds / against.median_seconds:.2f}"
+
+    def number(key: str, form: str, scale: float = 1.0) -> Callable[[Summary], str]:
+        return lambda summary: (
+            f"{scale * summary.medians[key]:{form}}" if key in summary.medians else ""
+        )
+
+    def pair(summary: Summary) -> str:
+        known = summary.medians
+        value = known.get("pair_gap", known.get("verified_pair_gap"))
+        return "" if value is None else f"{value:.2e}"
+
+    columns: dict[str, Callable[[Summary], str]] = {
+        "solver": lambda summary: f"`{summary.spec}`",
+        "status": lambda summary: summary.status,
+        "seconds": _spread,
+        f"/ {baseline}": ratio,
+        "CPU s": number("cpu_seconds", ".2f"),
+        "peak MB": number("peak_rss_bytes", ".0f", 1e-6),
+        "test accuracy %": number("accuracy", ".2f", 100),
+        "certified gap": number("certified_gap", ".2e"),
+        "brute-force gap": number("verified_gap", ".2e"),
+        "pair gap": pair,
+        "support": number("n_support", ".0f"),
+        "iterations": number("iterations", ".0f"),
+        "passes": number("passes", ".2f"),
+        "G kernel values": number("kernel_evaluations", ".2f", 1e-9),
+        "M kernel values/s": number("kernel_values_per_second", ".0f", 1e-6),
+    }
+    rows = []
+    for summary in summaries:
+        if summary.seconds:
+            rows.append([cell(summary) for cell in columns.values()])
+        else:
+            rows.append([f"`{summary.spec}`", summary.status, *[""] * (len(columns) - 2)])
+    return table(list(columns), rows)
+
+
+def _spread(summary: Summary) -> str:
+    times = summary.seconds
+    return f"{summary.median_seconds:.2f} ({min(times):.2f} to {max(times):.2f})"
+
+
+def _reach_tables(summaries: list[Summary]) -> list[str]:
+    """Seconds to reach each accuracy and each certified gap, by family of solvers."""
+    done = [summary for summary in summaries if summary.seconds]
+    if not done:
+        return []
+    families = list(dict.fromkeys(summary.solver for summary in done))
+    best = max(summary.medians["accuracy"] for summary in done)
+    parts = ["Seconds to reach a test accuracy (best setting of each solver that was run):"]
+    rows = []
+    for loss in ACCURACY_LOSSES:
+        goal = best - loss
+        reach = [_least_time(done, family, lambda m: m["accuracy"] >= goal) for family in families]
+        rows.append([f"{100 * goal:.2f} %", *reach])
+    parts.append(table(["at least", *families], rows))
+    certified = [summary for summary in done if "certified_gap" in summary.medians]
+    if certified:
+        rows = []
+        for gap in GAPS:
+            time = _least_time(certified, None, lambda m: m["certified_gap"] <= gap)
+            if time:
+                rows.append([f"{gap:g}", time])
+        parts.append("Seconds to reach a certified relative gap:")
+        parts.append(table(["at most", "ooc-fw"], rows))
+    return parts
+
+
+def _least_time(
+    summaries: list[Summary], family: str | None, reached: Callable[[dict[str, float]], bool]
+) -> str:
+    times = [
+        summary.median_seconds
+        for summary in summaries
+        if family in (None, summary.solver) and reached(summary.medians)
+    ]
+    return f"{min(times):.2f}" if times else ""
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Markdown table, all columns but the first to the right."""
+    lines = [
+        "| " + " | ".join(heads) + " |",
+        "| " + " | ".join(["---", *["---:"] * (len(heads) - 1)]) + " |",
+    ]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+# -- figure --------------------------------------------------------------------------------------
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Write a PNG: a row for each set, test accuracy and certified gap against time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    summaries = [summary for summary in summarise(records) if summary.seconds]
+    datasets = list(dict.fromkeys(summary.dataset for summary in summaries))
+    families = list(dict.fromkeys(summary.solver for summary in summaries))
+    figure = Figure(figsize=(11, 3.6 * len(datasets)), layout="constrained")
+    axes = figure.subplots(len(datasets), 2, squeeze=False)
+    panels = (
+        ("accuracy", 100, "test accuracy (%)"),
+        ("certified_gap", 1, "certified relative gap"),
+    )
+    for row, dataset in zip(axes, datasets, strict=True):
+        for ax, (key, scale, label) in zip(row, panels, strict=True):
+            for color, family in enumerate(families):
+                chosen = [s for s in summaries if (s.dataset, s.solver) == (dataset, family)]
+                _draw_family(ax, chosen, key, scale, f"C{color}")
+            ax.set(title=dataset, xlabel="wall time (s)", ylabel=label, xscale="log")
+            if key == "certified_gap":
+                ax.set_yscale("log")
+            ax.grid(alpha=0.3, which="both")
+            if ax.lines:
+                ax.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def _draw_family(ax: Any, chosen: list[Summary], key: str, scale: float, color: str) -> None:
+    """One line through the settings of a solver, with the spread of their times."""
+    known = sorted((s for s in chosen if key in s.medians), key=lambda s: s.median_seconds)
+    if not known:
+        return
+    times = [s.median_seconds for s in known]
+    spread = [
+        [s.median_seconds - min(s.seconds) for s in known],
+        [max(s.seconds) - s.median_seconds for s in known],
+    ]
+    values = [scale * s.medians[key] for s in known]
+    ax.errorbar(
+        times, values, xerr=spread, marker="o", capsize=2, color=color, label=known[0].solver
+    )
+
+
+# -- command -------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write report.md and report.png beside the records."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.report", description="Make a table and a figure from records."
+    )
+    parser.add_argument("records", type=Path, help="written by python -m bench.run")
+    parser.add_argument("--session", help="start time of a run (default: the last one)")
+    parser.add_argument(
+        "--baseline",
+        default="intelex-svc",
+        help="spec to compare times with (default: %(default)s)",
+    )
+    args = parser.parse_args(argv)
+    records = read_records(args.records, args.session)
+    (args.records.parent / "report.md").write_text(markdown(records, args.baseline))
+    try:
+        draw(records, args.records.parent / "report.png")
+    except ImportError:
+        print("matplotlib is not installed: no figure", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

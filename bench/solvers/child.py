@@ -1,0 +1,81 @@
+"""The process in which a peer runs: ``python -m bench.solvers.child REQUEST``.
+
+Owns the clock of peers. Reading the file, importing the peer and testing are outside it: a peer is
+timed on fitting rows that are in RAM already. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from bench.solvers import SOLVERS, Peer
+from bench.solvers.base import Figures, Parameters, Problem
+from bench.storage import read_labelled, store_as
+from bench.verify import hinge_pair_gap
+
+
+def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
+    """Load, fit, test, in this process."""
+    started = time.perf_counter()
+    rows, labels = read_labelled(problem.train, peer.dtype)
+    storage = parameters.get("storage")
+    X = rows if storage is None else store_as(rows, str(storage))
+    classes = np.unique(labels)
+    y = np.searchsorted(classes, labels)  # 0 and 1 please every peer
+    load_seconds = time.perf_counter() - started
+
+    estimator = peer.build(problem, parameters)
+    cpu_started, started = time.process_time(), time.perf_counter()
+    estimator.fit(X, y)
+    figures = {
+        "status": "fitted",
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": time.process_time() - cpu_started,
+        # Read here, since testing and checking come later. Linux counts in KiB.
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "load_seconds": load_seconds,
+        "n_support": _support_size(estimator),
+        "accuracy": _accuracy(estimator, problem.test, peer.dtype, storage, classes),
+    }
+    if problem.verify and peer.has_pair_gap:
+        dual = estimator.dual_coef_
+        dual = dual.toarray() if hasattr(dual, "toarray") else dual
+        figures["verified_pair_gap"] = hinge_pair_gap(
+            rows,
+            2.0 * y - 1,
+            np.asarray(estimator.support_, dtype=np.int64),
+            np.asarray(dual, dtype=np.float64).ravel(),
+            problem.C,
+            problem.gamma,
+        )
+    return figures
+
+
+def _support_size(estimator: Any) -> int | None:
+    counts = getattr(estimator, "n_support_", None)
+    return None if counts is None else int(np.sum(counts))
+
+
+def _accuracy(estimator: Any, test: str, dtype: str, storage: Any, classes: Any) -> float:
+    """Share of right rows; a label that training did not have counts as wrong."""
+    rows, labels = read_labelled(test, dtype)
+    X = rows if storage is None else store_as(rows, str(storage))
+    return float(np.mean(classes[np.asarray(estimator.predict(X), dtype=int)] == labels))
+
+
+def main() -> None:
+    """Do what the request on the command line says."""
+    request = json.loads(sys.argv[1])
+    peer = SOLVERS[request["solver"]]
+    assert isinstance(peer, Peer)
+    print(json.dumps(run(peer, Problem(**request["problem"]), request["parameters"])))
+
+
+if __name__ == "__main__":
+    main()

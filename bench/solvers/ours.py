@@ -1,0 +1,87 @@
+"""Our methods, through the command line, as users run them.
+
+Owns the translation of a spec into options of ``ooc-fw train``. The time is that of the whole
+process, from start to exit: interpreter, imports, reading the file and writing the model included.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import ClassVar
+
+from bench.process import OOC_FW, run_measured
+from bench.solvers.base import Figures, Parameters, Problem
+
+REPORTED = (
+    "status",
+    "method",
+    "lmo",
+    "n_support",
+    "objective",
+    "rho",
+    "sampled_gap",
+    "certified_gap",
+    "pair_gap",
+    "iterations",
+    "kernel_evaluations",
+    "passes",
+    "rows_read",
+    "bytes_read",
+)
+
+
+class OocFW:
+    """Any options of ``ooc-fw train``: ``ooc-fw:method=partan,lmo=full,no-certify``."""
+
+    name: ClassVar[str] = "ooc-fw"
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def parameters(self, given: dict[str, str]) -> Parameters:
+        """Options as given; the command line checks them."""
+        return {key.replace("_", "-"): value for key, value in given.items()}
+
+    def run(self, problem: Problem, parameters: Parameters) -> Figures:
+        """Train, then evaluate and check outside the clock."""
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "model.h5"
+            child = run_measured(_train_command(problem, parameters, model), problem.timeout_s)
+            report = json.loads(child.stdout)
+            figures = {key: report[key] for key in REPORTED}
+            figures |= {
+                "seconds": child.seconds,
+                "cpu_seconds": child.cpu_seconds,
+                "peak_rss_bytes": child.peak_rss_bytes,
+                "kernel_values_per_second": report["kernel_evaluations"] / report["seconds"],
+                "accuracy": _accuracy(model, problem.test),
+            }
+            if problem.verify:
+                figures |= _verified(model, problem.train)
+        return figures
+
+
+def _train_command(problem: Problem, parameters: Parameters, model: Path) -> list[str]:
+    options = {
+        "C": repr(problem.C),
+        "gamma": repr(problem.gamma),
+        "seed": str(problem.seed),
+        "threads": str(problem.threads),
+        **parameters,
+    }
+    command = [*OOC_FW, "train", problem.train, "-o", str(model), "--json", "--quiet"]
+    for key, value in options.items():
+        command += [f"--{key}={value}" if value else f"--{key}"]
+    return command
+
+
+def _accuracy(model: Path, test: str) -> float:
+    child = run_measured([*OOC_FW, "evaluate", model, test, "--json"])
+    return json.loads(child.stdout)["accuracy"]
+
+
+def _verified(model: Path, train: str) -> Figures:
+    # In a child, since numpy has no place in the process that measures others; see bench.process.
+    child = run_measured([sys.executable, "-m", "bench.verify", model, train, "--json"])
+    return json.loads(child.stdout)

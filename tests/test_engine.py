@@ -1,0 +1,193 @@
+"""Kernel blocks and sums against their definition: within the stated bound, whoever computes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
+
+from ooc_fw.engine import TILE, Engine, prefers_sparse
+from ooc_fw.errors import InputError
+from ooc_fw.kernels import KERNELS, make_kernel
+from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
+from ooc_fw.testing.strategies import SEEDS, kernels, tables
+
+
+def block_of(engine, X, Z):
+    out = np.full((len(X), len(Z)), np.nan, dtype=np.float32)
+    engine.block(engine.prepare(X), engine.prepare(Z), out)
+    return out
+
+
+@st.composite
+def engines_and_rows(draw):
+    """An engine of any kind, and two blocks of rows as dense table and as the engine gets them."""
+    X = draw(tables(max_rows=60))
+    kernel = draw(kernels(X))
+    center = X.mean(axis=0) if draw(st.booleans()) else None
+    engine = Engine(
+        kernel, draw(st.sampled_from([1, 3])), center=center, sparse=draw(st.booleans())
+    )
+    cut = draw(st.integers(1, len(X) - 1))
+    form = to_csr if draw(st.booleans()) else np.asarray
+    return engine, X[:cut], X[cut:], form
+
+
+@given(engines_and_rows())
+def test_block_is_within_its_bound_of_the_definition(case):
+    engine, X, Z, form = case
+    with engine:
+        out = block_of(engine, form(X), form(Z))
+        bound = engine.error_bound(engine.prepare(form(X)), engine.prepare(form(Z)))
+    error = np.abs(out - kernel_values(engine.kernel, X, Z))
+    assert (error <= bound[:, None]).all()
+
+
+@given(engines_and_rows(), SEEDS)
+def test_sums_are_within_their_bounds_of_the_definition(case, seed):
+    engine, X, Z, form = case
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(len(Z))) * rng.choice([-1.0, 1.0], len(Z))
+    expected = kernel_values(engine.kernel, X, Z) @ weights.astype(np.longdouble)
+    with engine:
+        x, z = engine.prepare(form(X)), engine.prepare(form(Z))
+        error = np.abs(engine.weighted_sum(x, z, weights) - expected)
+        assert (error <= engine.error_bound(x, z)).all()
+        x, z = engine.prepare64(form(X)), engine.prepare64(form(Z))
+        error = np.abs(engine.weighted_sum64(x, z, weights) - expected)
+        assert (error <= engine.error_bound64(x, z)).all()
+
+
+@given(engines_and_rows())
+def test_bounds_are_of_use(case):
+    """A bound that is right because it is huge would make every row one to compute again."""
+    engine, X, Z, form = case
+    if np.abs(X).max(initial=0) > 100 * np.abs(X - X.mean(axis=0)).max(initial=1e-30):
+        return  # digits are lost to the column means
+    with engine:
+        x, z = engine.prepare(form(X)), engine.prepare(form(Z))
+        largest = max(1.0, engine.kernel.diagonal(x.norms).max(initial=0))
+        largest *= max(1.0, engine.kernel.diagonal(z.norms).max(initial=0))
+        assert np.median(engine.error_bound(x, z)) <= 0.01 * largest
+        assert np.median(engine.error_bound64(x, z)) <= 1e-10 * largest
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_blocks_larger_than_a_tile(name, sparse):
+    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77, density=0.5)
+    rows = problem.rows(sparse)
+    with Engine(problem.kernel, threads=2) as engine:
+        x, z = engine.prepare(rows), engine.prepare(rows[: TILE + 9])
+        out = np.empty((len(x), len(z)), dtype=np.float32)
+        engine.block(x, z, out)
+        other_side = np.empty((len(z), len(x)), dtype=np.float32)
+        engine.block(z, x, other_side)
+        weights = np.full(len(z), 1 / len(z))
+        sums = engine.weighted_sum(x, z, weights)
+        bound = engine.error_bound(x, z)
+    expected = kernel_values(problem.kernel, problem.X, problem.X[: len(z)])
+    assert (np.abs(out - expected) <= bound[:, None]).all()
+    assert (np.abs(other_side.T - expected) <= bound[:, None]).all()
+    assert (np.abs(sums - expected.mean(axis=1)) <= bound).all()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_sparse_rows_wider_than_the_scratch(name):
+    rng = np.random.default_rng(3)
+    X = np.zeros((40, 50_000), dtype=np.float32)
+    X[np.arange(40)[:, None], rng.integers(0, 50_000, (40, 12))] = rng.normal(size=(40, 12))
+    kernel = make_kernel(name, gamma=0.05)
+    with Engine(kernel) as engine:
+        out = block_of(engine, to_csr(X), to_csr(X))
+        bound = engine.error_bound(engine.prepare(to_csr(X)), engine.prepare(to_csr(X)))
+    used = X[:, np.abs(X).max(axis=0) > 0]
+    assert (np.abs(out - kernel_values(kernel, used, used)) <= bound[:, None]).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_threads_and_strips_change_nothing_but_the_last_bits(name, sparse):
+    problem = make_problem(make_kernel(name), n_rows=300, density=0.5)
+    rows = problem.rows(sparse)
+    weights = np.full(100, 0.01)
+    results = []
+    for threads in (1, 2, 5):
+        with Engine(problem.kernel, threads) as engine:
+            x, z = engine.prepare(rows), engine.prepare(rows[:100])
+            results.append(engine.weighted_sum(x, z, weights))
+            strips = [engine.weighted_sum(x[i : i + 7], z, weights) for i in range(0, 300, 7)]
+            results.append(np.concatenate(strips))
+    for result in results:
+        np.testing.assert_allclose(result, results[0], rtol=2e-6, atol=1e-7)
+
+
+def test_large_column_means_cost_digits_unless_rows_are_centred():
+    X = (np.random.default_rng(0).normal(size=(50, 4)) + 300).astype(np.float32)
+    expected = kernel_values(make_kernel("rbf", gamma=0.2), X, X)
+    errors = {}
+    for name, center in (("plain", None), ("centred", X.mean(axis=0))):
+        with Engine(make_kernel("rbf", gamma=0.2), center=center) as engine:
+            errors[name] = np.abs(block_of(engine, X, X) - expected).max()
+    assert errors["centred"] < 1e-6 < errors["plain"]
+
+
+def test_a_centre_is_ignored_where_it_would_change_the_kernel():
+    problem = make_problem(make_kernel("poly", coef0=1))
+    with Engine(problem.kernel, center=np.full(5, 10.0)) as engine:
+        out = block_of(engine, problem.X, problem.X)
+    expected = kernel_values(problem.kernel, problem.X, problem.X).astype(float)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluations_are_counted_in_both_precisions():
+    problem = make_problem(make_kernel("rbf"), n_rows=30)
+    with Engine(problem.kernel) as engine:
+        x, z = engine.prepare(problem.X), engine.prepare(problem.X[:7])
+        engine.weighted_sum(x, z, np.ones(7))
+        assert engine.evaluations == 210
+        engine.weighted_sum64(
+            engine.prepare64(problem.X), engine.prepare64(problem.X[:7]), np.ones(7)
+        )
+        assert engine.evaluations == 420
+
+
+def test_no_rows_give_no_sums():
+    with Engine(make_kernel("rbf"), threads=2) as engine:
+        x = engine.prepare(np.empty((0, 3), np.float32))
+        z = engine.prepare(np.ones((4, 3), np.float32))
+        assert engine.weighted_sum(x, z, np.ones(4)).shape == (0,)
+
+
+def blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_blas_is_held_to_one_thread_and_released():
+    before = blas_threads()
+    with Engine(make_kernel("rbf")):
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_rows_whose_products_float32_cannot_hold_are_refused(name, sparse):
+    X = np.full((2, 3), 1e19 if name != "laplacian" else 1e38, dtype=np.float32)
+    with Engine(make_kernel(name)) as engine:
+        with pytest.raises(InputError, match=f"too large for the {name} kernel .* scale"):
+            engine.prepare(to_csr(X) if sparse else X)
+
+
+def test_values_whose_power_float32_cannot_hold_are_refused():
+    with Engine(make_kernel("poly", degree=20)) as engine:
+        with pytest.raises(InputError, match="too large for the poly kernel"):
+            engine.prepare(np.full((1, 1), 100, dtype=np.float32))
+
+
+def test_dense_rows_of_few_nonzeros_prefer_the_sparse_product():
+    X = np.zeros((10, 8), dtype=np.float32)
+    X[:, 0] = 1
+    assert prefers_sparse(X)
+    assert prefers_sparse(to_csr(np.ones_like(X)))
+    assert not prefers_sparse(np.ones_like(X))
