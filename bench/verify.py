@@ -5,8 +5,8 @@ with the RBF kernel and on the scale where the margin is 1:
 
 - ours, the L2-SVM: relative duality gap 1 - min g / rho and pair gap (max g over the support
   - min g) / rho;
-- that of LIBSVM and its kin, the L1-SVM: the violation max over I_up of -y G minus min over I_low of
-  -y G, which their `tol` bounds. An L1-SVM has no duality gap in our sense.
+- that of LIBSVM and its kin, the L1-SVM: the violation max over I_up of -y G minus min over I_low
+  of -y G, which their `tol` bounds. An L1-SVM has no relative duality gap in our sense.
 """
 
 from __future__ import annotations

@@ -43,12 +43,15 @@ class ActiveSet:
     ----------
     rho : float
         alpha' g, twice the objective.
+    rounding : float
+        Bound on the error of the gradient at the last `refresh`.
     """
 
     def __init__(self, engine: Engine, C: float, capacity: int) -> None:
         self.engine = engine
         self.C = C
         self.rho = math.nan
+        self.rounding = math.inf
         self._capacity = capacity
         self._block = lazy_square(capacity)
         self._places: dict[int, int] = {}
@@ -64,6 +67,7 @@ class ActiveSet:
                 ("terms", np.float32),
                 ("alpha", np.float64),
                 ("grad", np.float64),
+                ("pinned", np.bool_),
             )
         }
 
@@ -98,6 +102,11 @@ class ActiveSet:
         return self._vectors["grad"].view
 
     @property
+    def pinned(self) -> npt.NDArray[np.bool_]:
+        """Vertices that are never pruned, shape (m,); to be written to."""
+        return self._vectors["pinned"].view
+
+    @property
     def kernel_block(self) -> Float32Array:
         """Kernel values between vertices; the leading m x m part of a larger array."""
         return self._block
@@ -126,14 +135,25 @@ class ActiveSet:
         places = self._places
         return np.flatnonzero([row not in places for row in row_ids.tolist()])
 
+    def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Places of vertices, given by their source rows."""
+        return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
+
     def relative_gap(self) -> float:
         """Relative duality gap of the problem restricted to the active set."""
         return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
 
-    def gradient_at(self, x: Operand, labels: npt.NDArray[np.floating]) -> Float64Array:
-        """Gradient at rows that are no vertices, shape (len(x),); float32 kernel values."""
+    def squared_norm(self) -> float:
+        """|w|^2 + b^2 = rho - sum alpha_i^2 / C."""
+        return self.rho - float(self.alpha @ self.alpha) / self.C
+
+    def decision_at(self, x: Operand) -> Float64Array:
+        """w.phi(x) + b, shape (len(x),), from float32 kernel values.
+
+        Times its label it is the gradient at a row that is no vertex.
+        """
         beta = self.alpha * self.labels
-        return np.asarray(labels * (self.engine.weighted_sum(x, self.operand, beta) + beta.sum()))
+        return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
     # -- growing and shrinking -------------------------------------------------------------------
 
@@ -175,13 +195,13 @@ class ActiveSet:
         beta = self.alpha * self.labels[:before]
         self._append("grad", y * (block[:, :before] @ beta + beta.sum()))
         self._append("alpha", np.zeros(len(new)))
+        self._append("pinned", np.zeros(len(new), dtype=np.bool_))
 
     def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
         self._vectors[name].append(block)
 
-
     def prune(self, protected: npt.NDArray[np.bool_] | None = None) -> Int64Array | None:
-        """Remove vertices of weight 0 that do not violate, once they are many.
+        """Remove vertices of weight 0 that neither violate nor are pinned, once they are many.
 
         Parameters
         ----------
@@ -193,7 +213,7 @@ class ActiveSet:
         places : ndarray of int64 or None
             The old places of the vertices kept, None when nothing was removed.
         """
-        spare = (self.alpha == 0) & (self.grad >= self.rho)
+        spare = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
         if protected is not None:
             spare &= ~protected
         if np.count_nonzero(spare) <= _SPARE_SHARE * len(self):
@@ -227,6 +247,7 @@ class ActiveSet:
         x = self.engine.prepare64(self.rows)
         z = self.engine.prepare64(take_rows(self.rows, support))
         sums = self.engine.weighted_sum64(x, z, beta)
+        self.rounding = float(self.engine.error_bound64(x, z).max())
         self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.C
         self.rho = float(self.alpha @ self.grad)
 

@@ -12,16 +12,20 @@ Owns the sweep. Does not decide what to do about violators.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ooc_fw.engine import Engine, Operand
+from ooc_fw.distinct import distinct_rows
+from ooc_fw.engine import Engine
 from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import pair_gap
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.screening import Screen
 from ooc_fw.sources import RowSource, iter_blocks
+
+_SUSPECTS_PER_BLOCK = 8192  # rows of a block that are fetched by number
 
 
 @dataclass(frozen=True)
@@ -53,36 +57,47 @@ class Certificate:
     worst: Int64Array
 
 
+@dataclass(frozen=True)
+class SupportGradient:
+    """Gradient at the support vectors, own alpha_i / C included, and a bound on its rounding."""
+
+    grad: Float64Array
+    rounding: float
+
+
 class _Weights:
     """A model under test: its vertices in both precisions."""
 
-    def __init__(self, engine: Engine, rows: Rows, alpha: Float64Array, labels: Int8Array) -> None:
-        self.engine = engine
-        self.z = engine.prepare(rows)
-        self.z64 = engine.prepare64(rows)
-        self.beta = alpha * labels
-        self.bias = math.fsum(self.beta)
+    def __init__(self, engine: Engine, rows: Rows, beta: Float64Array) -> None:
+        self._engine = engine
+        self._z = engine.prepare(rows)
+        self._z64 = engine.prepare64(rows)
+        self._beta = beta
+        self._bias = float(beta.sum())
 
-    def gradient(self, x: Operand, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Values y h(x) from float32 kernel values, and bounds on their rounding.
+    def decision(self, rows: Rows) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """w.phi(x) + b from float32 kernel values, a bound on its rounding, and k(x, x)."""
+        distinct = distinct_rows(rows)
+        x = self._engine.prepare(distinct.rows)
+        sums = self._engine.weighted_sum(x, self._z, self._beta) + self._bias
+        bound = self._engine.error_bound(x, self._z)
+        diagonal = self._engine.kernel.diagonal(x.norms)
+        return distinct.spread(sums), distinct.spread(bound), distinct.spread(diagonal)
 
-        A row's own alpha_i / C is not included.
-        """
-        sums = self.engine.weighted_sum(x, self.z, self.beta)
-        return self._add_bias(sums, labels, self.engine.error_bound(x, self.z))
+    def decision64(self, rows: Rows) -> tuple[Float64Array, float]:
+        """w.phi(x) + b from float64 kernel values, and a bound on its rounding."""
+        distinct = distinct_rows(rows)
+        x = self._engine.prepare64(distinct.rows)
+        sums = self._engine.weighted_sum64(x, self._z64, self._beta) + self._bias
+        rounding = float(self._engine.error_bound64(x, self._z64).max(initial=0.0))
+        return distinct.spread(sums), rounding
 
-    def gradient64(self, rows: Rows, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """The same from float64 kernel values."""
-        x = self.engine.prepare64(rows)
-        sums = self.engine.weighted_sum64(x, self.z64, self.beta)
-        return self._add_bias(sums, labels, self.engine.error_bound64(x, self.z64))
-
-    def _add_bias(
-        self, sums: Float64Array, labels: Float64Array, bound: Float64Array
-    ) -> tuple[Float64Array, Float64Array]:
-        # The bias is O(1) even where kernel values are tiny, so its rounding counts on its own.
-        bound = bound + 2 * FLOAT64_UNIT * (np.abs(sums) + abs(self.bias))
-        return np.asarray(labels * (sums + self.bias)), bound
+    def support_gradient(
+        self, rows: Rows, labels: Int8Array, slack: Float64Array
+    ) -> SupportGradient:
+        """Gradient at the vertices, given their own alpha_i / C."""
+        decision, rounding = self.decision64(rows)
+        return SupportGradient(labels * decision + slack, rounding)
 
 
 class _Worst:
@@ -117,6 +132,9 @@ def certify(
     alpha: Float64Array,
     tol: float,
     n_worst: int = 0,
+    support: SupportGradient | None = None,
+    screen: Screen | None = None,
+    suspects: Int64Array | None = None,
     on_block: Callable[[int], None] | None = None,
 ) -> Certificate:
     """Sweep over `source` once and bound the duality gap of the weights `alpha`.
@@ -141,6 +159,13 @@ def certify(
         Relative gap above which a row counts as a violator.
     n_worst : int
         Number of violators to remember.
+    support : SupportGradient, optional
+        What `support_gradient` would find, where the caller has it already.
+    screen : Screen, optional
+        Filled with lower bounds of every row's gradient; goes with a sweep over all rows.
+    suspects : ndarray of int64, optional
+        Increasing row numbers; only these are looked at. The caller knows that no other row is
+        below the least gradient of the support: see :mod:`ooc_fw.screening`.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
 
@@ -155,54 +180,72 @@ def certify(
     |g - g_float32| <= sum_j alpha_j |k - k_float32|. See `Kernel.error_bound`.
     """
     source.check_unchanged()
-    weights = _Weights(engine, rows, alpha, labels[row_ids])
-    order = np.argsort(row_ids)
-    sorted_ids = row_ids[order]
-
-    support_grad, bounds = weights.gradient64(rows, labels[row_ids].astype(np.float64))
-    support_grad += alpha / C
-    rounding = float((bounds + 2 * FLOAT64_UNIT * (np.abs(support_grad) + alpha / C)).max())
+    weights = _Weights(engine, rows, alpha * labels[row_ids])
+    if support is None:
+        support = weights.support_gradient(rows, labels[row_ids], alpha / C)
+    support_grad, rounding = support.grad, support.rounding
     rho = float(alpha @ support_grad)
-    # A convex combination of gradients errs by no more than they do, and by its own summation.
-    rho_rounding = rounding + len(alpha) * FLOAT64_UNIT * float(alpha @ np.abs(support_grad))
     threshold = rho * (1 - tol)
     least = float(support_grad.min())
-    violating = support_grad < threshold
-    n_violators = int(np.count_nonzero(violating))
+    n_violators = int(np.count_nonzero(support_grad < threshold))
     worst = _Worst(n_worst)
+    is_support = np.zeros(source.n_rows, dtype=bool)
+    is_support[row_ids] = True
+    if screen is not None:
+        diagonal = engine.kernel.diagonal(engine.prepare64(rows).norms)
+        screen.record(row_ids, support_grad - alpha / C - rounding, diagonal)
 
-    for start, block in iter_blocks(source, 0, source.n_rows):
-        stop = start + len(block)
-        y = labels[start:stop].astype(np.float64)
-        x = engine.prepare(block)
-        grad, bound = weights.gradient(x, y)
-        # The support was done above; its rows are out of the race here.
-        first, last = np.searchsorted(sorted_ids, [start, stop])
-        grad[sorted_ids[first:last] - start] = np.inf
+    rows_seen = 0
+    for ids, block in _blocks(source, suspects):
+        rows_seen += len(ids)
+        others = np.flatnonzero(~is_support[ids])
+        if len(others) > 0:
+            ids, block = ids[others], take_rows(block, others)
+            y = labels[ids]
+            decision, bound, diagonal = weights.decision(block)
+            grad = y * decision
 
-        floor = min(least, float((grad + bound).min()))
-        open_rows = np.flatnonzero((grad - bound <= floor) | (np.abs(grad - threshold) <= bound))
-        if len(open_rows) > 0:
-            exact, bounds = weights.gradient64(take_rows(block, open_rows), y[open_rows])
-            grad[open_rows] = exact
-            rounding = max(rounding, float(bounds.max()))
-            least = min(least, float(exact.min()))
-        found = np.flatnonzero(grad < threshold)
-        n_violators += len(found)
-        worst.offer(found + start, grad[found])
+            floor = min(least, float((grad + bound).min()))
+            unsure = (grad - bound <= floor) | (np.abs(grad - threshold) <= bound)
+            open_rows = np.flatnonzero(unsure)
+            if len(open_rows) > 0:
+                exact, block_rounding = weights.decision64(take_rows(block, open_rows))
+                rounding = max(rounding, block_rounding)
+                grad[open_rows] = y[open_rows] * exact
+                bound[open_rows] = block_rounding
+                least = min(least, float(grad[open_rows].min()))
+            found = np.flatnonzero(grad < threshold)
+            n_violators += len(found)
+            worst.offer(ids[found], grad[found])
+            if screen is not None:
+                screen.record(ids, grad - bound, diagonal)
         if on_block is not None:
-            on_block(stop)
+            on_block(rows_seen)
 
-    gap = upper = math.inf
-    if rho > rho_rounding:  # else nothing is known of rho, not even its sign
-        gap = max(0.0, (rho - least) / rho)
-        upper = max(0.0, (rho - least + rounding + rho_rounding) / (rho - rho_rounding))
+    # Sums over the support: of its weights, and of weights times gradients.
+    terms = (len(alpha) + 4) * FLOAT64_UNIT
+    rounding += terms * (1 + float(np.abs(support_grad).max()))
+    gap, upper = max(0.0, (rho - least) / rho), math.inf
+    if rho > rounding:  # else nothing is known of rho, not even its sign
+        # rho is a convex combination of gradients, so it errs by no more than they do.
+        upper = max(0.0, (rho - least + 2 * rounding) / (rho - rounding))
     return Certificate(
         certified_gap=upper,
-        rounding=upper - gap if upper < math.inf else math.inf,
+        rounding=upper - gap,
         pair_gap=pair_gap(float(support_grad.max()), least, rho),
         objective=rho / 2,
         rho=rho,
         n_violators=n_violators,
         worst=worst.ids(),
     )
+
+
+def _blocks(source: RowSource, suspects: Int64Array | None) -> Iterator[tuple[Int64Array, Rows]]:
+    """Row numbers and rows, block by block: all of them, or the suspects."""
+    if suspects is None:
+        for start, rows in iter_blocks(source, 0, source.n_rows):
+            yield np.arange(start, start + len(rows)), rows
+        return
+    for start in range(0, len(suspects), _SUSPECTS_PER_BLOCK):
+        ids = suspects[start : start + _SUSPECTS_PER_BLOCK]
+        yield ids, source.take(ids)

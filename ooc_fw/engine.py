@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from ooc_fw._core.maps import map_tile, sum_tile
+from ooc_fw._core.maps import map_tile, sum_tile, sum_tile64
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
@@ -49,13 +49,13 @@ class Operand:
         only where dense and meant for `Engine.weighted_sum64`.
     norms : ndarray of float64, shape (n,)
         `Kernel.norms` of `values`.
-    terms : ndarray of float32, shape (n,)
-        `Kernel.map_terms` of `norms`.
+    terms : ndarray of float32 or float64, shape (n,)
+        `Kernel.map_terms` of `norms`, in the precision the values are meant for.
     """
 
     values: Rows
     norms: Float64Array
-    terms: Float32Array
+    terms: AnyFloat
 
     def __len__(self) -> int:
         return len(self.norms)
@@ -97,7 +97,9 @@ class _DenseProduct:
         self._vertices: AnyFloat = np.asarray(z.values, dtype=self._dtype)
 
     def into(self, x: Operand, out: AnyFloat) -> None:
-        np.matmul(np.asarray(x.values, dtype=self._dtype), self._vertices.T, out=out)
+        # BLAS also computes on what lies beyond short rows, and may flag it though it drops it.
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.matmul(np.asarray(x.values, dtype=self._dtype), self._vertices.T, out=out)
 
     def unload(self) -> None:
         self._vertices = np.empty((0, 0), dtype=self._dtype)
@@ -224,7 +226,7 @@ class Engine:
                     values = values - self._center
         norms = self.kernel.norms(values)
         _check_range(self.kernel, norms)
-        return Operand(values, norms, self.kernel.map_terms(norms))
+        return Operand(values, norms, self.kernel.map_terms(norms).astype(dtype))
 
     def block(self, x: Operand, z: Operand, out: Float32Array) -> None:
         """Kernel values k(x_i, z_j) in float32 into `out`, shape (len(x), len(z)).
@@ -234,7 +236,7 @@ class Engine:
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
-        constants = self.kernel.map_constants()
+        constants = self._constants(np.float32)
         code = int(self.kernel.code)
 
         def fill(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
@@ -251,7 +253,7 @@ class Engine:
     def weighted_sum(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
         """sum_j weights_j k(x_i, z_j), shape (len(x),): float32 values, float64 sums."""
         out = np.zeros(len(x))
-        constants = self.kernel.map_constants()
+        constants = self._constants(np.float32)
         code = int(self.kernel.code)
 
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
@@ -264,12 +266,19 @@ class Engine:
         """The sums of `weighted_sum` from float64 values of rows made ready by `prepare64`."""
         out = np.zeros(len(x))
 
+        constants = self._constants(np.float64)
+        code = int(self.kernel.code)
+
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            self.kernel.map64(tile, xt.norms, zt.norms)
-            out[rows] += tile @ weights[cols]
+            sum_tile64(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
 
         self._for_tiles(x, z, np.float64, add)
         return out
+
+    def _constants(self, dtype: type) -> tuple[AnyFloat, AnyFloat, int]:
+        """Scale, shift and degree of the map, in the precision of the tile."""
+        scale, shift, degree = self.kernel.map_constants()
+        return dtype(scale), dtype(shift), degree
 
     def error_bound(self, x: Operand, z: Operand) -> Float64Array:
         """Bound on the error of `weighted_sum` for weights of absolute sum 1, shape (len(x),).
@@ -331,7 +340,7 @@ class Engine:
             list(self._pool.map(run, parts))
 
     def _product(self, x: Operand, dtype: type) -> _Product:
-        """This thread's product for rows like `x`."""
+        """The product for rows like `x`, one for each thread."""
         sparse = isinstance(x.values, CSRRows)
         n_features = x.values.shape[1]
         products = self._workspace.products
@@ -351,8 +360,8 @@ def _check_range(kernel: Kernel, norms: Float64Array) -> None:
         largest = max(norms.max(initial=0), kernel.diagonal(norms).max(initial=0))
     if max(1.0, kernel.gamma) * largest > _LARGEST:
         raise InputError(
-            f"a row of norm {norms.max():.3g} is too large for the {kernel.name} kernel in float32; "
-            f"scale the features first (ooc-fw convert --scale maxabs) or lower gamma"
+            f"a row of norm {norms.max():.3g} is too large for the {kernel.name} kernel in "
+            f"float32; scale the features first (ooc-fw convert --scale maxabs) or lower gamma"
         )
 
 

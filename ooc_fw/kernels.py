@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import absolute_norms, square_norms
 from ooc_fw.errors import InputError
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
+from ooc_fw.rows import CSRRows, Float64Array, Rows
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -82,16 +82,13 @@ class Kernel:
         """k(x, x) of rows with these `norms`, float64."""
         return np.ones(len(norms))
 
-    def map_terms(self, norms: Float64Array) -> Float32Array:
+    def map_terms(self, norms: Float64Array) -> Float64Array:
         """What the compiled map takes off a product for each row; see `_core.maps.map_tile`."""
-        return np.zeros(len(norms), dtype=np.float32)
+        return np.zeros(len(norms))
 
-    def map_constants(self) -> tuple[np.float32, np.float32, int]:
+    def map_constants(self) -> tuple[float, float, int]:
         """Scale, shift and degree for `_core.maps.map_tile`."""
-        return np.float32(1), np.float32(0), 1
-
-    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
-        """Turn float64 products, shape (n, m), into kernel values in place."""
+        return 1.0, 0.0, 1
 
     def error_bound(
         self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
@@ -132,19 +129,11 @@ class RBF(Kernel):
     shift_invariant = True
     constant_diagonal = True
 
-    def map_terms(self, norms: Float64Array) -> Float32Array:
-        return np.asarray(self.gamma * LOG2_E * norms, dtype=np.float32)
+    def map_terms(self, norms: Float64Array) -> Float64Array:
+        return np.asarray(self.gamma * LOG2_E * norms)
 
-    def map_constants(self) -> tuple[np.float32, np.float32, int]:
-        return np.float32(2 * self.gamma * LOG2_E), np.float32(0), 1
-
-    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
-        products *= 2
-        products -= x_norms[:, None]
-        products -= z_norms
-        np.minimum(products, 0, out=products)  # -|x - z|^2, rounding clamped
-        products *= self.gamma
-        np.exp(products, out=products)
+    def map_constants(self) -> tuple[float, float, int]:
+        return 2 * self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(
         self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
@@ -179,13 +168,8 @@ class Polynomial(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
 
-    def map_constants(self) -> tuple[np.float32, np.float32, int]:
-        return np.float32(self.gamma), np.float32(self.coef0), int(self.degree)
-
-    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
-        products *= self.gamma
-        products += self.coef0
-        np.power(products, self.degree, out=products)
+    def map_constants(self) -> tuple[float, float, int]:
+        return self.gamma, self.coef0, int(self.degree)
 
     def error_bound(
         self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
@@ -207,13 +191,8 @@ class Laplacian(Kernel):
     shift_invariant = True
     constant_diagonal = True
 
-    def map_constants(self) -> tuple[np.float32, np.float32, int]:
-        return np.float32(self.gamma * LOG2_E), np.float32(0), 1
-
-    def map64(self, products: Float64Array, x_norms: Float64Array, z_norms: Float64Array) -> None:
-        np.maximum(products, 0, out=products)
-        products *= -self.gamma
-        np.exp(products, out=products)
+    def map_constants(self) -> tuple[float, float, int]:
+        return self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(
         self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float

@@ -3,52 +3,81 @@
 An oracle looks at rows of the source and at the active set, and proposes the row of least gradient.
 It never changes a weight. `FullLMO` looks at every row and is exact; `SampledLMO` looks at a random
 few, at a cost that does not depend on the number of rows. To add an oracle: a class with the verbs
-of `LMO` and a line in `LMOS`.
+of `LMO` and a line in `_make_lmo` of :mod:`ooc_fw.solver`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.active_set import ActiveSet
+from ooc_fw.distinct import distinct_rows
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.memory import COLUMN_CACHE_BYTES, ROWS_CACHE_BYTES
-from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Rows, take_rows
+from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import Sampler
 from ooc_fw.sources import RowSource, iter_blocks
 from ooc_fw.steps import StepRecord
 
+_FIRST_BLOCK = 2048  # rows of the shortest block
+_LARGEST_BLOCK = 16384
+_SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators wanted
+_LEAST_SHARE = 1e-3
+_NEAR = 2.0  # margin below which a row is looked at twice
+
 
 @dataclass(frozen=True)
-class Candidate:
-    """Toward vertex proposed by an oracle.
+class Request:
+    """What the solver wants of a proposal.
 
     Parameters
     ----------
-    row_id : int
-        Row of the vertex in the source.
-    rows : Rows or None
-        The row itself, shape (1, n_features); None when it is in the active set already.
-    label : int
+    limit : int
+        Largest number of rows.
+    threshold : float
+        Rows with a gradient of at least this are of no use.
+    """
+
+    limit: int = 1
+    threshold: float = math.inf
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Rows proposed by an oracle as toward vertices, with what it saw.
+
+    Parameters
+    ----------
+    row_ids : ndarray of int64, shape (k,)
+        Rows outside the active set, the least gradient first; none where the active set itself
+        has the toward vertex.
+    rows : Rows, shape (k, n_features), or None
+        The rows themselves; None when there are none.
+    labels : ndarray of int8, shape (k,)
         +1 or -1.
-    grad : float
-        Gradient there: the least among all rows looked at and the active set.
+    grads : ndarray of float64, shape (k,)
+        Gradients there.
+    least : float
+        Least gradient among all rows looked at and the active set.
     n_scanned : int
         Rows looked at.
     exact : bool
-        Whether no row of the source has a lesser gradient.
+        Whether no row of the source has a lesser gradient than `least`.
     """
 
-    row_id: int
+    row_ids: Int64Array
     rows: Rows | None
-    label: int
-    grad: float
+    labels: Int8Array
+    grads: Float64Array
+    least: float
     n_scanned: int
     exact: bool
 
@@ -56,8 +85,8 @@ class Candidate:
 class LMO(Protocol):
     """What the solver asks of an oracle."""
 
-    def propose(self, active: ActiveSet, rng: np.random.Generator) -> Candidate:
-        """Vertex of least gradient among the rows looked at and the active set."""
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        """Rows of least gradient among those looked at, if they beat the active set."""
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
@@ -66,16 +95,11 @@ class LMO(Protocol):
         """Forget what was derived from the weights; they were changed from outside."""
 
 
-def _best_of_active(active: ActiveSet, n_scanned: int) -> Candidate:
-    place = core.argmin(active.grad)
-    return Candidate(
-        int(active.ids[place]),
-        None,
-        int(active.labels[place]),
-        float(active.grad[place]),
-        n_scanned,
-        exact=False,
-    )
+def _nothing(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
+    """The toward vertex is in the active set."""
+    none = np.empty(0, dtype=np.int64)
+    least = float(active.grad[core.argmin(active.grad)])
+    return Candidates(none, None, none.astype(np.int8), np.empty(0), least, n_scanned, exact)
 
 
 class SampledLMO:
@@ -89,8 +113,6 @@ class SampledLMO:
     Frandi, Nanculef, Suykens, Complexity issues and randomization strategies in Frank-Wolfe
     algorithms for machine learning.
     """
-
-    name: ClassVar[str] = "sampled"
 
     def __init__(
         self,
@@ -106,24 +128,41 @@ class SampledLMO:
         self._sampler = sampler
         self._sample_size = sample_size
 
-    def propose(self, active: ActiveSet, rng: np.random.Generator) -> Candidate:
-        """Draw rows and propose the best of them and of the active set."""
-        best = _best_of_active(active, self._sample_size)
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        """Draw rows and propose the best of them, if they beat the active set."""
         row_ids = self._sampler.sample(self._sample_size, rng)
+        return self._best_of(active, row_ids, request)
+
+    def _best_of(self, active: ActiveSet, row_ids: Int64Array, request: Request) -> Candidates:
+        nothing = _nothing(active, len(row_ids), exact=False)
         row_ids = row_ids[active.outside(row_ids)]
         if len(row_ids) == 0:
-            return best
+            return nothing
         rows = self._source.take(row_ids)
-        labels = self._labels[row_ids].astype(np.float64)
-        grads = active.gradient_at(self._engine.prepare(rows), labels)
-        k = int(np.argmin(grads))
-        if grads[k] >= best.grad:
-            return best
-        row = take_rows(rows, np.array([k]))
-        n_scanned = self._sample_size
-        return Candidate(
-            int(row_ids[k]), row, int(labels[k]), float(grads[k]), n_scanned, exact=False
+        labels = self._labels[row_ids]
+        distinct = distinct_rows(rows)
+        grads = labels * distinct.spread(active.decision_at(self._engine.prepare(distinct.rows)))
+        chosen = self._choose(row_ids, grads, request, active)
+        if len(chosen) == 0:
+            return replace(nothing, least=min(nothing.least, float(grads.min())))
+        return Candidates(
+            row_ids[chosen],
+            take_rows(rows, chosen),
+            labels[chosen],
+            grads[chosen],
+            min(nothing.least, float(grads.min())),
+            nothing.n_scanned,
+            exact=False,
         )
+
+    def _choose(
+        self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
+    ) -> npt.NDArray[np.intp]:
+        """The best row, if it beats the active set."""
+        k = int(np.argmin(grads))
+        least = active.grad[core.argmin(active.grad)]
+        useful = grads[k] < min(request.threshold, least)
+        return np.array([k] if useful else [], dtype=np.intp)
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Nothing to keep: each draw starts from the weights."""
@@ -132,14 +171,58 @@ class SampledLMO:
         """Nothing to forget."""
 
 
+class BlockLMO(SampledLMO):
+    """Many violators at once, from blocks of rows that go through the source.
+
+    For corrective steps, which can use as many vertices as the active set holds. A block is as long
+    as is likely to hold that many violators. They are taken as they come, not the worst first: on
+    noisy data the worst are outliers. After every row was seen, the rows that were near the margin
+    are looked at once more, since the weights were young when the first of them came by. After
+    that, or when `reset` says that sweeps have taken over, only the active set is looked at.
+    """
+
+    def __init__(
+        self, source: RowSource, labels: Int8Array, engine: Engine, sampler: Sampler
+    ) -> None:
+        super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
+        self._unseen = source.n_rows
+        self._near: Int64Array | None = None  # rows of the second look still to come
+        self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
+        self._share = 1.0  # of violators in the last block
+
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        """Look at the next block and propose its violators."""
+        wanted = int(_SPARE_ROWS * request.limit / max(self._share, _LEAST_SHARE))
+        size = min(max(_FIRST_BLOCK, wanted), _LARGEST_BLOCK)
+        if self._unseen > 0:
+            row_ids = self._sampler.sample(size, rng)
+            self._unseen -= len(row_ids)
+        else:
+            if self._near is None:
+                self._near = np.flatnonzero(self._margins < _NEAR)
+            row_ids, self._near = self._near[:size], self._near[size:]
+        return self._best_of(active, row_ids, request)
+
+    def _choose(
+        self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
+    ) -> npt.NDArray[np.intp]:
+        self._margins[row_ids] = grads / active.rho
+        violators = np.flatnonzero(grads < request.threshold)
+        self._share = len(violators) / len(grads)
+        return violators[: request.limit]
+
+    def reset(self) -> None:
+        """Leave the search to sweeps from now on."""
+        self._unseen = 0
+        self._near = np.empty(0, dtype=np.int64)
+
+
 class FullLMO:
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
     A step costs one kernel column over all rows for each vertex it touches; columns of recent
     vertices are kept. Rows that fit `ROWS_CACHE_BYTES` are read once, others for every column.
     """
-
-    name: ClassVar[str] = "full"
 
     def __init__(
         self, source: RowSource, labels: Int8Array, engine: Engine, C: float, keeps_before: bool
@@ -170,26 +253,42 @@ class FullLMO:
         if fits:
             self._kept = kept
 
-    def propose(self, active: ActiveSet, rng: np.random.Generator) -> Candidate:
-        """Propose the row of least gradient."""
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        """Propose the rows of least gradient."""
         if self._grad is None:
             self._grad = self._gradient(active)
-        row_id = core.argmin(self._grad)
-        place = active.place_of(row_id)
-        return Candidate(
-            row_id,
-            None if place is not None else self._source.take(np.array([row_id])),
-            int(self._labels[row_id]),
-            float(self._grad[row_id]),
-            len(self._grad),
+        nothing = _nothing(active, len(self._grad), exact=True)
+        best = self._best(request)
+        least = min(nothing.least, float(self._grad[best].min(initial=np.inf)))
+        best = best[active.outside(best)]
+        if len(best) == 0:
+            return replace(nothing, least=least)
+        return Candidates(
+            best,
+            self._source.take(best),
+            self._labels[best].astype(np.int8),
+            self._grad[best],
+            least,
+            nothing.n_scanned,
             exact=True,
         )
+
+    def _best(self, request: Request) -> Int64Array:
+        """Rows of least gradient below the threshold, increasing row numbers."""
+        assert self._grad is not None
+        if request.limit == 1:
+            return np.array([core.argmin(self._grad)], dtype=np.int64)
+        best = np.flatnonzero(self._grad < request.threshold)
+        if len(best) > request.limit:
+            order = np.argpartition(self._grad[best], request.limit)[: request.limit]
+            best = np.sort(best[order])
+        return best
 
     def _gradient(self, active: ActiveSet) -> Float64Array:
         grad = np.empty(self._source.n_rows)
         for start, x in self._operands():
             part = slice(start, start + len(x))
-            grad[part] = active.gradient_at(x, self._labels[part])
+            grad[part] = self._labels[part] * active.decision_at(x)
         grad[active.ids] = active.grad
         return grad
 
@@ -229,6 +328,3 @@ class FullLMO:
         """Forget the gradient; the next proposal computes it anew."""
         self._grad = None
         self._before = None
-
-
-LMOS: dict[str, type[FullLMO] | type[SampledLMO]] = {lmo.name: lmo for lmo in (FullLMO, SampledLMO)}

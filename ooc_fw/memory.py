@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-
-from ooc_fw.rows import CSRRows, Rows
+import resource
+from pathlib import Path
 
 ROWS_CACHE_BYTES = 256 << 20
 """Decoded rows of a small file that are kept in RAM."""
@@ -31,8 +31,14 @@ def block_capacity(n_rows: int, available: int | None = None) -> int:
     return min(n_rows, math.isqrt(int(_BLOCK_SHARE * available) // 4))
 
 
-def rows_bytes(rows: Rows) -> int:
-    """Bytes that a block of rows takes."""
-    if isinstance(rows, CSRRows):
-        return rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes
-    return rows.nbytes
+def peak_rss_bytes() -> int:
+    """Largest resident memory of this process so far, interpreter and libraries included.
+
+    Linux keeps it per program; the portable number may include what the parent held at the fork.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

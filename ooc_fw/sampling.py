@@ -56,6 +56,38 @@ class Sampler(Protocol):
         """
 
 
+class BlockSampler:
+    """Consecutive blocks of a shuffled source, so that no row comes twice within a pass.
+
+    The first draw starts at a random row, later ones where the one before has ended.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the source.
+    """
+
+    name: ClassVar[str] = "blocks"
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows = n_rows
+        self._next: int | None = None
+
+    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
+        """Next `size` row numbers, increasing; all rows if there are no more."""
+        if self._next is None:
+            self._next = int(rng.integers(self.n_rows))
+        size = min(size, self.n_rows)
+        rows = (self._next + np.arange(size, dtype=np.int64)) % self.n_rows
+        self._next = (self._next + size) % self.n_rows
+        return np.sort(rows)
+
+
+def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
+    """Sampler of whole blocks for a source from which `sampler` draws a few rows."""
+    return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
+
+
 class ScatteredSampler:
     """Uniform draws without replacement, for rows in RAM.
 

@@ -25,15 +25,16 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.active_set import ActiveSet, BlockBudgetError
-from ooc_fw.certificate import Certificate, certify
+from ooc_fw.certificate import Certificate, SupportGradient, certify
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
-from ooc_fw.lmo import LMO, Candidate, FullLMO, SampledLMO
+from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
 from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, take_rows
-from ooc_fw.sampling import ChunkSampler, Sampler, choose_sampler
+from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
+from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -45,6 +46,8 @@ _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which the full oracle is the cheaper one
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
+_LEAST_BATCH = 512  # vertices that a step which takes many may always add
+_FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
 _TIGHTER = 0.8  # factor of the training tolerance after a certificate that failed
 
 
@@ -78,7 +81,7 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
     lmo = options.lmo if options.lmo != "auto" else ("full" if small else "sampled")
     method = options.method
     if method == "auto":
-        method = "swap2" if lmo == "full" else "cvm"
+        method = "swap2" if lmo == "full" else "corrective"
     size = f"{n_rows} rows are " + ("few" if small else "many")
     reasons = {
         "full": "the exact gap of every row costs one kernel column a step",
@@ -170,12 +173,16 @@ class _Run:
         self.aim = 1.0  # share of the tolerance that training aims at
         self.state = SolverState()
         self.certificate: Certificate | None = None
+        self.screen: Screen | None = None
 
     def _make_lmo(self) -> LMO:
         options = self.options
         if options.lmo == "full":
             keeps_before = options.method == Partan.name
             return FullLMO(self.rows, self.labels, self.engine, options.C, keeps_before)
+        if self.rule.takes_many:
+            blocks = block_sampler(self.sampler, self.source.n_rows)
+            return BlockLMO(self.rows, self.labels, self.engine, blocks)
         return SampledLMO(self.rows, self.labels, self.engine, self.sampler, options.sample_size)
 
     # -- the loop --------------------------------------------------------------------------------
@@ -222,38 +229,54 @@ class _Run:
         """Step until the gap passes the test, on a second draw too."""
         self.state.phase = "train"
         while True:
-            candidate = self.lmo.propose(self.active, self.rng)
-            if self._passes(candidate):
-                if candidate.exact:
+            candidates = self._propose()
+            if self._passes(candidates):
+                if candidates.exact:
                     return
-                candidate = self.lmo.propose(self.active, self.rng)  # the safeguard
-                if self._passes(candidate):
+                candidates = self._propose()  # the safeguard
+                if self._passes(candidates):
                     return
             if self.state.iteration == self.options.max_iter:
                 raise _Stop(Status.MAX_ITER)
-            self._step(candidate)
+            self._step(candidates)
 
-    def _passes(self, candidate: Candidate) -> bool:
-        rho = self.active.rho
-        gap = relative_gap(rho, candidate.grad)
+    def _tolerance(self) -> float:
+        """Relative gap that training aims at, with the weights of now."""
+        return self.aim * self.stopping.relative_tolerance(self.active.rho)
+
+    def _propose(self) -> Candidates:
+        request = Request()
+        if self.rule.takes_many:
+            threshold = self.active.rho * (1 - self._tolerance())
+            request = Request(max(_LEAST_BATCH, len(self.active)), threshold)
+        return self.lmo.propose(self.active, self.rng, request)
+
+    def _passes(self, candidates: Candidates) -> bool:
+        gap = relative_gap(self.active.rho, candidates.least)
         self.state.sampled_gap = gap
-        return gap <= self.aim * self.stopping.relative_tolerance(rho)
+        return gap <= self._tolerance()
 
-    def _step(self, candidate: Candidate) -> None:
+    def _step(self, candidates: Candidates) -> None:
         active = self.active
-        if candidate.rows is not None:
-            label = np.array([candidate.label], dtype=np.int8)
-            active.add(np.array([candidate.row_id]), candidate.rows, label)
-        place = active.place_of(candidate.row_id)
-        assert place is not None
-        tolerance = self.aim * self.stopping.relative_tolerance(active.rho)
-        gap = relative_gap(active.rho, candidate.grad)
-        self.rule.inner_tol = max(_INNER_SHARE * gap, tolerance / 2)
-        record = self.rule.step(active, place)
+        worst = candidates.least
+        if candidates.rows is not None:
+            active.add(candidates.row_ids, candidates.rows, candidates.labels)
+            worst = float(np.median(candidates.grads))
+        violation = relative_gap(active.rho, worst)
+        self.rule.inner_tol = max(_INNER_SHARE * violation, self._tolerance() / 2)
+        record = self.rule.step(active, self._toward(candidates))
         self.lmo.update(record, active)
         self.rule.prune(active)
         self._count(record)
         self._report()
+
+    def _toward(self, candidates: Candidates) -> int:
+        """Place of the toward vertex in the active set."""
+        if len(candidates.row_ids) > 0:
+            place = self.active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
+            if place is not None:
+                return place
+        return int(np.argmin(self.active.grad))
 
     def _start(self) -> None:
         """First active set: a few rows of both classes, or the farthest pair, solved."""
@@ -307,11 +330,17 @@ class _Run:
     def _certify(self, tolerance: float) -> Certificate:
         self.state.phase = "certify"
         active, support = self.active, self.active.support
+        suspects = self._suspects()
+        n_rows = self.source.n_rows if suspects is None else len(suspects)
 
         def on_block(rows_seen: int) -> None:
-            self.state.sweep_fraction = rows_seen / self.source.n_rows
+            self.state.sweep_fraction = rows_seen / n_rows
             self._report()
 
+        screen = None
+        if suspects is None:
+            norm2 = active.squared_norm()
+            screen = Screen(self.source.n_rows, active.ids[support], active.alpha[support], norm2)
         self.certificate = certify(
             self.source,
             self.labels,
@@ -321,12 +350,34 @@ class _Run:
             row_ids=active.ids[support],
             alpha=active.alpha[support],
             tol=tolerance,
-            n_worst=max(64, len(active)),
+            n_worst=max(_LEAST_BATCH, len(active)),
+            support=SupportGradient(active.grad[support], active.rounding),
+            screen=screen,
+            suspects=suspects,
             on_block=on_block,
         )
+        if screen is not None:
+            self.screen = screen
+            active.pinned[:] = False
+            active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
         self.state.certified_gap = self.certificate.certified_gap
         self.state.sweep_fraction = None
         return self.certificate
+
+    def _suspects(self) -> Int64Array | None:
+        """Rows that may be worse than the support, by the last sweep; None: look at all."""
+        active, screen = self.active, self.screen
+        if screen is None:
+            return None
+        places = active.places_of(screen.row_ids)
+        plain = active.grad[places] - active.alpha[places] / self.options.C
+        distance = screen.distance(
+            active.squared_norm(), float(screen.alpha @ plain), active.rounding
+        )
+        floor = float(active.grad[active.support].min()) - active.rounding
+        suspects = screen.suspects(distance, floor)
+        logger.info("%d of %d rows are suspects", len(suspects), self.source.n_rows)
+        return suspects if len(suspects) < _FEW_SUSPECTS * self.source.n_rows else None
 
     def _certify_late(self, status: Status) -> Status:
         """Status after a sweep for weights that had to stop early; they may do all the same."""
@@ -376,15 +427,15 @@ class _Run:
     def _last_sampled_gap(self) -> float:
         """Gap of a last draw, its worst row in float64, so that it cannot exceed the true gap."""
         active = self.active
-        candidate = self.lmo.propose(active, self.rng)
+        candidates = self.lmo.propose(active, self.rng, Request())
         grad = float(active.grad.min())
-        if candidate.rows is not None:
+        if candidates.rows is not None:
             support = active.support
             z = self.engine.prepare64(take_rows(active.rows, support))
             beta = active.alpha[support] * active.labels[support]
-            x = self.engine.prepare64(candidate.rows)
-            value = self.engine.weighted_sum64(x, z, beta)[0] + beta.sum()
-            grad = min(grad, float(candidate.label * value))
+            x = self.engine.prepare64(candidates.rows)
+            values = self.engine.weighted_sum64(x, z, beta) + beta.sum()
+            grad = min(grad, float((candidates.labels * values).min()))
         return relative_gap(active.rho, grad)
 
     # -- progress --------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class StepRule:
     """A rule; subclasses override `step` and, where they remember something, the other verbs."""
 
     name: ClassVar[str]
+    takes_many: ClassVar[bool] = False
+    """Whether one step can use many new vertices at once; the oracle then proposes many."""
     inner_tol: float = field(default=0.0)
     """Relative gap to which a fully corrective step optimises; set by the solver each iteration."""
 
@@ -81,10 +83,17 @@ class StepRule:
 # -- single steps --------------------------------------------------------------------------------
 
 
+def _clipped(slope: float, curvature: float, bound: float) -> float:
+    """Exact line search on [0, bound]; the bound itself where rounding leaves no curvature."""
+    if slope <= 0:
+        return 0.0
+    return float(slope / curvature if curvature * bound > slope else bound)
+
+
 def toward_size(active: ActiveSet, i: int) -> float:
     """Step size towards vertex i."""
     g, rho = active.grad[i], active.rho
-    return float(min(1.0, max(0.0, (rho - g) / (active.diag[i] - 2 * g + rho))))
+    return _clipped(rho - g, active.diag[i] - 2 * g + rho, 1.0)
 
 
 def toward_step(active: ActiveSet, i: int) -> StepRecord:
@@ -98,8 +107,8 @@ def toward_step(active: ActiveSet, i: int) -> StepRecord:
 def away_step(active: ActiveSet, j: int) -> StepRecord:
     """Step along a - e_j; at its bound vertex j leaves the support."""
     g, rho, weight = active.grad[j], active.rho, active.alpha[j]
-    bound = weight / (1 - weight)
-    size = float(min(bound, (g - rho) / (active.diag[j] - 2 * g + rho)))
+    bound = float(weight / (1 - weight))
+    size = _clipped(g - rho, active.diag[j] - 2 * g + rho, bound)
     active.move(1 + size, j, -size)
     dropped = size == bound
     if dropped:
@@ -114,8 +123,8 @@ def pairwise_size(active: ActiveSet, i: int, j: int) -> tuple[float, float]:
     slope = active.grad[j] - active.grad[i]
     q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_block[i, j]) + 1)
     curvature = active.diag[i] + active.diag[j] - 2 * q_ij
-    size = min(active.alpha[j], slope / curvature)
-    return float(size), float(size * slope - size * size * curvature / 2)
+    size = _clipped(slope, curvature, float(active.alpha[j]))
+    return size, float(size * slope - size * size * curvature / 2)
 
 
 def pairwise_step(active: ActiveSet, i: int, j: int, size: float) -> StepRecord:
@@ -153,7 +162,7 @@ class AwayFrankWolfe(StepRule):
 
 
 class Pairwise(StepRule):
-    """Pairwise steps where they decrease f more than a toward step (SWAP paper, algorithm 3).
+    """Pairwise steps where they decrease f more than a toward step (SWAP paper, algorithm 4).
 
     What is compared is the decrease after clipping, which is what really happens.
     """
@@ -178,7 +187,7 @@ class Pairwise(StepRule):
 
 
 class SecondOrderPairwise(Pairwise):
-    """Pairwise steps with the second-order choice of j (SWAP paper, SWAP-2o)."""
+    """Pairwise steps with the second-order choice of j (SWAP-2o; SWAP paper, algorithm 5)."""
 
     name = "swap2"
 
@@ -201,7 +210,7 @@ class SecondOrderPairwise(Pairwise):
 
 @dataclass
 class Partan(StepRule):
-    """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 3).
+    """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
 
     From the toward step's iterate a~ it moves along d = a~ - a_previous by the exact line search
     clipped so that all weights stay non-negative. Both gradients on the active set are held.
@@ -264,6 +273,16 @@ class FullyCorrective(StepRule):
         return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
 
 
+class Corrective(FullyCorrective):
+    """Adds many violators at once, then optimises on the whole active set.
+
+    The pairwise second-order steps are those of SWAP-2o, all of them on the kernel block in memory.
+    """
+
+    name = "corrective"
+    takes_many = True
+
+
 STEP_RULES: dict[str, type[StepRule]] = {
     rule.name: rule
     for rule in (
@@ -273,5 +292,6 @@ STEP_RULES: dict[str, type[StepRule]] = {
         SecondOrderPairwise,
         Partan,
         FullyCorrective,
+        Corrective,
     )
 }

@@ -13,7 +13,7 @@ import ooc_fw
 PACKAGE = Path(ooc_fw.__file__).parent
 
 # Records and helpers without opinions: anyone may import them.
-LEAVES = {"errors", "rows", "state", "files", "scaling", "memory", "growing"}
+LEAVES = {"errors", "rows", "state", "files", "scaling", "memory", "growing", "screening"}
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
 ALLOWED = {
@@ -24,6 +24,8 @@ ALLOWED = {
     "scaling": set(),
     "memory": set(),
     "growing": set(),
+    "screening": set(),
+    "distinct": {"_core"},
     "_core": set(),
     "sampling": set(),
     "problem": set(),
@@ -36,9 +38,19 @@ ALLOWED = {
     "prep": {"sources", "stats", "_core"},
     "active_set": {"kernels", "engine", "problem", "_core"},
     "steps": {"active_set", "_core"},
-    "lmo": {"sampling", "sources", "kernels", "engine", "active_set", "problem", "steps", "_core"},
+    "lmo": {
+        "sampling",
+        "sources",
+        "kernels",
+        "engine",
+        "active_set",
+        "problem",
+        "steps",
+        "distinct",
+        "_core",
+    },
     "model": {"kernels", "engine", "problem", "sources"},
-    "certificate": {"kernels", "engine", "problem", "sources", "_core"},
+    "certificate": {"kernels", "engine", "problem", "sources", "distinct", "_core"},
     "solver": {
         "steps",
         "lmo",

@@ -78,7 +78,7 @@ class XGBoost(Peer):
 
     name: ClassVar[str] = "xgboost"
     packages: ClassVar[tuple[str, ...]] = ("sklearn", "xgboost")
-    defaults: ClassVar[Parameters] = {"trees": 300, "depth": 8, "rate": 0.2}
+    defaults: ClassVar[Parameters] = {"trees": 200, "depth": 6, "rate": 0.2}
     dtype: ClassVar[str] = "float32"
 
     def build(self, problem: Problem, parameters: Parameters) -> Any:

@@ -1,7 +1,8 @@
 """The process in which a peer runs: ``python -m bench.solvers.child REQUEST``.
 
 Owns the clock of peers. Reading the file, importing the peer and testing are outside it: a peer is
-timed on fitting rows that are in RAM already. Prints one JSON object.
+timed on fitting rows that are in RAM already, after a fit of a few rows to warm up. Prints one JSON
+object.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import json
 import resource
 import sys
 import time
+import warnings
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.solvers import SOLVERS, Peer
 from bench.solvers.base import Figures, Parameters, Problem
 from bench.storage import read_labelled, store_as
 from bench.verify import hinge_pair_gap
+
+WARM_UP_ROWS = 100  # of each class
 
 
 def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
@@ -30,6 +35,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
     y = np.searchsorted(classes, labels)  # 0 and 1 please every peer
     load_seconds = time.perf_counter() - started
 
+    _warm_up(peer.build(problem, parameters), X, y)
     estimator = peer.build(problem, parameters)
     cpu_started, started = time.process_time(), time.perf_counter()
     estimator.fit(X, y)
@@ -55,6 +61,14 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
             problem.gamma,
         )
     return figures
+
+
+def _warm_up(estimator: Any, X: Any, y: npt.NDArray[np.intp]) -> None:
+    """Fit a few rows of both classes, so that the clock does not see libraries load their code."""
+    few = np.sort(np.concatenate([np.flatnonzero(y == label)[:WARM_UP_ROWS] for label in (0, 1)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(X[few], y[few])
 
 
 def _support_size(estimator: Any) -> int | None:

@@ -16,6 +16,7 @@ from ooc_fw._core.maps import FLOAT_FLAGS
 _LANES = 128  # minima kept side by side by a scan
 _TILE = 64  # side of the squares by which a block is transposed
 _TINY = 1e-300  # keeps a quotient finite where two vertices coincide
+_STILL = 1e-9  # weight moved below which a direction is mostly rounding
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -112,7 +113,7 @@ def second_order_away(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
 
     References
     ----------
-    Nanculef, Frandi, Sartori, Allende (2014), A novel Frank-Wolfe algorithm, SWAP-2o.
+    Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
     _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses)
     return argmin(losses)
@@ -202,24 +203,26 @@ def extrapolate(alpha, grad, alpha_before, grad_before):
     Returns
     -------
     size : float
-        The step taken, 0 where d'Qd = 0.
+        The step taken, 0 where d'Qd = 0 or the iterates agree but for rounding.
     drops : int
         Weights that became 0.
 
     References
     ----------
-    Frandi, Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 3.
+    Frandi, Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 2.
     """
     slope = 0.0
     curvature = 0.0
+    moved = 0.0
     bound = np.inf
     for k in range(alpha.size):
         d = alpha[k] - alpha_before[k]
+        moved += abs(d)
         slope -= grad[k] * d
         curvature += (grad[k] - grad_before[k]) * d
         if d < 0.0:
             bound = min(bound, alpha[k] / -d)
-    if curvature <= 0.0 or slope <= 0.0:
+    if moved <= _STILL or curvature <= 0.0 or slope <= 0.0:
         return 0.0, 0
     size = min(slope / curvature, bound)
     drops = 0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import resource
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.kernels import Kernel
@@ -70,7 +70,9 @@ def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("method")
     group.add_argument(
-        "--method", default="auto", help="auto (default), fw, mfw, swap, swap2, partan or cvm"
+        "--method",
+        default="auto",
+        help="auto (default), fw, mfw, swap, swap2, partan, cvm or corrective",
     )
     group.add_argument("--lmo", default="auto", help="oracle: auto (default), full or sampled")
     group.add_argument(
@@ -160,8 +162,7 @@ def report(
         "rows_read": source.rows_read,
         "bytes_read": source.bytes_read,
         "seconds": seconds,
-        # Linux counts in KiB.
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": peak_rss_bytes(),
         "model": str(output),
     }
 

@@ -37,7 +37,7 @@ from ooc_fw.prep.libsvm import (
 from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
 from ooc_fw.prep.spool import RowBlock, ShuffleSpool, Spool, shuffle_bits
 from ooc_fw.prep.text import STANDARD_INPUT, TextBlock, TextInput
-from ooc_fw.prep.writer import DatasetWriter, filter_options, output_bytes
+from ooc_fw.prep.writer import DatasetWriter, create_file, filter_options, output_bytes
 from ooc_fw.rows import CSRRows, Rows
 from ooc_fw.scaling import KINDS, Scaling
 
@@ -249,7 +249,7 @@ def convert_libsvm(
             size = output_bytes(first.n_rows, n_features, first.ranges.n_stored, sparse=sparse)
             _require_room(target, size, "the output")
 
-        with atomic_path(target) as temporary, h5py.File(temporary, "w") as file:
+        with atomic_path(target) as temporary, create_file(temporary) as file:
             writer = DatasetWriter(
                 file,
                 first.n_rows,

@@ -6,6 +6,7 @@ about the values. `ooc_fw.sources` reads what is written here.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import h5py
@@ -17,7 +18,15 @@ from ooc_fw.scaling import Scaling
 
 FORMAT_VERSION = 1
 CHUNK_BYTES = 2 << 20
+CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
+"""Cache of each data set: it is written front to back, so the chunk begun is all it needs. The
+default of HDF5 is larger and fills up over the first million rows."""
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+
+
+def create_file(path: str | os.PathLike[str]) -> h5py.File:
+    """Create an HDF5 file for a `DatasetWriter`."""
+    return h5py.File(path, "w", rdcc_nbytes=CHUNK_CACHE_BYTES)
 
 
 def chunk_rows(n_features: int) -> int:

@@ -1,0 +1,94 @@
+"""Compiled products of sparse rows, and norms, against dense numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw._core.products import (
+    absolute_norms,
+    clear_columns,
+    distance_tile,
+    dot_tile,
+    scatter_columns,
+    square_norms,
+)
+from ooc_fw.testing.reference import to_csr
+from ooc_fw.testing.strategies import tables
+
+PRECISIONS = pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+
+
+def scattered(Z, dtype, spare):
+    """Vertices in a scratch with `spare` columns more than needed."""
+    z = to_csr(Z)
+    columns = np.zeros((Z.shape[1], len(Z) + spare), dtype=dtype)
+    scatter_columns(z.data, z.indices, z.indptr, columns)
+    return columns
+
+
+def arrays(X):
+    x = to_csr(X)
+    return x.data, x.indices, x.indptr
+
+
+@given(tables(max_rows=20), st.integers(0, 3))
+def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
+    columns = scattered(Z, np.float32, spare)
+    np.testing.assert_array_equal(columns[:, : len(Z)], Z.T)
+    assert not columns[:, len(Z) :].any()
+    clear_columns(*arrays(Z)[1:], columns)
+    assert not columns.any()
+
+
+@PRECISIONS
+@given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
+def test_dot_tile(dtype, rtol, X, spare):
+    cut = len(X) // 2
+    X, Z = X[:cut], X[cut:]
+    out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
+    dot_tile(*arrays_of_few(X), scattered(Z, dtype, spare), out)
+    expected = X.astype(np.float64) @ Z.T.astype(np.float64)
+    scale = np.abs(X).astype(np.float64) @ np.abs(Z).T.astype(np.float64)
+    assert (np.abs(out - expected) <= rtol * scale).all()
+
+
+@PRECISIONS
+@given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
+def test_distance_tile(dtype, rtol, X, spare):
+    cut = len(X) // 2
+    X, Z = X[:cut], X[cut:]
+    norms = np.abs(Z).sum(axis=1, dtype=np.float64).astype(dtype)
+    out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
+    distance_tile(*arrays_of_few(X), scattered(Z, dtype, spare), norms, out)
+    expected = np.abs(X.astype(np.float64)[:, None] - Z).sum(axis=2)
+    scale = np.abs(X).sum(axis=1, dtype=np.float64)[:, None] + norms
+    assert (np.abs(out - expected) <= rtol * scale).all()
+
+
+def arrays_of_few(X):
+    """Arrays of sparse rows, of none of them too."""
+    if len(X):
+        return arrays(X)
+    return np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
+
+
+@given(tables(max_rows=20))
+def test_a_product_has_the_same_bits_wherever_its_vertex_stands(Z):
+    """In every column of a tile, alone or among others."""
+    out = np.empty((len(Z), len(Z)), dtype=np.float32)
+    dot_tile(*arrays(Z), scattered(Z, np.float32, 5), out)
+    for j in range(len(Z)):
+        alone = np.empty((len(Z), 1), dtype=np.float32)
+        dot_tile(*arrays(Z), scattered(Z[j : j + 1], np.float32, 0), alone)
+        np.testing.assert_array_equal(out[:, j : j + 1], alone)
+
+
+@given(tables(max_rows=20))
+def test_norms(X):
+    data, _, indptr = arrays(X)
+    squares, absolutes = np.empty(len(X)), np.empty(len(X))
+    square_norms(data, indptr, squares)
+    absolute_norms(data, indptr, absolutes)
+    np.testing.assert_allclose(squares, (X.astype(np.float64) ** 2).sum(axis=1), rtol=1e-13)
+    np.testing.assert_allclose(absolutes, np.abs(X.astype(np.float64)).sum(axis=1), rtol=1e-13)

@@ -1,0 +1,250 @@
+"""Compiled work on the active set against a few lines of dense numpy each."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ooc_fw._core import steps as core
+from ooc_fw.kernels import make_kernel
+from ooc_fw.testing.reference import kernel_values, make_problem, minimise
+from ooc_fw.testing.strategies import SEEDS
+
+
+class Plain:
+    """An active set as plain arrays, and its matrix Q in float64.
+
+    The kernel block is larger than the active set, as it is in the program, and off the diagonal
+    its float32 values are the truth.
+    """
+
+    def __init__(self, m, seed, C=1.0):
+        rng = np.random.default_rng(seed)
+        problem = make_problem(make_kernel("rbf"), n_rows=m, seed=seed, C=C)
+        self.K = np.full((m + 3, m + 3), np.nan, dtype=np.float32)
+        self.K[:m, :m] = kernel_values(problem.kernel, problem.X, problem.X)
+        self.y = problem.y.astype(np.float64)
+        self.diag = np.full(m, 2 + 1 / C)
+        self.Q = np.multiply.outer(self.y, self.y) * (self.K[:m, :m].astype(np.float64) + 1)
+        self.Q[np.diag_indices(m)] = self.diag
+        self.alpha = rng.random(m) * (rng.random(m) < 0.7)
+        self.alpha[rng.integers(m)] += 0.1
+        self.alpha /= self.alpha.sum()
+        self.grad = self.Q @ self.alpha
+
+    def assert_consistent(self):
+        assert (self.alpha >= 0).all()
+        assert self.alpha.sum() == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(self.grad, self.Q @ self.alpha, rtol=1e-11, atol=1e-12)
+
+    def objective(self):
+        return self.alpha @ self.Q @ self.alpha / 2
+
+
+@st.composite
+def actives(draw, sizes=(1, 2, 3, 20, 130, 300)):
+    m = draw(st.sampled_from(sizes))
+    return Plain(m, draw(st.integers(0, 20)))
+
+
+@given(actives(), SEEDS, st.floats(0, 2))
+def test_move(plain, seed, scale):
+    rng = np.random.default_rng(seed)
+    i, j = rng.integers(0, len(plain.alpha), 2)  # may be the same vertex
+    weight_i, weight_j = rng.normal(size=2)
+    expected = scale * plain.alpha
+    np.add.at(expected, [i, j], [weight_i, weight_j])
+    rho = core.move(
+        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, scale, i, weight_i, j, weight_j
+    )
+    np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
+    np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
+    assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
+
+
+@given(st.integers(0, 400), st.integers(1, 4), SEEDS)
+def test_argmin(size, distinct, seed):
+    """Any place of the least value will do, the first one among the same lane's."""
+    values = np.random.default_rng(seed).integers(0, distinct, size).astype(np.float64)
+    place = core.argmin(values)
+    if size == 0:
+        assert place == -1
+    else:
+        assert values[place] == values.min()
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 1000])
+def test_argmin_of_nothing_finite(size):
+    assert core.argmin(np.full(size, np.inf)) == -1
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 1000])
+def test_argmin_finds_every_place(size):
+    for place in range(size):
+        values = np.full(size, np.inf)
+        values[place] = -1.0
+        assert core.argmin(values) == place
+
+
+@given(actives(), SEEDS)
+def test_away_vertex_is_the_support_vertex_of_largest_gradient(plain, seed):
+    plain.grad = np.random.default_rng(seed).normal(size=len(plain.grad))
+    support = np.flatnonzero(plain.alpha > 0)
+    expected = support[np.argmax(plain.grad[support])]
+    assert core.away_vertex(plain.alpha, plain.grad) == expected
+
+
+@given(actives(), SEEDS)
+def test_second_order_away(plain, seed):
+    """The pair of largest gain, for every i; -1 where no support vertex has a larger gradient."""
+    i = int(np.random.default_rng(seed).integers(len(plain.alpha)))
+    gains = {}
+    for k in np.flatnonzero(plain.alpha > 0):
+        if plain.grad[k] > plain.grad[i]:
+            curvature = plain.diag[i] + plain.diag[k] - 2 * plain.Q[i, k]
+            gains[k] = (plain.grad[k] - plain.grad[i]) ** 2 / curvature
+    m = len(plain.alpha)
+    j = core.second_order_away(
+        plain.alpha,
+        plain.grad,
+        plain.diag,
+        plain.y,
+        plain.K[i, :m],
+        plain.grad[i],
+        plain.diag[i],
+        plain.y[i],
+        np.empty(m),
+    )
+    if not gains:
+        assert j == -1
+    else:
+        assert gains[j] == pytest.approx(max(gains.values()), rel=1e-12)
+
+
+@given(actives(sizes=(1, 2, 3, 20, 70)), st.sampled_from([1e-2, 1e-6, 1e-10]))
+def test_optimise_pairwise_reaches_its_tolerance(plain, tol):
+    before = plain.objective()
+    steps, drops, gap = core.optimise_pairwise(
+        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, tol, 100_000
+    )
+    plain.assert_consistent()
+    after = plain.objective()
+    least = minimise(plain.Q).objective
+    assert gap <= tol
+    assert gap == pytest.approx(1 - plain.grad.min() / (2 * after), abs=1e-9)
+    assert least - 1e-13 <= after <= before + 1e-13
+    assert after - least <= max(tol, 0) * 2 * after + 1e-13
+    assert 0 <= drops <= steps
+
+
+@given(actives(sizes=(20, 70, 130)), st.integers(0, 30))
+def test_optimise_pairwise_counts_its_steps_and_drops(plain, max_steps):
+    """One step at a time gives the same course as many at once."""
+    other = Plain(1, 0)
+    other.__dict__.update({name: np.copy(value) for name, value in plain.__dict__.items()})
+    steps, drops, _ = core.optimise_pairwise(
+        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, 1e-9, max_steps
+    )
+    singles = singles_dropped = 0
+    objective = other.objective()
+    for _ in range(max_steps):
+        support = np.count_nonzero(other.alpha)
+        step, drop, _ = core.optimise_pairwise(
+            other.alpha, other.grad, other.diag, other.y, other.K, 1e-9, 1
+        )
+        assert other.objective() <= objective + 1e-15
+        objective = other.objective()
+        change = np.count_nonzero(other.alpha) - support
+        assert change in ((-1, 0) if drop else (0, 1))
+        singles += step
+        singles_dropped += drop
+    assert steps <= max_steps
+    assert (steps, drops) == pytest.approx((singles, singles_dropped), abs=1)
+    np.testing.assert_allclose(plain.alpha, other.alpha, atol=1e-9)
+
+
+def test_optimise_pairwise_with_no_steps_only_tells_the_gap():
+    plain = Plain(10, 0)
+    before = plain.alpha.copy()
+    steps, drops, gap = core.optimise_pairwise(
+        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, 0.0, 0
+    )
+    assert (steps, drops) == (0, 0)
+    assert gap == pytest.approx(1 - plain.grad.min() / (2 * plain.objective()))
+    np.testing.assert_array_equal(plain.alpha, before)
+
+
+@given(st.integers(1, 30), SEEDS)
+def test_keep_vertices(m, seed):
+    rng = np.random.default_rng(seed)
+    K = rng.normal(size=(m + 2, m + 2)).astype(np.float32)
+    keep = np.flatnonzero(rng.random(m) < 0.6)
+    expected = K[np.ix_(keep, keep)]
+    core.keep_vertices(keep, K)
+    np.testing.assert_array_equal(K[: len(keep), : len(keep)], expected)
+
+
+def best_on_a_ray(plain, alpha, d):
+    """Least f on alpha + mu d, mu >= 0, inside the simplex, by trying many mu."""
+    down = d < 0
+    if not down.any():
+        return alpha @ plain.Q @ alpha / 2
+    bound = (alpha[down] / -d[down]).min()
+    points = alpha + np.linspace(0, bound, 1001)[:, None] * d
+    return np.einsum("ki,ki->k", points @ plain.Q, points).min() / 2
+
+
+@given(actives(sizes=(2, 3, 20, 70)), SEEDS, st.floats(0, 3))
+def test_extrapolate_is_the_best_point_on_the_ray(plain, seed, stretch):
+    rng = np.random.default_rng(seed)
+    optimum = minimise(plain.Q).alpha
+    # Often the ray leads towards the optimum, and sometimes to the border of the simplex.
+    before = plain.alpha + 0.2 * stretch * (plain.alpha - optimum)
+    before = np.abs(before) + 0.01 * rng.random(len(before)) * rng.integers(0, 2)
+    before /= before.sum()
+    alpha, d = plain.alpha.copy(), plain.alpha - before
+    assume(np.abs(d).sum() > 1e-6)
+    start = plain.objective()
+    size, drops = core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before)
+    plain.assert_consistent()
+    np.testing.assert_allclose(plain.alpha, alpha + size * d, atol=1e-12)
+    assert plain.objective() <= start + 1e-15
+    assert plain.objective() <= best_on_a_ray(plain, alpha, d) + 1e-12
+    assert drops == np.count_nonzero(alpha) - np.count_nonzero(plain.alpha)
+
+
+def test_extrapolate_stops_exactly_at_the_border():
+    Q = np.array([[1.0, 2.0, 0.0], [2.0, 100.0, 0.0], [0.0, 0.0, 1.0]])
+    alpha, before = np.array([0.5, 0.2, 0.3]), np.array([0.2, 0.5, 0.3])
+    grad = Q @ alpha
+    size, drops = core.extrapolate(alpha, grad, before, Q @ before)
+    assert size == pytest.approx(2 / 3)
+    assert drops == 1
+    assert alpha[1] == 0.0
+    np.testing.assert_allclose(alpha, [0.7, 0, 0.3])
+    np.testing.assert_allclose(grad, Q @ alpha, atol=1e-12)
+
+
+@pytest.mark.parametrize("forward", [0.0, 1e-16, -1.0])
+def test_extrapolate_stays_where_the_ray_leads_nowhere(forward):
+    """No difference between the iterates, one of rounding only, or one that leads uphill."""
+    plain = Plain(20, 1)
+    optimum = minimise(plain.Q).alpha
+    before = plain.alpha + forward * 0.1 * (plain.alpha - optimum)
+    before[:3] += np.array([2, -1, -1]) * (forward > 0) * 1e-17
+    kept = plain.alpha.copy()
+    assert core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before) == (0.0, 0)
+    np.testing.assert_array_equal(plain.alpha, kept)
+
+
+@given(st.integers(0, 300), SEEDS)
+def test_add_column_and_extrapolate_gradient(n, seed):
+    rng = np.random.default_rng(seed)
+    grad, before = rng.normal(size=(2, n))
+    y = rng.choice([-1.0, 1.0], n)
+    column = rng.random(n).astype(np.float32)
+    expected = 0.75 * grad + 0.3 * y * (column.astype(np.float64) + 1)
+    core.add_column(grad, y, 0.75, column, 0.3)
+    np.testing.assert_allclose(grad, expected, rtol=1e-13, atol=1e-13)
+    core.extrapolate_gradient(grad, before, 1.5)
+    np.testing.assert_allclose(grad, expected + 1.5 * (expected - before), rtol=1e-12, atol=1e-12)

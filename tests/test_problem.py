@@ -1,0 +1,71 @@
+"""Gaps and stopping tests, by their formulas."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ooc_fw.errors import InputError
+from ooc_fw.kernels import make_kernel
+from ooc_fw.problem import StoppingTest, pair_gap, relative_gap
+from ooc_fw.testing.reference import make_problem
+
+
+def test_relative_gap():
+    assert relative_gap(2.0, 1.5) == 0.25
+    assert relative_gap(2.0, -1.0) == 1.5
+    assert relative_gap(2.0, 2.0 + 1e-15) == 0.0
+
+
+def test_pair_gap():
+    assert pair_gap(2.5, 1.5, 2.0) == 0.5
+    assert pair_gap(2.0, 2.0 + 1e-15, 2.0) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gap_bounds_the_distance_from_the_optimum(seed):
+    """D >= f - f*, and f* >= f (1 - d)^2 where min g > 0."""
+    problem = make_problem(make_kernel("rbf"), n_rows=30, seed=seed)
+    rng = np.random.default_rng(seed)
+    least = problem.optimum.objective
+    for concentration in (0.1, 1.0, 100.0):
+        alpha = rng.dirichlet(np.full(30, concentration))
+        for weights in (alpha, 0.01 * alpha + 0.99 * problem.optimum.alpha):
+            g = problem.dual_matrix @ weights
+            f, d = weights @ g / 2, relative_gap(weights @ g, g.min())
+            assert 0 <= f - least <= d * 2 * f + 1e-15
+            if g.min() > 0:
+                assert least >= f * (1 - d) ** 2 - 1e-15
+
+
+def test_relative_stopping():
+    test = StoppingTest("relative", 0.01, None)
+    assert test.relative_tolerance(1e-5) == 0.01
+    assert test.passes(1e-5, 0.01)
+    assert not test.passes(1e-5, 0.0101)
+
+
+def test_absolute_stopping_bounds_the_gap_itself():
+    test = StoppingTest("absolute", 1e-4, None)
+    rho = 0.02
+    assert test.relative_tolerance(rho) * rho == pytest.approx(1e-4)
+    assert test.passes(rho, 0.99e-4 / rho)
+    assert not test.passes(rho, 1.01e-4 / rho)
+
+
+def test_meb_stopping_is_the_ball_of_the_paper():
+    """2 D <= (2 e + e^2)(Delta^2 - alpha'K alpha), the K of the paper being Q."""
+    eps, delta2, rho = 0.1, 2.5, 0.3
+    test = StoppingTest("meb", eps, delta2)
+    bound = (2 * eps + eps**2) * (delta2 - rho)
+    assert 2 * test.relative_tolerance(rho) * rho == pytest.approx(bound)
+
+
+def test_unknown_gap_does_not_pass():
+    assert not StoppingTest("relative", 1.0, None).passes(1.0, math.nan)
+    assert not StoppingTest("relative", 1.0, None).passes(1.0, math.inf)
+
+
+def test_meb_without_a_constant_diagonal_is_refused():
+    with pytest.raises(InputError, match=r"'meb' needs a kernel whose .* use stopping 'relative'"):
+        StoppingTest("meb", 1e-3, None)
