@@ -3,7 +3,8 @@
 Prints a Markdown page. All runs stop at an absolute duality gap, as in the papers, and with
 f = 1/2 alpha' Q alpha, as in the PARTAN and randomization papers:
 
-1. PARTAN takes a half to a third of FW's iterations.
+1. PARTAN takes a half to a third of FW's iterations, and hardly fewer where nearly every one of
+   them brings in a new vertex of the support, as on the Adult sets (the paper finds the same).
 2. FW's iterations grow tenfold with each decade of tolerance, those of MFW and SWAP far less.
 3. Smaller samples take fewer and cheaper iterations and may stop early: their own gap passes the
    test, the exact one need not.
@@ -18,7 +19,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from bench.datasets import DATASETS, DEFAULT_DATA, prepare
 from bench.report import table
 from bench.run import DEFAULT_WORK
 from bench.storage import read_labelled
-from bench.verify import rbf_sums, squared_hinge_gaps
+from bench.verify import squared_hinge_gaps
 from ooc_fw import open_dataset
 from ooc_fw.kernels import make_kernel
 from ooc_fw.solver import solve
@@ -37,6 +38,7 @@ from ooc_fw.state import Solution, Status, StepKind, TrainOptions
 
 SETS = ("w7a", "ijcnn1", "a8a")
 TOLERANCE = 1e-4  # the papers'
+SAMPLED_TOLERANCE = 3e-4  # keeps the largest samples affordable
 DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_ROWS = 2000  # on which steps are cheap enough for FW at tight tolerances
 SAMPLE_SIZES = (59, 194, 1000)
@@ -50,25 +52,20 @@ class Data:
     name: str
     X: Any
     y: npt.NDArray[np.float64]
-    X_test: Any
-    y_test: npt.NDArray[np.float64]
     C: float
     gamma: float
 
     def head(self, rows: int) -> Data:
         """Only the first `rows` rows: a random sample, since the file is shuffled."""
-        return Data(
-            self.name, self.X[:rows], self.y[:rows], self.X_test, self.y_test, self.C, self.gamma
-        )
+        return replace(self, X=self.X[:rows], y=self.y[:rows])
 
 
 def load(name: str, data: Path, work: Path) -> Data:
     """Convert a set if need be, and read it."""
     prepared = prepare(DATASETS[name], data, work)
     X, labels = read_labelled(prepared.train, np.float32)
-    X_test, test_labels = read_labelled(prepared.test, np.float32)
-    y, y_test = (np.where(values == labels.max(), 1.0, -1.0) for values in (labels, test_labels))
-    return Data(name, X, y, X_test, y_test, prepared.C, prepared.gamma)
+    y = np.where(labels == labels.max(), 1.0, -1.0)
+    return Data(name, X, y, prepared.C, prepared.gamma)
 
 
 def train(data: Data, **options: Any) -> Solution:
@@ -112,15 +109,11 @@ def partan_table(sets: Sequence[Data]) -> str:
         fw, partan = (
             train(data, method=method, lmo="full", tol=TOLERANCE) for method in ("fw", "partan")
         )
-        rows.append(
-            [
-                data.name,
-                fw.iterations,
-                partan.iterations,
-                f"{fw.iterations / partan.iterations:.1f}",
-            ]
-        )
-    return table(["set", "FW", "PARTAN", "FW / PARTAN"], rows)
+        ratio = f"{fw.iterations / partan.iterations:.1f}"
+        sizes = len(fw.alpha), len(partan.alpha)
+        rows.append([data.name, fw.iterations, partan.iterations, ratio, *sizes])
+    heads = ["FW", "PARTAN", "FW / PARTAN", "support of FW", "support of PARTAN"]
+    return table(["set", *heads], rows)
 
 
 def tolerance_table(sets: Sequence[Data], max_iter: int) -> str:
@@ -150,7 +143,7 @@ def sample_table(sets: Sequence[Data], seeds: int) -> str:
     for data in sets:
         for size in (*SAMPLE_SIZES, None):
             runs = list(_sampled_runs(data, size, seeds if size else 1))
-            iterations, values, sampled, exact, accuracy = (
+            iterations, values, own, exact = (
                 statistics.median(column) for column in zip(*runs, strict=True)
             )
             rows.append(
@@ -159,20 +152,19 @@ def sample_table(sets: Sequence[Data], seeds: int) -> str:
                     size or "all rows",
                     f"{iterations:.0f}",
                     f"{values / iterations:.0f}",
-                    f"{sampled:.1e}",
+                    f"{own:.1e}",
                     f"{exact:.1e}",
-                    f"{100 * accuracy:.2f}",
                 ]
             )
-    heads = ["iterations", "kernel values each", "own gap", "exact gap", "test accuracy %"]
+    heads = ["iterations", "kernel values each", "own gap", "exact gap"]
     return table(["set", "sample", *heads], rows)
 
 
 def _sampled_runs(data: Data, size: int | None, seeds: int) -> Iterator[tuple[float, ...]]:
-    """Iterations, kernel values, own gap, exact gap and accuracy, by seed."""
+    """Iterations, kernel values, own gap and exact gap, by seed."""
     oracle = {"lmo": "full"} if size is None else {"lmo": "sampled", "sample_size": size}
     for seed in range(seeds):
-        solution = train(data, method="fw", tol=TOLERANCE, seed=seed, **oracle)
+        solution = train(data, method="fw", tol=SAMPLED_TOLERANCE, seed=seed, **oracle)
         gaps = squared_hinge_gaps(data.X, data.y, solution.rows, solution.alpha, data.C, data.gamma)
         assert solution.sampled_gap is not None
         yield (
@@ -180,14 +172,7 @@ def _sampled_runs(data: Data, size: int | None, seeds: int) -> Iterator[tuple[fl
             solution.kernel_evaluations,
             solution.sampled_gap * solution.rho,
             gaps.relative * solution.rho,
-            _accuracy(data, solution),
         )
-
-
-def _accuracy(data: Data, solution: Solution) -> float:
-    beta = solution.alpha * solution.labels
-    values = rbf_sums(data.X_test, data.X[solution.rows], beta, data.gamma) + beta.sum()
-    return float(np.mean(np.where(values > 0, 1, -1) == data.y_test))
 
 
 def drop_table(sets: Sequence[Data], max_iter: int) -> str:
@@ -220,9 +205,10 @@ def page(sets: Sequence[Data], max_iter: int, seeds: int) -> Iterator[str]:
     yield f"## Iterations by absolute gap, full oracle, {FEW_ROWS} rows"
     yield tolerance_table(sets, max_iter)
     yield (
-        f"## FW with samples, stopped at an own gap of {TOLERANCE:g} (medians of {seeds} seeds)\n\n"
-        "The own gap is over the last sample and the active set, the exact gap over all rows, by "
-        "brute force in float64."
+        f"## FW with samples, stopped at an own gap of {SAMPLED_TOLERANCE:g}\n\n"
+        f"Medians of {seeds} seeds. The own gap is over the last sample and the active set, the "
+        "exact gap over all rows, by brute force in float64. The full oracle keeps the gradient of "
+        "every row, which makes its iterations a column each, whatever the support."
     )
     yield sample_table(sets, seeds)
     yield (

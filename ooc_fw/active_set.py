@@ -193,7 +193,9 @@ class ActiveSet:
         self.engine.block(operand, self.operand, block)
         core.mirror_rows(self._block, before, m)
         beta = self.alpha * self.labels[:before]
-        self._append("grad", y * (block[:, :before] @ beta + beta.sum()))
+        sums = np.empty(len(new))
+        core.weigh_rows(self._block, before, m, beta, sums)
+        self._append("grad", y * (sums + beta.sum()))
         self._append("alpha", np.zeros(len(new)))
         self._append("pinned", np.zeros(len(new), dtype=np.bool_))
 
@@ -236,18 +238,16 @@ class ActiveSet:
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the gradient anew from float64 kernel values; costs m x support of them.
+        """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
 
         Steps update the gradient with float32 kernel values. Their rounding is proportional to the
         weight moved, so that steps and refreshes in turn converge far below float32 accuracy.
         """
         self.alpha[:] /= self.alpha.sum()
-        support = self.support
-        beta = self.alpha[support] * self.labels[support]
+        beta = self.alpha * self.labels
         x = self.engine.prepare64(self.rows)
-        z = self.engine.prepare64(take_rows(self.rows, support))
-        sums = self.engine.weighted_sum64(x, z, beta)
-        self.rounding = float(self.engine.error_bound64(x, z).max())
+        sums = self.engine.symmetric_sum64(x, beta)
+        self.rounding = float(self.engine.error_bound64(x, x).max())
         self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.C
         self.rho = float(self.alpha @ self.grad)
 

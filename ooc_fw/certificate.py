@@ -68,21 +68,32 @@ class SupportGradient:
 class _Weights:
     """A model under test: its vertices in both precisions."""
 
-    def __init__(self, engine: Engine, rows: Rows, beta: Float64Array) -> None:
+    def __init__(self, engine: Engine, rows: Rows, alpha: Float64Array, labels: Int8Array) -> None:
         self._engine = engine
-        self._z = engine.prepare(rows)
+        self._beta = alpha * labels
+        self._bias = float(self._beta.sum())
         self._z64 = engine.prepare64(rows)
-        self._beta = beta
-        self._bias = float(beta.sum())
+        # Apart by class: the difference of two sums is the decision, their sum bounds its rounding.
+        self._classes = []
+        for sign in (1.0, -1.0):
+            places = np.flatnonzero(labels == sign)
+            self._classes.append((sign, engine.prepare(take_rows(rows, places)), alpha[places]))
 
     def decision(self, rows: Rows) -> tuple[Float64Array, Float64Array, Float64Array]:
         """w.phi(x) + b from float32 kernel values, a bound on its rounding, and k(x, x)."""
         distinct = distinct_rows(rows)
         x = self._engine.prepare(distinct.rows)
-        sums = self._engine.weighted_sum(x, self._z, self._beta) + self._bias
-        bound = self._engine.error_bound(x, self._z)
+        decision = np.full(len(x), self._bias)
+        mean = np.zeros(len(x))
+        for sign, z, alpha in self._classes:
+            sums = self._engine.weighted_sum(x, z, alpha)
+            decision += sign * sums
+            mean += sums
+        bound = np.maximum.reduce(
+            [self._engine.error_bound(x, z, mean) for _, z, _ in self._classes]
+        )
         diagonal = self._engine.kernel.diagonal(x.norms)
-        return distinct.spread(sums), distinct.spread(bound), distinct.spread(diagonal)
+        return distinct.spread(decision), distinct.spread(bound), distinct.spread(diagonal)
 
     def decision64(self, rows: Rows) -> tuple[Float64Array, float]:
         """w.phi(x) + b from float64 kernel values, and a bound on its rounding."""
@@ -176,11 +187,12 @@ def certify(
 
     Notes
     -----
-    The bound of a float32 gradient is that of its worst kernel value, since the weights sum to 1:
-    |g - g_float32| <= sum_j alpha_j |k - k_float32|. See `Kernel.error_bound`.
+    The weights sum to 1, so a float32 gradient errs by |g - g_float32| <= sum_j alpha_j |k_j -
+    k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
+    themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
     source.check_unchanged()
-    weights = _Weights(engine, rows, alpha * labels[row_ids])
+    weights = _Weights(engine, rows, alpha, labels[row_ids])
     if support is None:
         support = weights.support_gradient(rows, labels[row_ids], alpha / C)
     support_grad, rounding = support.grad, support.rounding

@@ -275,26 +275,65 @@ class Engine:
         self._for_tiles(x, z, np.float64, add)
         return out
 
+    def symmetric_sum64(self, z: Operand, weights: Float64Array) -> Float64Array:
+        """`weighted_sum64` of vertices with themselves, from half of the kernel values.
+
+        Each tile off the diagonal serves twice, as it is and transposed. The last bits depend on
+        the number of threads, since each sums up its own tiles.
+        """
+        constants = self._constants(np.float64)
+        code = int(self.kernel.code)
+        width = self._product(z, np.float64).width
+        starts = range(0, len(z), width)
+
+        def run(thread: int) -> Float64Array:
+            out = np.zeros(len(z))
+            product = self._product(z, np.float64)
+            try:
+                for x0 in starts[thread :: self.threads]:
+                    rows = slice(x0, min(x0 + width, len(z)))
+                    product.load(z[rows])
+                    for y0 in range(0, x0 + 1, width):
+                        cols = slice(y0, min(y0 + width, len(z)))
+                        tile = self._workspace.tile(cols.stop - y0, rows.stop - x0, np.float64)
+                        product.into(z[cols], tile)
+                        terms = z.terms[cols], z.terms[rows]
+                        sum_tile64(code, tile, *terms, *constants, weights[rows], out[cols])
+                        if y0 < x0:
+                            out[rows] += weights[cols] @ tile
+                    product.unload()
+            finally:
+                product.unload()
+            return out
+
+        self.evaluations += len(z) * (len(z) + width) // 2
+        if self._pool is None:
+            return run(0)
+        return np.asarray(np.sum(list(self._pool.map(run, range(self.threads))), axis=0))
+
     def _constants(self, dtype: type) -> tuple[AnyFloat, AnyFloat, int]:
         """Scale, shift and degree of the map, in the precision of the tile."""
         scale, shift, degree = self.kernel.map_constants()
         return dtype(scale), dtype(shift), degree
 
-    def error_bound(self, x: Operand, z: Operand) -> Float64Array:
-        """Bound on the error of `weighted_sum` for weights of absolute sum 1, shape (len(x),).
+    def error_bound(self, x: Operand, z: Operand, mean: Float64Array | float = 1.0) -> Float64Array:
+        """Bound on the error of `weighted_sum` with weights of absolute sum 1, shape (len(x),).
 
-        Such a sum errs by no more than its worst kernel value does, and by its own summation.
+        Such a sum errs by no more than its worst kernel value does, and by its own summation; less
+        where `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
         """
-        return self._error_bound(x, z, FLOAT32_UNIT)
+        return self._error_bound(x, z, FLOAT32_UNIT, mean)
 
     def error_bound64(self, x: Operand, z: Operand) -> Float64Array:
         """The bound of `error_bound` for `weighted_sum64`."""
-        return self._error_bound(x, z, FLOAT64_UNIT)
+        return self._error_bound(x, z, FLOAT64_UNIT, 1.0)
 
-    def _error_bound(self, x: Operand, z: Operand, unit: float) -> Float64Array:
+    def _error_bound(
+        self, x: Operand, z: Operand, unit: float, mean: Float64Array | float
+    ) -> Float64Array:
         kernel = self.kernel
         n_terms = max(x.n_terms(), z.n_terms()) if kernel.uses_distance else x.n_terms()
-        values = kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit)
+        values = kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit, mean)
         # Sums are float64 in both precisions; no value exceeds the geometric mean of two diagonals.
         largest = np.sqrt(kernel.diagonal(x.norms) * kernel.diagonal(z.norms).max(initial=0))
         return np.asarray(values + len(z) * FLOAT64_UNIT * largest)

@@ -21,6 +21,7 @@ from ooc_fw.rows import CSRRows, Float64Array, Rows
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
+_SMALLEST = 2.0**-126  # what both exponentials give for the least arguments, instead of less
 _EXP_UNITS = 5.0  # relative error of both exponentials (float32 polynomial, libm), in units
 
 
@@ -91,7 +92,12 @@ class Kernel:
         return 1.0, 0.0, 1
 
     def error_bound(
-        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+        self,
+        x_norms: Float64Array,
+        z_norm: float,
+        n_terms: int,
+        unit: float,
+        mean: Float64Array | float = 1.0,
     ) -> Float64Array:
         """Bound on the rounding error of k(x, z) for every z with norm up to `z_norm`.
 
@@ -105,6 +111,9 @@ class Kernel:
             Largest number of products that are not exact zeros in one sum.
         unit : float
             Unit roundoff of the arithmetic: `FLOAT32_UNIT` or `FLOAT64_UNIT`.
+        mean : ndarray of float64, shape (n,), or float
+            Computed mean of k(x, z) over the z, for a bound on the error of that mean where kernel
+            values are positive and err in proportion to themselves; 1 for any single value.
 
         Notes
         -----
@@ -115,9 +124,17 @@ class Kernel:
         raise TypeError(f"{type(self).__name__} must state its rounding bound")
 
 
-def _exponential_bound(exponent: Float64Array, unit: float) -> Float64Array:
-    """Error of exp(-t) for t >= 0, given a bound on the error of t; values lie in [0, 1]."""
-    return np.asarray(np.expm1(np.minimum(exponent, 1.0)) + _EXP_UNITS * unit)
+def _exponential_bound(
+    exponent: Float64Array, unit: float, mean: Float64Array | float
+) -> Float64Array:
+    """Error of a mean of exp(-t) with t >= 0, given a bound on the error of t.
+
+    Each value errs by a factor of at most 1 + delta, so the true mean is at most the computed one
+    over 1 - delta. Values lie in [0, 1], which also bounds the error where delta is large.
+    """
+    delta = np.expm1(np.minimum(exponent, 1.0)) + _EXP_UNITS * unit
+    true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
+    return np.asarray(delta * true_mean + _SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -136,10 +153,15 @@ class RBF(Kernel):
         return 2 * self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(
-        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+        self,
+        x_norms: Float64Array,
+        z_norm: float,
+        n_terms: int,
+        unit: float,
+        mean: Float64Array | float = 1.0,
     ) -> Float64Array:
         exponent = (n_terms + 8) * unit * self.gamma * (np.sqrt(x_norms) + math.sqrt(z_norm)) ** 2
-        return _exponential_bound(exponent, unit)
+        return _exponential_bound(exponent, unit, mean)
 
 
 @dataclass(frozen=True)
@@ -153,7 +175,12 @@ class Linear(Kernel):
         return norms.copy()
 
     def error_bound(
-        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+        self,
+        x_norms: Float64Array,
+        z_norm: float,
+        n_terms: int,
+        unit: float,
+        mean: Float64Array | float = 1.0,
     ) -> Float64Array:
         return np.asarray((n_terms + 1) * unit * np.sqrt(x_norms * z_norm))
 
@@ -172,7 +199,12 @@ class Polynomial(Kernel):
         return self.gamma, self.coef0, int(self.degree)
 
     def error_bound(
-        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+        self,
+        x_norms: Float64Array,
+        z_norm: float,
+        n_terms: int,
+        unit: float,
+        mean: Float64Array | float = 1.0,
     ) -> Float64Array:
         largest = self.gamma * np.sqrt(x_norms * z_norm) + self.coef0
         relative = (n_terms + 4) * unit  # of the base, measured against `largest`
@@ -195,11 +227,16 @@ class Laplacian(Kernel):
         return self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(
-        self, x_norms: Float64Array, z_norm: float, n_terms: int, unit: float
+        self,
+        x_norms: Float64Array,
+        z_norm: float,
+        n_terms: int,
+        unit: float,
+        mean: Float64Array | float = 1.0,
     ) -> Float64Array:
         # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
         exponent = (2 * n_terms + 8) * unit * self.gamma * (x_norms + 3 * z_norm)
-        return _exponential_bound(exponent, unit)
+        return _exponential_bound(exponent, unit, mean)
 
 
 KERNELS: dict[str, type[Kernel]] = {

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 START_ROWS = 20  # the papers' p
 _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
-_FULL_LIMIT = 10_000  # rows up to which the full oracle is the cheaper one
+_FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
@@ -77,18 +77,22 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
         raise InputError(
             f"method must be auto or one of {', '.join(STEP_RULES)}, not {options.method!r}"
         )
-    small = n_rows <= _FULL_LIMIT
-    lmo = options.lmo if options.lmo != "auto" else ("full" if small else "sampled")
-    method = options.method
-    if method == "auto":
-        method = "swap2" if lmo == "full" else "corrective"
-    size = f"{n_rows} rows are " + ("few" if small else "many")
-    reasons = {
-        "full": "the exact gap of every row costs one kernel column a step",
-        "sampled": f"steps look at {options.sample_size} random rows, a sweep certifies",
-    }
-    given = "as asked" if "auto" not in (options.method, options.lmo) else size
-    return method, lmo, f"method {method} with the {lmo} oracle: {given}; {reasons[lmo]}"
+    method = "corrective" if options.method == "auto" else options.method
+    lmo = options.lmo
+    if lmo == "auto":
+        # A full oracle pays one kernel column over all rows a step, a sampled one a few rows times
+        # the support: the former is cheaper, and exact, while there are few rows.
+        few = n_rows <= _FULL_LIMIT and not STEP_RULES[method].takes_many
+        lmo = "full" if few else "sampled"
+    if STEP_RULES[method].takes_many:
+        looks = "all rows" if lmo == "full" else "blocks of rows"
+        what = f"steps take many violators from {looks}"
+    elif lmo == "full":
+        what = "the exact gradient of every row is kept"
+    else:
+        what = f"steps look at {options.sample_size} random rows"
+    given = "as asked" if options.method != "auto" else f"fits any size, here {n_rows} rows"
+    return method, lmo, f"method {method}, {lmo} oracle: {given}; {what}"
 
 
 def solve(

@@ -240,8 +240,9 @@ class Partan(StepRule):
         new = len(active) - old
         if new > 0:
             beta = alpha * active.labels[:old]
-            block = active.kernel_block[old : len(active), :old]
-            rest = active.labels[old:] * (block @ beta + beta.sum())
+            sums = np.empty(new)
+            core.weigh_rows(active.kernel_block, old, len(active), beta, sums)
+            rest = active.labels[old:] * (sums + beta.sum())
             alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
         return {"alpha": alpha, "grad": grad}
 

@@ -25,6 +25,7 @@ DEFAULT_SPECS = (
     "ooc-fw:tol=1e-2",
     "ooc-fw:tol=1e-1",
     "intelex-svc",
+    "intelex-svc:storage=sparse",
     "sklearn-svc",
     "subsample:rows=1000",
     "subsample:rows=4000",

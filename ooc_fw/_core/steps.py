@@ -250,6 +250,21 @@ def extrapolate_gradient(grad, grad_before, size):
         grad[k] += size * (grad[k] - grad_before[k])
 
 
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _dot_row(row, weights):
+    total = 0.0
+    for k in range(row.size):
+        total += np.float64(row[k]) * weights[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def weigh_rows(K, first, m, weights, out):
+    """out[r] = sum_k K[first + r, k] weights[k] for rows first..m, k over all weights."""
+    for r in range(first, m):
+        out[r - first] = _dot_row(K[r, : weights.size], weights)
+
+
 @njit(cache=True, nogil=True)
 def mirror_rows(K, first, m):
     """Copy rows first..m of the block into its columns, so that K is symmetric; by tiles."""

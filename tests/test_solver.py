@@ -1,0 +1,464 @@
+"""Whole runs: every method and oracle against the exact optimum, and every way to end."""
+
+import logging
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import ooc_fw.lmo
+import ooc_fw.solver
+from ooc_fw.errors import InputError
+from ooc_fw.kernels import KERNELS, make_kernel
+from ooc_fw.rows import CSRRows
+from ooc_fw.solver import choose_method, solve
+from ooc_fw.sources import ArraySource, open_source
+from ooc_fw.state import Status, StepKind, TrainOptions
+from ooc_fw.steps import STEP_RULES
+from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.reference import SmallProblem, make_problem
+
+ORACLES = ("full", "sampled")
+SLOW = {"fw", "partan"}  # methods whose iterations grow tenfold per decade of tolerance
+
+METHODS = pytest.mark.parametrize("method", STEP_RULES)
+LMOS = pytest.mark.parametrize("lmo", ORACLES)
+
+
+def train(problem, *, source=None, callbacks=(), **options):
+    options = {"C": problem.C, "method": "swap2", "lmo": "full"} | options
+    source = problem.source() if source is None else source
+    return solve(source, problem.y, problem.kernel, TrainOptions(**options), callbacks)
+
+
+def assert_consistent(solution, problem):
+    """The record agrees with itself, and with brute force over its weights."""
+    X = solution.support_vectors
+    table = X.toarray() if isinstance(X, CSRRows) else X
+    np.testing.assert_array_equal(table, problem.X[solution.rows])
+    np.testing.assert_array_equal(solution.labels, problem.y[solution.rows])
+    assert len(set(solution.rows.tolist())) == len(solution.rows)
+    assert (solution.alpha > 0).all()
+    assert solution.alpha.sum() == pytest.approx(1, abs=1e-12)
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
+    assert solution.objective == solution.rho / 2
+    assert solution.sampled_gap <= truth.gap + 1e-9
+    if solution.certified_gap is not None:
+        assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6
+        assert solution.pair_gap == pytest.approx(float(truth.pair_gap), rel=1e-6, abs=1e-8)
+    return truth
+
+
+def assert_solved(solution, problem, tol):
+    """Within the tolerance it stopped at of the exact optimum."""
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= tol
+    distance = solution.objective - problem.optimum.objective
+    assert -1e-12 <= distance <= float(truth.gap * truth.rho) + 1e-12
+    assert distance <= tol * solution.rho
+
+
+# -- agreement with the exact optimum ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("kernel", KERNELS)
+@LMOS
+@METHODS
+def test_every_method_and_oracle_finds_the_optimum(method, lmo, kernel, sparse):
+    if method in SLOW and sparse:
+        pytest.skip("the storage makes no difference to them that it does not make to others")
+    problem = make_problem(make_kernel(kernel), density=0.7 if sparse else 1.0)
+    tol = 1e-2 if method in SLOW else 1e-3
+    solution = train(
+        problem, method=method, lmo=lmo, tol=tol, sample_size=40, source=problem.source(sparse)
+    )
+    assert (solution.method, solution.lmo) == (method, lmo)
+    assert_solved(solution, problem, tol)
+
+
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+@LMOS
+@METHODS
+def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
+    """From a chunked file, nothing kept: the same course as from rows in RAM."""
+    monkeypatch.setattr(ooc_fw.solver, "ROWS_CACHE_BYTES", 0)
+    monkeypatch.setattr(ooc_fw.lmo, "ROWS_CACHE_BYTES", 0)
+    problem = make_problem(make_kernel("rbf"), density=0.7)
+    tol = 3e-2 if method in SLOW else 1e-3
+    path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
+    with open_source(path) as source:
+        assert not source.in_memory
+        solution = train(problem, source=source, method=method, lmo=lmo, tol=tol)
+        assert solution.rows_read == source.rows_read > 100
+        assert solution.bytes_read == source.bytes_read > 0
+    assert_solved(solution, problem, tol)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", sorted(set(STEP_RULES) - SLOW - {"mfw", "swap"}))
+def test_tolerances_far_below_float32_are_reached(method, kernel):
+    problem = make_problem(make_kernel(kernel), overlap=3)
+    solution = train(problem, method=method, tol=1e-9)
+    assert_solved(solution, problem, 1e-9)
+
+
+@pytest.mark.parametrize("C", [1e-4, 1e-2, 1e2, 1e5])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_tiny_and_huge_C(kernel, C):
+    problem = make_problem(make_kernel(kernel), C=C, overlap=2)
+    assert_solved(train(problem, method="cvm"), problem, 1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_large_column_means(kernel):
+    problem = make_problem(make_kernel(kernel))
+    far = SmallProblem(problem.kernel, problem.X + np.float32(1000), problem.y, 1.0)
+    for lmo in ORACLES:
+        assert_solved(train(far, lmo=lmo), far, 1e-3)
+
+
+# -- stopping tests ------------------------------------------------------------------------------
+
+
+@LMOS
+def test_absolute_stopping(lmo):
+    problem = make_problem(make_kernel("rbf"))
+    solution = train(problem, lmo=lmo, stopping="absolute", tol=1e-4)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap * solution.rho <= 1e-4
+    assert solution.objective - problem.optimum.objective <= 1e-4
+    assert solution.certified_gap > 1e-4  # since rho is far below 1
+
+
+@LMOS
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_meb_stopping(kernel, lmo):
+    """The ball of radius (1 + eps) times the least one holds every row."""
+    problem, eps = make_problem(make_kernel(kernel)), 1e-3
+    solution = train(problem, lmo=lmo, stopping="meb", tol=eps)
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    delta2 = 2 + 1 / problem.C
+    # |z_i - center|^2 = Delta^2 - 2 g_i + rho, and the radius is sqrt(Delta^2 - rho).
+    farthest = np.sqrt(float(delta2 - 2 * truth.gradient.min() + truth.rho))
+    assert farthest <= (1 + eps) * np.sqrt(delta2 - solution.rho) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+def test_meb_stopping_is_refused_where_the_diagonal_varies(kernel):
+    with pytest.raises(InputError, match="'meb' needs a kernel"):
+        train(make_problem(make_kernel(kernel)), stopping="meb")
+
+
+# -- reproducibility -----------------------------------------------------------------------------
+
+
+def same_bits(a, b):
+    return np.array_equal(a.rows, b.rows) and np.array_equal(a.alpha, b.alpha)
+
+
+@LMOS
+@METHODS
+def test_seed_fixes_the_run_bit_for_bit(method, lmo):
+    problem = make_problem(make_kernel("rbf"))
+    options = {"method": method, "lmo": lmo, "tol": 3e-2, "sample_size": 20}
+    first, again = (train(problem, seed=5, **options) for _ in range(2))
+    other = train(problem, seed=6, **options)
+    assert same_bits(first, again)
+    assert first.iterations == again.iterations
+    assert first.sampled_gap == again.sampled_gap
+    assert first.kernel_evaluations == again.kernel_evaluations
+    assert not same_bits(first, other)
+
+
+@LMOS
+def test_number_of_threads_changes_nothing_but_the_last_bits(lmo):
+    problem = make_problem(make_kernel("rbf"), n_rows=150)
+    one, three = (train(problem, lmo=lmo, tol=1e-8, threads=n) for n in (1, 3))
+    assert one.objective == pytest.approx(three.objective, rel=1e-8)
+    np.testing.assert_array_equal(np.sort(one.rows), np.sort(three.rows))
+    np.testing.assert_allclose(
+        one.alpha[np.argsort(one.rows)], three.alpha[np.argsort(three.rows)], atol=1e-6
+    )
+
+
+@LMOS
+def test_dense_and_sparse_rows_reach_the_same_objective(lmo):
+    problem = make_problem(make_kernel("rbf"), density=0.5)
+    a, b = (train(problem, lmo=lmo, tol=1e-7, source=problem.source(s)) for s in (False, True))
+    assert a.objective == pytest.approx(b.objective, rel=1e-6)
+
+
+# -- ways to end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("certify", [False, True])
+@pytest.mark.parametrize("max_iter", [0, 3])
+@LMOS
+def test_max_iter(lmo, max_iter, certify):
+    problem = make_problem(make_kernel("rbf"))
+    solution = train(problem, method="fw", lmo=lmo, max_iter=max_iter, certify=certify)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.MAX_ITER
+    assert solution.iterations == max_iter
+    assert (solution.certified_gap is not None) is certify
+
+
+def test_weights_cut_short_may_do_all_the_same():
+    """max_iter ends the run before its safeguard holds, and the sweep finds nothing wrong."""
+    problem = make_problem(make_kernel("rbf"), n_rows=20)
+    solution = train(problem, max_iter=0, tol=0.9)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= 0.9
+
+
+@LMOS
+def test_without_a_certificate_nothing_is_said_of_it(lmo):
+    problem = make_problem(make_kernel("rbf"))
+    solution = train(problem, lmo=lmo, certify=False)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap is None
+    assert solution.pair_gap is None
+    assert solution.sampled_gap <= 1e-3
+
+
+@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+@LMOS
+def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
+    problem = make_problem(make_kernel("rbf"))
+    calls = []
+
+    def stop(state):
+        calls.append(state.phase)
+        return state.phase != phase
+
+    solution = train(problem, lmo=lmo, callbacks=[stop])
+    assert_consistent(solution, problem)
+    assert solution.status is Status.INTERRUPTED
+    assert solution.certified_gap is None
+    assert calls.count(phase) == 1
+
+
+@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+def test_ctrl_c_leaves_a_model(phase):
+    problem = make_problem(make_kernel("rbf"))
+
+    def interrupt(state):
+        if state.phase == phase:
+            raise KeyboardInterrupt
+
+    solution = train(problem, callbacks=[interrupt])
+    assert_consistent(solution, problem)
+    assert solution.status is Status.INTERRUPTED
+
+
+def test_ctrl_c_before_there_is_a_model_goes_through():
+    class Interrupted(ArraySource):
+        calls = 0
+
+        def take(self, indices):
+            self.calls += 1
+            if self.calls == 2:  # the first is the probe that chooses products
+                raise KeyboardInterrupt
+            return super().take(indices)
+
+    problem = make_problem(make_kernel("rbf"))
+    with pytest.raises(KeyboardInterrupt):
+        train(problem, source=Interrupted(problem.X, problem.y))
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
+def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
+    monkeypatch.setattr(ooc_fw.solver, "block_capacity", lambda n_rows: 25)
+    problem = make_problem(make_kernel("rbf"), C=100.0, overlap=5)
+    solution = train(problem, method=method, lmo=lmo)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.MEMORY_LIMIT
+    assert len(solution.rows) <= 25
+    assert solution.certified_gap > 1e-3
+
+
+def test_a_source_that_breaks_is_the_users_to_know():
+    class Broken(ArraySource):
+        def read(self, start, stop):
+            raise InputError("data.h5 cannot be read")
+
+    problem = make_problem(make_kernel("rbf"))
+    with pytest.raises(InputError, match="cannot be read"):
+        train(problem, source=Broken(problem.X, problem.y))
+
+
+# -- certification -------------------------------------------------------------------------------
+
+
+def problem_with_a_rare_violator(n_rows=3000):
+    """Two well separated clouds, and one positive row in the midst of the negative cloud."""
+    problem = make_problem(make_kernel("rbf"), n_rows=n_rows, C=1000.0, overlap=0.1)
+    X, y = problem.X.copy(), problem.y
+    X[1234] = X[y == -1].mean(axis=0)
+    y[1234] = 1
+    return SmallProblem(problem.kernel, X, y, problem.C)
+
+
+@pytest.mark.parametrize("method", ["swap2", "cvm"])
+def test_training_goes_on_from_the_violators_a_sweep_found(method, caplog):
+    problem = problem_with_a_rare_violator()
+    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
+    solution = train(problem, method=method, lmo="sampled", sample_size=4)
+    assert "training goes on" in caplog.text
+    assert 1234 in solution.rows
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= 1e-3
+
+
+def test_uncertified_gap_of_an_unlucky_run_is_too_small_and_kept_apart():
+    problem = problem_with_a_rare_violator()
+    solution = train(problem, lmo="sampled", sample_size=4, certify=False)
+    truth = assert_consistent(solution, problem)
+    assert 1234 not in solution.rows
+    assert truth.gap > 0.5 > 1e-3 >= solution.sampled_gap
+
+
+def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
+    """And the certificate still holds, by brute force, in many problems."""
+    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
+    for seed in range(12):
+        kernel = make_kernel(sorted(KERNELS)[seed % 4])
+        problem = make_problem(kernel, n_rows=400, C=10.0, overlap=1.5, seed=seed)
+        solution = train(problem, lmo="sampled", sample_size=3, seed=seed, tol=1e-4)
+        assert_consistent(solution, problem)
+        assert solution.certified_gap <= 1e-4
+    assert "training goes on" in caplog.text
+
+
+# -- starts --------------------------------------------------------------------------------------
+
+
+@METHODS
+def test_farthest_start(method):
+    problem = make_problem(make_kernel("rbf"))
+    sizes = []
+    solution = train(
+        problem,
+        method=method,
+        start="farthest",
+        tol=1e-2,
+        callbacks=[lambda state: sizes.append((state.phase, state.n_active))],
+    )
+    assert sizes[0] == ("start", 2)
+    assert_solved(solution, problem, 1e-2)
+
+
+def test_farthest_start_takes_rows_far_from_each_other():
+    problem = make_problem(make_kernel("linear"))
+    solution = train(problem, start="farthest", max_iter=0, certify=False)
+    Q = problem.dual_matrix
+    d = np.sqrt(np.add.outer(np.diag(Q), np.diag(Q)) - 2 * Q)
+    i, j = solution.rows
+    assert d[i, j] >= d.max() / 2  # two sweeps from any row reach half the diameter
+    assert d[i, j] == pytest.approx(max(d[i].max(), d[j].max()), rel=1e-5)
+
+
+def test_random_start_has_rows_of_both_classes():
+    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    problem.y[:] = np.where(np.arange(300) == 77, 1, -1)
+    solution = train(problem, max_iter=0, certify=False)
+    assert 77 in solution.rows
+    assert len(solution.rows) <= 11
+
+
+# -- awkward data --------------------------------------------------------------------------------
+
+
+@LMOS
+@METHODS
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([[1.0], [2.0]], id="two rows"),
+        pytest.param([[1.5, 2.0]] * 30, id="equal rows of both classes"),
+        pytest.param([[0.0, 0.0]] * 10, id="no values at all"),
+        pytest.param([[1.0, 0.0], [0.0, 1.0]] * 15, id="each row many times"),
+    ],
+)
+@pytest.mark.parametrize("start", ["random", "farthest"])
+def test_rows_that_repeat(rows, method, lmo, start):
+    X = np.array(rows, dtype=np.float32)
+    y = np.where(np.arange(len(X)) % 2, 1, -1).astype(np.int8)
+    problem = SmallProblem(make_kernel("linear"), X, y, 1.0)
+    tol = 2e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo=lmo, tol=tol, start=start)
+    assert_solved(solution, problem, tol)
+
+
+# -- what callers are told -----------------------------------------------------------------------
+
+
+@LMOS
+@METHODS
+def test_progress(method, lmo):
+    problem = make_problem(make_kernel("rbf"))
+    seen = []
+
+    def watch(state):
+        seen.append((state.phase, state.iteration, state.objective, state.kernel_evaluations))
+        assert 1 <= state.n_support <= state.n_active
+        assert state.certified_gap is None or state.phase == "certify"
+        if state.phase == "train":
+            assert state.sampled_gap is not None
+        if state.sweep_fraction is not None:
+            assert 0 < state.sweep_fraction <= 1
+
+    solution = train(problem, method=method, lmo=lmo, tol=3e-2, callbacks=[watch])
+    assert seen[0][:2] == ("start", 0)
+    assert seen[-1][0] == "certify"
+    for (_, i, f, n), (_, next_i, next_f, next_n) in pairwise(seen):
+        assert next_i in (i, i + 1)
+        assert next_f <= f * (1 + 1e-6)
+        assert next_n >= n
+    steps = dict(solution.steps)
+    steps.pop(StepKind.DROP)
+    assert sum(steps.values()) == solution.iterations
+    assert solution.passes == solution.kernel_evaluations / (100 * len(solution.rows))
+    assert solution.seconds > 0
+
+
+@pytest.mark.parametrize("n_rows", [100, 1_000_000])
+@pytest.mark.parametrize("lmo", ["auto", *ORACLES])
+def test_auto_picks_a_method_and_says_why(n_rows, lmo):
+    method, oracle, choice = choose_method(TrainOptions(lmo=lmo), n_rows)
+    assert method in STEP_RULES
+    assert oracle == lmo or (lmo == "auto" and oracle in ORACLES)
+    assert method in choice
+    assert oracle in choice
+    assert f"{n_rows} rows" in choice
+    assert "\n" not in choice
+
+
+def test_what_is_asked_for_is_taken():
+    method, oracle, choice = choose_method(TrainOptions(method="mfw", lmo="full"), 10**6)
+    assert (method, oracle) == ("mfw", "full")
+    assert "as asked" in choice
+
+
+def test_unknown_method_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"one of fw, mfw, swap, .*, not 'smo'"):
+        choose_method(TrainOptions(method="smo"), 100)
+
+
+def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
+    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    order = np.argsort(problem.y, kind="stable")
+    problem = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
+    np.save(tmp_path / "X.npy", problem.X)
+    with open_source(tmp_path / "X.npy", problem.y) as source:
+        solution = train(problem, source=source, lmo="sampled", sample_size=20)
+    assert "not marked as shuffled" in caplog.text
+    assert_solved(solution, problem, 1e-3)
