@@ -210,7 +210,7 @@ DATASETS = {
             "covtype",  # class 2 against the rest; noisy
             split("covtype_352k/covtype_352k.xz", test_share=0.114, positive="2"),
             C=10,
-            gamma=30,  # 30 / (2 sigma^2), up to rounding
+            gamma=4.166,  # 30 / (2 sigma^2)
             convert=("--scale", "minmax"),
         ),
         Dataset(

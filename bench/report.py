@@ -109,7 +109,7 @@ def _numbers(records: list[Record], key: str) -> list[float]:
 
 
 def markdown(records: Sequence[Record], baseline: str) -> str:
-    """Whole report; `baseline` is the spec that times are compared with."""
+    """Whole report; times are compared with the fastest spec of `baseline`."""
     first = records[0]
     commit = (first["commit"] or "no commit")[:12]
     changes = " with uncommitted changes" if first["uncommitted_changes"] else ""
@@ -144,12 +144,12 @@ def _versions(record: Record) -> str:
 
 
 def _main_table(summaries: list[Summary], baseline: str) -> str:
-    against = next((s for s in summaries if s.spec == baseline and s.seconds), None)
+    rivals = [s for s in summaries if s.solver == baseline and s.seconds]
 
     def ratio(summary: Summary) -> str:
-        if against is None:
+        if not rivals:
             return ""
-        return f"{summary.median_seconds / against.median_seconds:.2f}"
+        return f"{summary.median_seconds / _fastest(rivals).median_seconds:.2f}"
 
     def number(key: str, form: str, scale: float = 1.0) -> Callable[[Summary], str]:
         return lambda summary: (
@@ -302,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--baseline",
         default="intelex-svc",
-        help="spec to compare times with (default: %(default)s)",
+        help="solver to compare times with (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     records = read_records(args.records, args.session)

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from bench.storage import read_labelled
 
@@ -61,8 +60,7 @@ def rbf_sums(X: Any, Z: Any, weights: Vector, gamma: float) -> Vector:
 
 
 def _dense(rows: Any) -> npt.NDArray[np.float64]:
-    rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
-    return np.asarray(rows, dtype=np.float64)
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=np.float64)
 
 
 def squared_hinge_gaps(

@@ -350,6 +350,8 @@ class Engine:
         Rows are divided among the threads; each thread meets the tiles of vertices in order, so
         that sums come out the same for any number of threads.
         """
+        if len(z) == 0:
+            return
         self.evaluations += len(x) * len(z)
         parts = _split(len(x), self.threads)
 

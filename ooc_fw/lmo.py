@@ -322,6 +322,8 @@ class FullLMO:
         if record.extrapolation > 0:
             assert self._before is not None
             core.extrapolate_gradient(self._grad, self._before, record.extrapolation)
+        # The active set knows better; where the two disagree a run would not see its progress.
+        self._grad[active.ids] = active.grad
         self._before = before
 
     def reset(self) -> None:

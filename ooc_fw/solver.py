@@ -18,6 +18,7 @@ Owns the order of these things, progress and interrupts. The mathematics is in
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,6 +49,8 @@ _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
+_FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
+_IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
 _TIGHTER = 0.8  # factor of the training tolerance after a certificate that failed
 
 
@@ -207,27 +210,33 @@ class _Run:
         return self._finish(status)
 
     def _train_and_certify(self) -> Status:
-        while True:
+        least, idle_rounds = math.inf, 0
+        while idle_rounds < _IDLE_ROUNDS:
             self._train()
             self._renew()
             tolerance = self.stopping.relative_tolerance(self.active.rho)
-            if self.active.relative_gap() > tolerance:
-                self.aim *= _TIGHTER  # float32 steps were content too early
-                continue
-            if not self.options.certify:
-                return Status.CONVERGED
-            certificate = self._certify(tolerance)
-            if certificate.certified_gap <= tolerance:
-                return Status.CONVERGED
-            logger.info(
-                "certified gap %.3g above %.3g: training goes on from %d violators",
-                certificate.certified_gap,
-                tolerance,
-                len(certificate.worst),
-            )
+            idle_rounds += 1
+            # Steps see float32 kernel values and may have been content too early.
+            if self.active.relative_gap() <= max(tolerance, _FLOAT64_GAP):
+                if not self.options.certify:
+                    return Status.CONVERGED
+                certificate = self._certify(tolerance)
+                gap = certificate.certified_gap
+                if gap <= tolerance:
+                    return Status.CONVERGED
+                logger.info(
+                    "certified gap %.3g above %.3g: training goes on from %d violators",
+                    gap,
+                    tolerance,
+                    len(certificate.worst),
+                )
+                if gap < least:
+                    least, idle_rounds = gap, 0
+                self._add(certificate.worst)
+                self.lmo.reset()
             self.aim *= _TIGHTER
-            self._add(certificate.worst)
-            self.lmo.reset()
+        logger.warning("the gap stays at %.3g: rounding allows no less", least)
+        return Status.MAX_ITER
 
     def _train(self) -> None:
         """Step until the gap passes the test, on a second draw too."""
@@ -246,7 +255,7 @@ class _Run:
 
     def _tolerance(self) -> float:
         """Relative gap that training aims at, with the weights of now."""
-        return self.aim * self.stopping.relative_tolerance(self.active.rho)
+        return max(self.aim * self.stopping.relative_tolerance(self.active.rho), _FLOAT64_GAP)
 
     def _propose(self) -> Candidates:
         request = Request()

@@ -224,9 +224,11 @@ def test_threshold_in_the_midst_of_equal_rows():
         assert certificate.n_violators == expected
 
 
-def test_weights_of_a_single_vertex():
+@pytest.mark.parametrize("place", [0, 2])
+def test_weights_of_a_single_vertex(place):
+    """And so of a single class."""
     problem, _ = two_points([[3], [-1], [2]], [1, -1, -1])
-    model = np.array([2]), np.array([1.0])
+    model = np.array([place]), np.array([1.0])
     assert certificate_of(problem, model).certified_gap == pytest.approx(
         float(problem.truth(*model).gap)
     )

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw._core.maps import LOG2_E, MapCode, exp2_nonpositive, map_tile, sum_tile
+from ooc_fw._core.maps import (
+    LOG2_E,
+    MapCode,
+    exp2_nonpositive,
+    exp2_nonpositive64,
+    map_tile,
+    sum_tile,
+    sum_tile64,
+)
 from ooc_fw.kernels import KERNELS
 from ooc_fw.testing.strategies import SEEDS
 
@@ -68,6 +76,19 @@ def test_sum_tile_adds_the_weighted_rows_of_the_mapped_tile(arguments, seed):
     np.testing.assert_array_equal(tile, mapped)
 
 
+@given(tiles(), SEEDS)
+def test_sum_tile64_keeps_float64_throughout(arguments, seed):
+    code, *arrays, degree = arguments
+    tile, x_terms, z_terms, scale, shift = (np.float64(array) for array in arrays)
+    expected_tile = naive_map(code, tile, x_terms, z_terms, scale, shift, degree)
+    rng = np.random.default_rng(seed)
+    weights, out = rng.normal(size=tile.shape[1]), rng.normal(size=tile.shape[0])
+    expected = out + expected_tile @ weights
+    sum_tile64(int(code), tile, x_terms, z_terms, scale, shift, degree, weights, out)
+    np.testing.assert_allclose(tile, expected_tile, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_sums_are_held_in_float64():
     """In float32 the small weights would be lost beside the large one."""
     tile = np.ones((1, 10_001), dtype=np.float32)
@@ -79,7 +100,10 @@ def test_sums_are_held_in_float64():
     assert out[0] == pytest.approx(1 + 1e-5, rel=1e-14)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1, 0), (-30, 0), (-126, -100)])
+LINES = pytest.mark.parametrize(("low", "high"), [(-1, 0), (-30, 0), (-126, -100)])
+
+
+@LINES
 def test_exponential_of_a_line_of_numbers(low, high):
     t = np.linspace(low, high, 100_001).astype(np.float32)
     tile, no_terms = t[None].copy(), (np.zeros(1, np.float32), np.zeros(len(t), np.float32))
@@ -88,10 +112,20 @@ def test_exponential_of_a_line_of_numbers(low, high):
     assert np.abs(tile[0] / expected - 1).max() < 2e-7
 
 
-def test_exponential_ends():
-    def power(t):
-        return exp2_nonpositive(np.float32(t))
+@LINES
+def test_exponential_of_a_line_of_numbers_in_float64(low, high):
+    t = np.linspace(low, high, 100_001)
+    tile, no_terms = t[None].copy(), (np.zeros(1), np.zeros(len(t)))
+    sum_tile64(int(MapCode.RBF), tile, *no_terms, 1.0, 0.0, 1, np.zeros(len(t)), np.zeros(1))
+    error = tile[0] / np.exp2(t.astype(np.longdouble)) - 1
+    assert np.abs(error).max() < 3e-16
 
-    assert power(0.0) == 1
-    assert 0 <= power(-np.inf) <= 1.2e-38
-    assert 0 <= power(-1e30) <= 1.2e-38
+
+@pytest.mark.parametrize(
+    ("power", "number", "least"),
+    [(exp2_nonpositive, np.float32, 1.2e-38), (exp2_nonpositive64, np.float64, 2.3e-308)],
+)
+def test_exponential_ends(power, number, least):
+    assert power(number(0.0)) == 1
+    assert 0 <= power(number(-np.inf)) <= least
+    assert 0 <= power(number(-1e30)) <= least

@@ -152,11 +152,47 @@ def test_evaluations_are_counted_in_both_precisions():
         assert engine.evaluations == 420
 
 
-def test_no_rows_give_no_sums():
-    with Engine(make_kernel("rbf"), threads=2) as engine:
-        x = engine.prepare(np.empty((0, 3), np.float32))
-        z = engine.prepare(np.ones((4, 3), np.float32))
-        assert engine.weighted_sum(x, z, np.ones(4)).shape == (0,)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
+    rows = make_problem(make_kernel(name), n_rows=4).rows(sparse)
+    with Engine(make_kernel(name), threads=2) as engine:
+        x, none = engine.prepare(rows), engine.prepare(rows[:0])
+        assert engine.weighted_sum(none, x, np.ones(4)).shape == (0,)
+        assert engine.weighted_sum(x, none, np.ones(0)).tolist() == [0.0] * 4
+        assert engine.weighted_sum64(x, none, np.ones(0)).tolist() == [0.0] * 4
+        assert engine.error_bound(x, none).shape == (4,)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("n_rows", [1, 100, TILE + 9, 2 * TILE + 77])
+def test_symmetric_sums_are_the_sums_of_vertices_with_themselves(n_rows, sparse, threads):
+    problem = make_problem(make_kernel("rbf"), n_rows=n_rows, density=0.5)
+    weights = np.random.default_rng(0).normal(size=n_rows)
+    weights /= np.abs(weights).sum()
+    with Engine(problem.kernel, threads) as engine:
+        z = engine.prepare64(problem.rows(sparse))
+        expected = engine.weighted_sum64(z, z, weights)
+        bound = engine.error_bound64(z, z)
+        before = engine.evaluations
+        sums = engine.symmetric_sum64(z, weights)
+        assert engine.evaluations - before <= n_rows * (n_rows + TILE) / 2
+    assert (np.abs(sums - expected) <= 2 * bound).all()
+
+
+@given(engines_and_rows(), SEEDS)
+def test_bound_on_a_mean_uses_how_small_it_is(case, seed):
+    """Weights of one sign, as a certificate has them apart by class."""
+    engine, X, Z, form = case
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(Z)))
+    expected = kernel_values(engine.kernel, X, Z) @ weights.astype(np.longdouble)
+    with engine:
+        x, z = engine.prepare(form(X)), engine.prepare(form(Z))
+        mean = engine.weighted_sum(x, z, weights)
+        bound = engine.error_bound(x, z, mean)
+        assert (np.abs(mean - expected) <= bound).all()
+        assert (bound <= engine.error_bound(x, z)).all()
 
 
 def blas_threads() -> list[int]:

@@ -48,22 +48,6 @@ def test_norms_of_dense_and_sparse_rows_are_those_of_the_definition(data):
 
 
 @given(st.data())
-def test_map64_turns_products_into_the_definition(data):
-    X = data.draw(tables(max_rows=20))
-    kernel = data.draw(kernels(X))
-    exact = X.astype(np.float64)
-    if kernel.uses_distance:
-        values = np.abs(exact[:, None] - exact).sum(axis=2)
-    else:
-        values = exact @ exact.T
-    norms = kernel.norms(X)
-    kernel.map64(values, norms, norms)
-    error = np.abs(values - kernel_values(kernel, X, X))
-    bound = kernel.error_bound(norms, norms.max(), X.shape[1], FLOAT64_UNIT)
-    assert (error <= bound[:, None]).all()
-
-
-@given(st.data())
 def test_kernel_matrix_is_positive_semidefinite(data):
     X = data.draw(tables(max_rows=20))
     kernel = data.draw(kernels(X))

@@ -18,12 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw import open_dataset
 from ooc_fw.certificate import certify
 from ooc_fw.engine import Engine
 from ooc_fw.kernels import make_kernel
 from ooc_fw.rows import CSRRows, Rows, take_rows
-from ooc_fw.sources import RowSource
+from ooc_fw.sources import RowSource, open_source
 
 TILE = 512
 VERTICES = 4096
@@ -136,8 +135,8 @@ def _labels(rows: Rows) -> npt.NDArray[np.int8]:
 def _source(rows: Rows, labels: npt.NDArray[np.int8]) -> RowSource:
     if isinstance(rows, CSRRows):
         matrix = scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape)
-        return open_dataset(matrix, labels)
-    return open_dataset(rows, labels)
+        return open_source(matrix, labels)
+    return open_source(rows, labels)
 
 
 def tables() -> Iterator[str]:

@@ -12,9 +12,9 @@ import numpy as np
 from bench.micro.parser import write_text
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw import open_dataset
 from ooc_fw.prep.convert import convert_libsvm
 from ooc_fw.sampling import SliceSampler
+from ooc_fw.sources import open_source
 
 SAMPLE = 194
 TEXT_BYTES = 32 << 20
@@ -23,7 +23,7 @@ TEXT_BYTES = 32 << 20
 def read_times(path: Path) -> tuple[float, float, float]:
     """Seconds for `SAMPLE` rows, warm: as one slice, as the sampler draws, scattered by h5py."""
     rng = np.random.default_rng(0)
-    with open_dataset(path) as source, h5py.File(path) as file:
+    with open_source(path) as source, h5py.File(path) as file:
         n = source.n_rows
         sampler = SliceSampler(n)
         start = int(rng.integers(n - SAMPLE))

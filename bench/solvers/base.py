@@ -96,4 +96,5 @@ class Peer:
         request = {"solver": self.name, "parameters": parameters, "problem": asdict(problem)}
         command = [sys.executable, "-m", "bench.solvers.child", json.dumps(request)]
         child = run_measured(command, problem.timeout_s)
-        return json.loads(child.stdout.splitlines()[-1])
+        figures: Figures = json.loads(child.stdout.splitlines()[-1])
+        return figures

@@ -78,10 +78,11 @@ def _train_command(problem: Problem, parameters: Parameters, model: Path) -> lis
 
 def _accuracy(model: Path, test: str) -> float:
     child = run_measured([*OOC_FW, "evaluate", model, test, "--json"])
-    return json.loads(child.stdout)["accuracy"]
+    return float(json.loads(child.stdout)["accuracy"])
 
 
 def _verified(model: Path, train: str) -> Figures:
     # In a child, since numpy has no place in the process that measures others; see bench.process.
     child = run_measured([sys.executable, "-m", "bench.verify", model, train, "--json"])
-    return json.loads(child.stdout)
+    gaps: Figures = json.loads(child.stdout)
+    return gaps

@@ -1,0 +1,51 @@
+"""Data sets of the benchmarks: each line of text goes where it should."""
+
+from __future__ import annotations
+
+import lzma
+import random
+
+import pytest
+
+from bench import datasets
+
+
+def test_a_packaged_set_is_converted_once(tmp_path):
+    prepared = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
+    assert prepared.n_rows == 1605
+    assert prepared.gamma > 0
+    written = prepared.train.stat().st_mtime_ns
+    again = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
+    assert again == prepared
+    assert again.train.stat().st_mtime_ns == written
+
+
+def test_split_keeps_every_row_once_and_relabels(tmp_path):
+    lines = [f"{k % 3} {k + 1}:1\n" for k in range(300)]
+    with lzma.open(tmp_path / "some.xz", "wt") as file:
+        file.writelines(lines)
+    folder = tmp_path / "own"
+    folder.mkdir()
+    train, test = datasets.split("some.xz", test_share=0.3, positive="2")(tmp_path, folder)
+    found = train.read_text().splitlines() + test.read_text().splitlines()
+    assert sorted(found) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
+    assert 50 < len(test.read_text().splitlines()) < 130
+
+
+@pytest.mark.parametrize("rows", [datasets.shell, datasets.words])
+def test_synthetic_rows_have_two_classes_and_increasing_columns(rows, monkeypatch):
+    monkeypatch.setattr(datasets, "SYNTHETIC_ROWS", 200)
+    labels = set()
+    for line in rows(random.Random(0)):
+        label, *cells = line.split()
+        labels.add(label)
+        columns = [int(cell.partition(":")[0]) for cell in cells]
+        assert columns == sorted(set(columns))
+        assert columns[0] >= 1
+    assert labels == {"0", "1"}
+
+
+def test_default_sets_need_the_data_folder_to_be_real_ones(tmp_path):
+    assert datasets.default_sets(tmp_path) == datasets.REAL_SETS
+    assert datasets.default_sets(tmp_path / "absent") == datasets.PORTABLE_SETS
+    assert set(datasets.REAL_SETS + datasets.PORTABLE_SETS) <= set(datasets.DATASETS)

@@ -1,0 +1,81 @@
+"""The brute force agrees with definitions, with ours and with LIBSVM's own tolerance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.svm import SVC
+
+from bench.process import ROOT
+from bench.storage import read_labelled, store_as
+from bench.verify import hinge_pair_gap, model_gaps, rbf_sums, squared_hinge_gaps
+
+
+def naive_kernel(X: np.ndarray, gamma: float) -> np.ndarray:
+    return np.array([[np.exp(-gamma * np.sum((a - b) ** 2)) for b in X] for a in X])
+
+
+def test_sums_are_those_of_the_formula(table, monkeypatch):
+    monkeypatch.setattr("bench.verify.BLOCK_VALUES", 64)
+    X = table.X[:20].astype(float)
+    weights = np.linspace(-1, 1, 20)
+    expected = naive_kernel(X, 0.3) @ weights
+    np.testing.assert_allclose(rbf_sums(X, X, weights, 0.3), expected, atol=1e-13)
+    sparse = scipy.sparse.csr_matrix(X)
+    np.testing.assert_allclose(rbf_sums(sparse, sparse, weights, 0.3), expected, atol=1e-13)
+
+
+def test_gaps_of_equal_weights_are_those_of_the_dense_matrix(table):
+    X, y = table.X[:20].astype(float), np.where(table.y[:20] > 0, 1.0, -1.0)
+    Q = np.outer(y, y) * (naive_kernel(X, 0.3) + 1) + np.eye(20) / 5
+    support, alpha = np.arange(0, 20, 2), np.full(10, 0.1)
+    gradient = Q[:, support] @ alpha
+    rho = alpha @ gradient[support]
+    gaps = squared_hinge_gaps(X, y, support, alpha, C=5, gamma=0.3)
+    assert gaps.relative == pytest.approx(1 - gradient.min() / rho)
+    assert gaps.pair == pytest.approx((gradient[support].max() - gradient.min()) / rho)
+
+
+def test_a_certificate_of_ours_is_confirmed(data_file, model_file):
+    gaps, stated = model_gaps(model_file, data_file)
+    assert stated == pytest.approx(gaps.relative, rel=0.01, abs=1e-6)
+    command = [sys.executable, "-m", "bench.verify", model_file, data_file]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "certified gap in the model" in done.stdout
+
+
+def test_a_model_of_other_rows_is_refused(data_file, model_file, tmp_path):
+    import h5py
+
+    other = tmp_path / "other.h5"
+    other.write_bytes(data_file.read_bytes())
+    with h5py.File(other, "r+") as file:
+        file["y"][:] = file["y"][:][::-1]
+    with pytest.raises(ValueError, match="are not those of its rows"):
+        model_gaps(model_file, other)
+
+
+@pytest.mark.parametrize("C", [0.5, 100.0])
+def test_libsvm_keeps_the_violation_below_its_tolerance(table, C):
+    y = np.where(table.y > 0, 1.0, -1.0)
+    X = table.X.astype(float)
+    for tol in (1e-1, 1e-4):
+        svc = SVC(C=C, gamma=0.3, tol=tol).fit(X, y)
+        gap = hinge_pair_gap(X, y, svc.support_, svc.dual_coef_.ravel(), C, 0.3)
+        assert gap <= tol * 1.001
+    moved = svc.dual_coef_.ravel() * 0.5
+    assert hinge_pair_gap(X, y, svc.support_, moved, C, 0.3) > tol
+
+
+def test_stored_rows_come_back_dense_and_sparse(table, data_file):
+    X, labels = read_labelled(data_file, np.float64)
+    assert X.shape == table.X.shape
+    assert set(labels) == {3.0, -7.0}
+    sparse = store_as(X, "sparse")
+    np.testing.assert_array_equal(store_as(sparse, "dense"), X)
+    assert store_as(X, "dense") is X
+    assert store_as(sparse, "sparse") is sparse

@@ -1,0 +1,87 @@
+"""Properties of whole runs over drawn problems: every method, oracle, kernel and storage."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ooc_fw.solver import solve
+from ooc_fw.state import Status, TrainOptions
+from ooc_fw.steps import STEP_RULES
+from ooc_fw.testing.strategies import SEEDS, problems
+
+MAX_ITER = 60
+
+
+@st.composite
+def runs(draw):
+    """A problem, options for a short run, and whether the rows are sparse."""
+    problem = draw(problems(max_rows=40))
+    options = TrainOptions(
+        C=problem.C,
+        method=draw(st.sampled_from(sorted(STEP_RULES))),
+        lmo=draw(st.sampled_from(["full", "sampled"])),
+        sample_size=draw(st.integers(1, 50)),
+        start=draw(st.sampled_from(["random", "farthest"])),
+        tol=draw(st.sampled_from([0.5, 1e-2, 1e-4])),
+        certify=draw(st.booleans()),
+        max_iter=draw(st.integers(0, MAX_ITER)),
+        seed=draw(st.integers(0, 100)),
+        threads=draw(st.sampled_from([1, 2])),
+    )
+    return problem, options, draw(st.booleans())
+
+
+def run(case, callbacks=()):
+    problem, options, sparse = case
+    return solve(problem.source(sparse), problem.y, problem.kernel, options, callbacks)
+
+
+@given(runs())
+def test_weights_are_on_the_simplex_and_gaps_tell_the_truth(case):
+    problem, options, _ = case
+    solution = run(case)
+    assert (solution.alpha > 0).all()
+    assert abs(solution.alpha.sum() - 1) <= 1e-12
+    assert len(np.unique(solution.rows)) == len(solution.rows)
+    np.testing.assert_array_equal(solution.labels, problem.y[solution.rows])
+
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.status in (Status.CONVERGED, Status.MAX_ITER)
+    assert solution.iterations <= options.max_iter
+    assert solution.sampled_gap <= truth.gap + 1e-7
+    if solution.certified_gap is not None:
+        assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6
+        if solution.status is Status.CONVERGED:
+            assert solution.certified_gap <= options.tol
+
+
+@given(runs())
+def test_distance_from_the_optimum_is_within_the_gap(case):
+    problem, _, _ = case
+    solution = run(case)
+    truth = problem.truth(solution.rows, solution.alpha)
+    slack = 1e-9 * (1 + np.abs(problem.dual_matrix).max())
+    distance = float(truth.rho / 2) - problem.optimum.objective
+    assert -slack <= distance <= float(truth.gap * truth.rho) + slack
+
+
+@given(runs())
+def test_objective_never_rises(case):
+    problem, _, _ = case
+    objectives = []
+    run(case, [lambda state: objectives.append(state.objective)])
+    # Steps see float32 kernel values, so that "never" means up to their rounding.
+    slack = 1e-6 * (1 + np.abs(problem.dual_matrix).max())
+    assert (np.diff(objectives) <= slack).all()
+
+
+@settings(max_examples=15)
+@given(runs(), SEEDS)
+def test_a_run_is_a_function_of_its_seed(case, global_seed):
+    first = run(case)
+    np.random.seed(global_seed)  # noqa: NPY002  (the global generator must not matter)
+    second = run(case)
+    np.testing.assert_array_equal(first.rows, second.rows)
+    np.testing.assert_array_equal(first.alpha, second.alpha)
+    assert first.sampled_gap == second.sampled_gap
+    assert first.certified_gap == second.certified_gap
