@@ -29,6 +29,7 @@ from ooc_fw.active_set import ActiveSet, BlockBudgetError
 from ooc_fw.certificate import Certificate, SupportGradient, certify
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
+from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
 from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
@@ -181,6 +182,7 @@ class _Run:
         self.state = SolverState()
         self.certificate: Certificate | None = None
         self.screen: Screen | None = None
+        self.interrupt = DeferredInterrupt()
 
     def _make_lmo(self) -> LMO:
         options = self.options
@@ -196,18 +198,21 @@ class _Run:
 
     def solve(self) -> Solution:
         """Run to the end, whatever it is."""
+        with self.interrupt:
+            return self._finish(self._run())
+
+    def _run(self) -> Status:
         try:
             self._start()
-            status = self._train_and_certify()
+            return self._train_and_certify()
         except _Stop as stop:
-            status = stop.status
+            return stop.status
         except BlockBudgetError:
-            status = Status.MEMORY_LIMIT
+            return Status.MEMORY_LIMIT
         except KeyboardInterrupt:
-            if len(self.active) == 0:
-                raise
-            status = Status.INTERRUPTED
-        return self._finish(status)
+            if math.isnan(self.active.rho):
+                raise  # there are no weights to return yet
+            return Status.INTERRUPTED
 
     def _train_and_certify(self) -> Status:
         least, idle_rounds = math.inf, 0
@@ -459,7 +464,8 @@ class _Run:
         self.state.steps[StepKind.DROP] += record.drops
 
     def _report(self) -> None:
-        """Tell the callbacks; one that returns False ends the run."""
+        """Tell the callbacks; an interrupt, or one that returns False, ends the run."""
+        self.interrupt.check()
         if not self.callbacks:
             return
         state = self.state

@@ -32,10 +32,10 @@ class Plain:
         self.alpha /= self.alpha.sum()
         self.grad = self.Q @ self.alpha
 
-    def assert_consistent(self):
+    def assert_consistent(self, drift=1e-12):
         assert (self.alpha >= 0).all()
-        assert self.alpha.sum() == pytest.approx(1, abs=1e-12)
-        np.testing.assert_allclose(self.grad, self.Q @ self.alpha, rtol=1e-11, atol=1e-12)
+        assert self.alpha.sum() == pytest.approx(1, abs=drift)
+        np.testing.assert_allclose(self.grad, self.Q @ self.alpha, rtol=1e-11, atol=10 * drift)
 
     def objective(self):
         return self.alpha @ self.Q @ self.alpha / 2
@@ -206,10 +206,10 @@ def test_extrapolate_is_the_best_point_on_the_ray(plain, seed, stretch):
     assume(np.abs(d).sum() > 1e-6)
     start = plain.objective()
     size, drops = core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before)
-    plain.assert_consistent()
-    np.testing.assert_allclose(plain.alpha, alpha + size * d, atol=1e-12)
+    plain.assert_consistent(drift=1e-15 * (1 + size) * len(alpha))
+    np.testing.assert_allclose(plain.alpha, alpha + size * d, atol=1e-10)
     assert plain.objective() <= start + 1e-15
-    assert plain.objective() <= best_on_a_ray(plain, alpha, d) + 1e-12
+    assert plain.objective() <= best_on_a_ray(plain, alpha, d) + 1e-10
     assert drops == np.count_nonzero(alpha) - np.count_nonzero(plain.alpha)
 
 

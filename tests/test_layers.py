@@ -13,7 +13,17 @@ import ooc_fw
 PACKAGE = Path(ooc_fw.__file__).parent
 
 # Records and helpers without opinions: anyone may import them.
-LEAVES = {"errors", "rows", "state", "files", "scaling", "memory", "growing", "screening"}
+LEAVES = {
+    "errors",
+    "rows",
+    "state",
+    "files",
+    "scaling",
+    "memory",
+    "growing",
+    "screening",
+    "interrupt",
+}
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
 ALLOWED = {
@@ -25,6 +35,7 @@ ALLOWED = {
     "memory": set(),
     "growing": set(),
     "screening": set(),
+    "interrupt": set(),
     "distinct": {"_core"},
     "_core": set(),
     "sampling": set(),

@@ -46,11 +46,14 @@ def test_weights_are_on_the_simplex_and_gaps_tell_the_truth(case):
     np.testing.assert_array_equal(solution.labels, problem.y[solution.rows])
 
     truth = problem.truth(solution.rows, solution.alpha)
+    # Where float64 itself has no more to say: kernel values far above rho.
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    rounding = 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
     assert solution.status in (Status.CONVERGED, Status.MAX_ITER)
     assert solution.iterations <= options.max_iter
-    assert solution.sampled_gap <= truth.gap + 1e-7
+    assert solution.sampled_gap <= truth.gap + rounding
     if solution.certified_gap is not None:
-        assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6
+        assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6 + rounding
         if solution.status is Status.CONVERGED:
             assert solution.certified_gap <= options.tol
 
