@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.growing import GrowingArray, GrowingRows, lazy_square
+from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 
@@ -247,9 +248,11 @@ class ActiveSet:
         beta = self.alpha * self.labels
         x = self.engine.prepare64(self.rows)
         sums = self.engine.symmetric_sum64(x, beta)
-        self.rounding = float(self.engine.error_bound64(x, x).max())
         self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.C
         self.rho = float(self.alpha @ self.grad)
+        # Of the kernel sums, and of the sums over weights, and weights times gradients.
+        sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
+        self.rounding = float(self.engine.error_bound64(x, x).max()) + sums_over_vertices
 
     def move(
         self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0

@@ -30,6 +30,7 @@ from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
 _SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of sparse vertices
+_SMALL_WORK = 100_000  # kernel values that one thread had better compute alone
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
 
@@ -353,7 +354,9 @@ class Engine:
         if len(z) == 0:
             return
         self.evaluations += len(x) * len(z)
-        parts = _split(len(x), self.threads)
+        # Waking a thread costs as much as some ten thousand kernel values.
+        threads = self.threads if len(x) * len(z) > _SMALL_WORK else 1
+        parts = _split(len(x), threads)
 
         def run(part: slice) -> None:
             product = self._product(x, dtype)

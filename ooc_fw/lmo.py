@@ -57,8 +57,8 @@ class Candidates:
     Parameters
     ----------
     row_ids : ndarray of int64, shape (k,)
-        Rows outside the active set, the least gradient first; none where the active set itself
-        has the toward vertex.
+        Rows outside the active set, in no particular order; none where the active set itself has
+        the toward vertex.
     rows : Rows, shape (k, n_features), or None
         The rows themselves; None when there are none.
     labels : ndarray of int8, shape (k,)

@@ -182,6 +182,7 @@ class _Run:
         self.state = SolverState()
         self.certificate: Certificate | None = None
         self.screen: Screen | None = None
+        self.last_seen: Candidates | None = None  # drawn for the weights of now
         self.interrupt = DeferredInterrupt()
 
     def _make_lmo(self) -> LMO:
@@ -267,7 +268,8 @@ class _Run:
         if self.rule.takes_many:
             threshold = self.active.rho * (1 - self._tolerance())
             request = Request(max(_LEAST_BATCH, len(self.active)), threshold)
-        return self.lmo.propose(self.active, self.rng, request)
+        self.last_seen = self.lmo.propose(self.active, self.rng, request)
+        return self.last_seen
 
     def _passes(self, candidates: Candidates) -> bool:
         gap = relative_gap(self.active.rho, candidates.least)
@@ -276,6 +278,7 @@ class _Run:
 
     def _step(self, candidates: Candidates) -> None:
         active = self.active
+        self.last_seen = None
         worst = candidates.least
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
@@ -443,9 +446,9 @@ class _Run:
         )
 
     def _last_sampled_gap(self) -> float:
-        """Gap of a last draw, its worst row in float64, so that it cannot exceed the true gap."""
+        """Gap of the last draw, its worst row in float64, so that it cannot exceed the true gap."""
         active = self.active
-        candidates = self.lmo.propose(active, self.rng, Request())
+        candidates = self.last_seen or self.lmo.propose(active, self.rng, Request())
         grad = float(active.grad.min())
         if candidates.rows is not None:
             support = active.support

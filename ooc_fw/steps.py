@@ -99,9 +99,9 @@ def toward_size(active: ActiveSet, i: int) -> float:
 def toward_step(active: ActiveSet, i: int) -> StepRecord:
     """Step along e_i - a."""
     size = toward_size(active, i)
-    ids = active.ids[[i]]
+    drops = len(active.support) - int(active.alpha[i] > 0) if size == 1 else 0
     active.move(1 - size, i, size)
-    return StepRecord(StepKind.TOWARD, 1 - size, ids, np.array([size]))
+    return StepRecord(StepKind.TOWARD, 1 - size, active.ids[[i]], np.array([size]), drops=drops)
 
 
 def away_step(active: ActiveSet, j: int) -> StepRecord:

@@ -30,18 +30,6 @@ def clear_columns(indices, indptr, columns):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_four(row, a, za, b, zb, c, zc, d, zd):
-    for j in range(row.size):
-        row[j] = (((row[j] + a * za[j]) + b * zb[j]) + c * zc[j]) + d * zd[j]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_one(row, a, za):
-    for j in range(row.size):
-        row[j] += a * za[j]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def _dot_column(data, indices, indptr, columns, out):
     """`dot_tile` for a single vertex, with the same roundings."""
     for i in range(indptr.size - 1):
@@ -51,12 +39,13 @@ def _dot_column(data, indices, indptr, columns, out):
         out[i, 0] = total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def dot_tile(data, indices, indptr, columns, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
     `columns` may be wider than `out`. Cost O(stored values x width); four stored values a time save
-    three of four passes over the running sums.
+    three of four passes over the running sums. The loops stand here and not in functions of their
+    own, whose calls would take as long as their work.
     """
     width = out.shape[1]
     if width == 1:
@@ -68,27 +57,18 @@ def dot_tile(data, indices, indptr, columns, out):
         p = indptr[i]
         end = indptr[i + 1]
         while p + 4 <= end:
-            _add_four(
-                row,
-                data[p],
-                columns[indices[p]][:width],
-                data[p + 1],
-                columns[indices[p + 1]][:width],
-                data[p + 2],
-                columns[indices[p + 2]][:width],
-                data[p + 3],
-                columns[indices[p + 3]][:width],
-            )
+            a, b, c, d = data[p], data[p + 1], data[p + 2], data[p + 3]
+            za, zb = columns[indices[p]], columns[indices[p + 1]]
+            zc, zd = columns[indices[p + 2]], columns[indices[p + 3]]
+            for j in range(width):
+                row[j] = (((row[j] + a * za[j]) + b * zb[j]) + c * zc[j]) + d * zd[j]
             p += 4
         while p < end:
-            _add_one(row, data[p], columns[indices[p]][:width])
+            a = data[p]
+            za = columns[indices[p]]
+            for j in range(width):
+                row[j] += a * za[j]
             p += 1
-
-
-@njit(cache=True, nogil=True)
-def _add_distance(row, a, z):
-    for j in range(row.size):
-        row[j] += abs(a - z[j]) - abs(z[j])
 
 
 @njit(cache=True, nogil=True)
@@ -99,7 +79,10 @@ def distance_tile(data, indices, indptr, columns, z_norms, out):
         row = out[i]
         row[:] = z_norms
         for p in range(indptr[i], indptr[i + 1]):
-            _add_distance(row, data[p], columns[indices[p]][:width])
+            a = data[p]
+            z = columns[indices[p]]
+            for j in range(width):
+                row[j] += abs(a - z[j]) - abs(z[j])
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
