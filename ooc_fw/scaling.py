@@ -80,7 +80,8 @@ class Scaling:
         """``log1p(values)`` where this scaling wants it, else `values`; all must be above -1."""
         if not self.log1p:
             return values
-        return np.log1p(values, dtype=np.float64).astype(np.float32)
+        # Converted first: numpy's vectorised loop is ten times faster than its casting one.
+        return np.log1p(values.astype(np.float64)).astype(np.float32)
 
     def scale_values(self, values: Float32Array, columns: npt.NDArray[Any]) -> Float32Array:
         """Offset and factor of the given columns applied to values after `log_values`.
@@ -103,10 +104,17 @@ class Scaling:
         """
         if self.offset is None or self.factor is None:
             return values
-        scaled = values - self.offset[columns]
-        scaled *= self.factor[columns]
-        with np.errstate(over="ignore"):
-            result: Float32Array = scaled.astype(np.float32)
+        result: Float32Array
+        if values.shape == columns.shape:
+            from ooc_fw._core.libsvm import scale_stored  # late: most users scale nothing
+
+            result = np.empty_like(values)
+            scale_stored(values, columns, self.offset, self.factor, result)
+        else:
+            scaled = values - self.offset[columns]
+            scaled *= self.factor[columns]
+            with np.errstate(over="ignore"):
+                result = scaled.astype(np.float32)
         if not np.isfinite(result).all():
             raise InputError(
                 "a scaled value is beyond float32: the column's range in the training file is "

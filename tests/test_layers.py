@@ -31,7 +31,7 @@ ALLOWED = {
     "rows": set(),
     "state": set(),
     "files": set(),
-    "scaling": set(),
+    "scaling": {"_core"},
     "memory": set(),
     "growing": set(),
     "screening": set(),

@@ -642,3 +642,17 @@ def sum_sparse_columns(
         value = np.float64(data[k])
         sums[indices[k]] += value
         squares[indices[k]] += value * value
+
+
+@njit(cache=True, nogil=True)
+def scale_stored(
+    values: Float32Array,
+    columns: Int32Array,
+    offset: Float64Array,
+    factor: Float64Array,
+    out: Float32Array,
+) -> None:
+    """out[k] = (values[k] - offset) * factor of its column, in float64 and rounded once."""
+    for k in range(values.size):
+        column = columns[k]
+        out[k] = np.float32((np.float64(values[k]) - offset[column]) * factor[column])

@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.errors import InputError
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
@@ -67,6 +68,50 @@ def filter_options(compression: str) -> dict[str, Any]:
     return {**chosen, "shuffle": True}
 
 
+class ChunkAppender:
+    """Append to a data set chunk by chunk, past HDF5's own buffers where nothing is compressed.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        Chunked along its first axis only.
+    direct : bool
+        Whether a chunk is stored as it is, without a filter.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, direct: bool) -> None:
+        self._dataset = dataset
+        self._direct = direct
+        self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
+        self._start = 0  # of the chunk being filled
+        self._filled = 0
+
+    def append(self, block: npt.NDArray[Any]) -> None:
+        """Write elements below those written so far."""
+        while len(block) > 0:
+            taken = min(len(self._chunk) - self._filled, len(block))
+            self._chunk[self._filled : self._filled + taken] = block[:taken]
+            self._filled += taken
+            block = block[taken:]
+            if self._filled == len(self._chunk):
+                self._write()
+
+    def flush(self) -> None:
+        """Write the last chunk, which need not be full."""
+        if self._filled > 0:
+            self._write()
+
+    def _write(self) -> None:
+        if self._direct:
+            corner = (self._start,) + (0,) * (self._chunk.ndim - 1)
+            self._dataset.id.write_direct_chunk(corner, self._chunk)
+        else:
+            stop = self._start + self._filled
+            self._dataset[self._start : stop] = self._chunk[: self._filled]
+        self._start += self._filled
+        self._filled = 0
+
+
 class DatasetWriter:
     """Append rows to an open, empty HDF5 file; `finish` marks it complete.
 
@@ -98,53 +143,60 @@ class DatasetWriter:
         self._n_features = n_features
         self._compression = compression
         self._filter = filter_options(compression)
+        self._n_rows = n_rows
         self._row = 0
         self._stored = 0
-        self._y = self._create("y", n_rows, np.float64)
-        self._row_ids = self._create("row", n_rows, np.int64)
+        self._parts = {
+            "y": self._create("y", n_rows, np.float64),
+            "row": self._create("row", n_rows, np.int64),
+        }
         if sparse:
-            self._data = self._create("X/data", n_stored, np.float32)
-            self._indices = self._create("X/indices", n_stored, np.int32)
-            self._indptr = self._create("X/indptr", n_rows + 1, np.int64)
-            self._indptr[0] = 0
+            for name, length, dtype in (
+                ("X/data", n_stored, np.float32),
+                ("X/indices", n_stored, np.int32),
+                ("X/indptr", n_rows + 1, np.int64),
+            ):
+                self._parts[name] = self._create(name, length, dtype)
+            self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
             # AnnData's encoding of a CSR matrix, which other tools read too.
             file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
             file["X"].attrs["encoding-type"] = "csr_matrix"
             file["X"].attrs["encoding-version"] = "0.1.0"
         else:
-            self._dense = file.create_dataset(
+            dense = file.create_dataset(
                 "X",
                 (n_rows, n_features),
                 np.float32,
                 chunks=(min(chunk_rows(n_features), n_rows), n_features),
                 **self._filter,
             )
+            self._parts["X"] = ChunkAppender(dense, direct=not self._filter)
 
-    def _create(self, name: str, length: int, dtype: type) -> h5py.Dataset:
+    def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
         chunk = min(CHUNK_BYTES // np.dtype(dtype).itemsize, max(1, length))
-        return self._file.create_dataset(
+        dataset = self._file.create_dataset(
             name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
         )
+        return ChunkAppender(dataset, direct=not self._filter)
 
     def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
         """Write rows below those written so far."""
-        stop = self._row + len(labels)
-        self._y[self._row : stop] = labels
-        self._row_ids[self._row : stop] = row_ids
+        parts = self._parts
+        parts["y"].append(labels)
+        parts["row"].append(row_ids)
         if isinstance(rows, CSRRows):
-            stored_stop = self._stored + len(rows.data)
-            self._data[self._stored : stored_stop] = rows.data
-            self._indices[self._stored : stored_stop] = rows.indices
-            self._indptr[self._row + 1 : stop + 1] = rows.indptr[1:] + self._stored
-            self._stored = stored_stop
+            parts["X/data"].append(rows.data)
+            parts["X/indices"].append(rows.indices)
+            parts["X/indptr"].append(rows.indptr[1:] + self._stored)
+            self._stored += len(rows.data)
         else:
-            self._dense[self._row : stop] = rows
-        self._row = stop
+            parts["X"].append(rows)
+        self._row += len(labels)
 
     @property
     def fraction_written(self) -> float:
         """Share of the rows written so far."""
-        return self._row / len(self._y)
+        return self._row / self._n_rows
 
     def finish(
         self,
@@ -173,10 +225,12 @@ class DatasetWriter:
         mean_square_norm : float
             Mean squared norm of the rows as stored.
         """
+        for part in self._parts.values():
+            part.flush()
         if isinstance(self._file["X"], h5py.Group):
             # Scaling may have made zeros of stored values.
-            self._data.resize((self._stored,))
-            self._indices.resize((self._stored,))
+            self._file["X/data"].resize((self._stored,))
+            self._file["X/indices"].resize((self._stored,))
         names = sorted(class_counts)
         attributes = self._file.attrs
         attributes["format_version"] = FORMAT_VERSION
