@@ -51,7 +51,7 @@ class Screen:
         self.alpha = alpha
         self.norm2 = norm2
         self._lower = np.full(n_rows, -np.inf, dtype=np.float32)
-        self._reach = np.full(n_rows, np.inf, dtype=np.float32)
+        self._reach = np.zeros(n_rows, dtype=np.float32)
 
     def record(
         self,
