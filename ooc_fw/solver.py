@@ -47,6 +47,7 @@ START_ROWS = 20  # the papers' p
 _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
+_INNER_AIM = 0.8  # of the tolerance, to which a corrective step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
@@ -238,8 +239,11 @@ class _Run:
                 )
                 if gap < least:
                     least, idle_rounds = gap, 0
-                self._add(certificate.worst)
-                self.lmo.reset()
+                if len(self.active.outside(certificate.worst)) > 0:
+                    self._add(certificate.worst)
+                    self.lmo.reset()
+                    idle_rounds = 0
+                    continue
             self.aim *= _TIGHTER
         logger.warning("the gap stays at %.3g: rounding allows no less", least)
         return Status.MAX_ITER
@@ -284,7 +288,7 @@ class _Run:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
         violation = relative_gap(active.rho, worst)
-        self.rule.inner_tol = max(_INNER_SHARE * violation, self._tolerance() / 2)
+        self.rule.inner_tol = max(_INNER_SHARE * violation, _INNER_AIM * self._tolerance())
         record = self.rule.step(active, self._toward(candidates))
         self.lmo.update(record, active)
         self.rule.prune(active)
