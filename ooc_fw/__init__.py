@@ -20,11 +20,14 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``solver.py``      `solve`: the one outer loop; stopping, certification
 ``model.py``       a trained model: file, decision function
 ``certificate.py`` the exact duality gap: one sweep over all rows
-``lmo.py``         linear minimization oracles: which row to step toward
+``screening.py``   which rows a later sweep need not look at, and why
+``lmo.py``         linear minimization oracles: which rows to step toward
 ``steps.py``       step rules: how to move the weights
 ``active_set.py``  rows, weights, gradient and kernel block held in RAM
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
-``kernels.py``     kernels, and the engine that evaluates them by blocks
+``distinct.py``    equal rows of a block, found once
+``engine.py``      blocks of kernel values and kernel sums, on all threads
+``kernels.py``     the kernels: product, map, diagonal, rounding bound
 ``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
 ``parallel.py``    map over slices and merge in a fixed tree, by Dask
 ``sampling.py``    which rows to read next; integers only
@@ -34,6 +37,8 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``_core/``         the compiled functions, the only importer of numba
 ``scaling.py``     per-column scaling, as stored in files
 ``files.py``       files written atomically
+``growing.py``     arrays that grow, the active set's buffers
+``interrupt.py``   Ctrl-C between iterations
 ``state.py``       records: options, progress, solution
 ``rows.py``        dense and CSR rows in RAM
 ``errors.py``      `InputError`: a user's mistake, in one sentence
