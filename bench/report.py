@@ -264,13 +264,25 @@ def draw(records: Sequence[Record], path: Path) -> None:
             for color, family in enumerate(families):
                 chosen = [s for s in summaries if (s.dataset, s.solver) == (dataset, family)]
                 _draw_family(ax, chosen, key, scale, f"C{color}")
-            ax.set(title=dataset, xlabel="wall time (s)", ylabel=label, xscale="log")
+            ax.set(title=dataset, xlabel="wall time (s)", ylabel=label)
+            _scale_time(ax, [s.median_seconds for s in summaries if s.dataset == dataset])
             if key == "certified_gap":
                 ax.set_yscale("log")
             ax.grid(alpha=0.3, which="both")
             if ax.lines:
                 ax.legend(fontsize="small")
     figure.savefig(path, dpi=120)
+
+
+def _scale_time(ax: Any, seconds: list[float]) -> None:
+    """Logarithmic time axis with ticks at 1, 2 and 5 of each decade, however near the runs are."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_xscale("log")
+    ax.set_xlim(min(seconds) / 2, max(seconds) * 2)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_family(ax: Any, chosen: list[Summary], key: str, scale: float, color: str) -> None:

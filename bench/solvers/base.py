@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -67,7 +68,7 @@ def missing_packages(solver: Solver) -> list[str]:
     return [name for name in solver.packages if importlib.util.find_spec(name) is None]
 
 
-class Peer:
+class Peer(ABC):
     """A solver with the ``fit`` and ``predict`` of scikit-learn.
 
     Subclasses give the class variables and `build`.
@@ -87,9 +88,9 @@ class Peer:
             raise ValueError(f"unknown parameter {min(unknown)!r}; known are: {known}")
         return self.defaults | {key: type(self.defaults[key])(text) for key, text in given.items()}
 
+    @abstractmethod
     def build(self, problem: Problem, parameters: Parameters) -> Any:
         """Make the estimator; called in the child, the place to import the package."""
-        raise NotImplementedError
 
     def run(self, problem: Problem, parameters: Parameters) -> Figures:
         """Fit in a child process."""
