@@ -399,7 +399,7 @@ class _Run:
         distance = screen.distance(
             active.squared_norm(), float(screen.alpha @ plain), active.rounding
         )
-        floor = float(active.grad[active.support].min()) - active.rounding
+        floor = float(active.grad[active.support].min()) + active.rounding
         suspects = screen.suspects(distance, floor)
         logger.info("%d of %d rows are suspects", len(suspects), self.source.n_rows)
         return suspects if len(suspects) < _FEW_SUSPECTS * self.source.n_rows else None
