@@ -266,7 +266,6 @@ class Engine:
     def weighted_sum64(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
         """The sums of `weighted_sum` from float64 values of rows made ready by `prepare64`."""
         out = np.zeros(len(x))
-
         constants = self._constants(np.float64)
         code = int(self.kernel.code)
 

@@ -53,7 +53,7 @@ _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
 _IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
-_TIGHTER = 0.8  # factor of the training tolerance after a certificate that failed
+_TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a violation
 
 
 class _Stop(Exception):  # noqa: N818  (not an error)
