@@ -21,6 +21,7 @@ from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 
+_FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
 
 
@@ -101,6 +102,11 @@ class ActiveSet:
     def grad(self) -> Float64Array:
         """Gradient Q alpha, shape (m,)."""
         return self._vectors["grad"].view
+
+    @property
+    def plain_grad(self) -> Float64Array:
+        """Gradient without each vertex's own alpha_i / C, shape (m,)."""
+        return self.grad - self.alpha / self.C
 
     @property
     def pinned(self) -> npt.NDArray[np.bool_]:
@@ -279,8 +285,10 @@ class ActiveSet:
         steps, drops : int
             Steps taken, and how many of them dropped a vertex.
         """
+        grad = self.grad.astype(np.float32) if tol >= _FLOAT32_GAP else self.grad
         steps, drops, _ = core.optimise_pairwise(
-            self.alpha, self.grad, self.diag, self.labels, self._block, tol, max_steps
+            self.alpha, grad, self.diag, self.labels, self._block, tol, max_steps
         )
+        self.grad[:] = grad
         self.rho = float(self.alpha @ self.grad)
         return steps, drops

@@ -1,8 +1,8 @@
 """The certificate: an exact duality gap from one sweep over all rows.
 
 A sweep computes the gradient of every row with float32 kernel values and a rigorous bound on their
-rounding. Whatever the bound leaves open (which row is the worst, which rows violate) is computed
-again in float64 while the block is in RAM, and so are the support's gradients and rho. What is left
+rounding. What the bound leaves open, which row is the worst, is computed again in float64 while
+the block is in RAM, and so are the support's gradients and rho. What is left
 is float64 rounding, which is bounded too and *added* to the gap: a certified gap is never smaller
 than the truth.
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_fw.distinct import distinct_rows
-from ooc_fw.engine import Engine
+from ooc_fw.engine import Engine, Nearest, Operand
 from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import pair_gap
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
@@ -43,7 +43,8 @@ class Certificate:
     objective, rho : float
         f and alpha' g, from float64 kernel values.
     n_violators : int
-        Rows with g < rho (1 - tol).
+        Rows with g < rho (1 - tol); one that is within float32 rounding of it may be missed or
+        counted, unless it is the worst.
     worst : ndarray of int64
         The worst violators, increasing row numbers.
     """
@@ -65,6 +66,40 @@ class SupportGradient:
     rounding: float
 
 
+@dataclass(frozen=True)
+class _Look:
+    """Rows under the weights, by float32 kernel values; arrays of shape (n_rows,).
+
+    Parameters
+    ----------
+    decision, bound : ndarray of float64
+        w.phi(x) + b, and how far it may be off.
+    diagonal : ndarray of float64
+        k(x, x).
+    vertex : ndarray of int64, or None
+        Place of the vertex nearest in feature space; None for kernels whose largest value is not
+        the nearest vertex's.
+    way : ndarray of float64, or None
+        Upper bound on the distance to it.
+    """
+
+    decision: Float64Array
+    bound: Float64Array
+    diagonal: Float64Array
+    vertex: Int64Array | None
+    way: Float64Array | None
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The vertices of one class: label, places among all vertices, rows and weights."""
+
+    sign: float
+    places: Int64Array
+    z: Operand
+    alpha: Float64Array
+
+
 class _Weights:
     """A model under test: its vertices in both precisions."""
 
@@ -77,23 +112,36 @@ class _Weights:
         self._classes = []
         for sign in (1.0, -1.0):
             places = np.flatnonzero(labels == sign)
-            self._classes.append((sign, engine.prepare(take_rows(rows, places)), alpha[places]))
+            z = engine.prepare(take_rows(rows, places))
+            self._classes.append(_Class(sign, places, z, alpha[places]))
 
-    def decision(self, rows: Rows) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """w.phi(x) + b from float32 kernel values, a bound on its rounding, and k(x, x)."""
+    def look(self, rows: Rows, with_nearest: bool) -> _Look:
+        """Decisions from float32 kernel values, and what bounds them."""
         distinct = distinct_rows(rows)
         x = self._engine.prepare(distinct.rows)
         decision = np.full(len(x), self._bias)
         mean = np.zeros(len(x))
-        for sign, z, alpha in self._classes:
-            sums = self._engine.weighted_sum(x, z, alpha)
-            decision += sign * sums
+        nearest = None
+        for part in self._classes:
+            near = Nearest(len(x)) if with_nearest else None
+            sums = self._engine.weighted_sum(x, part.z, part.alpha, near)
+            decision += part.sign * sums
             mean += sums
-        bound = np.maximum.reduce(
-            [self._engine.error_bound(x, z, mean) for _, z, _ in self._classes]
-        )
+            if near is not None and len(part.z) > 0:
+                near.place = part.places[near.place]
+                nearest = near if nearest is None else nearest.or_nearer(near)
+        spread = distinct.spread
         diagonal = self._engine.kernel.diagonal(x.norms)
-        return distinct.spread(decision), distinct.spread(bound), distinct.spread(diagonal)
+        vertex = way = None
+        if nearest is not None:
+            square = 2 * (diagonal - nearest.value + self._error_bound(x, 1.0))
+            vertex, way = spread(nearest.place), spread(np.sqrt(np.maximum(square, 0.0)))
+        bound = self._error_bound(x, mean)
+        return _Look(spread(decision), spread(bound), spread(diagonal), vertex, way)
+
+    def _error_bound(self, x: Operand, mean: Float64Array | float) -> Float64Array:
+        bounds = [self._engine.error_bound(x, part.z, mean) for part in self._classes]
+        return np.asarray(np.maximum.reduce(bounds))
 
     def decision64(self, rows: Rows) -> tuple[Float64Array, float]:
         """w.phi(x) + b from float64 kernel values, and a bound on its rounding."""
@@ -205,7 +253,9 @@ def certify(
     is_support[row_ids] = True
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare64(rows).norms)
-        screen.record(row_ids, support_grad - alpha / C - rounding, diagonal)
+        vertices, no_way = np.arange(len(row_ids)), np.zeros(len(row_ids))
+        screen.record(row_ids, support_grad - alpha / C - rounding, diagonal, vertices, no_way)
+    with_nearest = screen is not None and engine.kernel.constant_diagonal
 
     rows_seen = 0
     for ids, block in _blocks(source, suspects):
@@ -214,12 +264,11 @@ def certify(
         if len(others) > 0:
             ids, block = ids[others], take_rows(block, others)
             y = labels[ids]
-            decision, bound, diagonal = weights.decision(block)
-            grad = y * decision
+            look = weights.look(block, with_nearest)
+            grad, bound = y * look.decision, look.bound
 
             floor = min(least, float((grad + bound).min()))
-            unsure = (grad - bound <= floor) | (np.abs(grad - threshold) <= bound)
-            open_rows = np.flatnonzero(unsure)
+            open_rows = np.flatnonzero(grad - bound <= floor)
             if len(open_rows) > 0:
                 exact, block_rounding = weights.decision64(take_rows(block, open_rows))
                 rounding = max(rounding, block_rounding)
@@ -230,7 +279,7 @@ def certify(
             n_violators += len(found)
             worst.offer(ids[found], grad[found])
             if screen is not None:
-                screen.record(ids, grad - bound, diagonal)
+                screen.record(ids, grad - bound, look.diagonal, look.vertex, look.way)
         if on_block is not None:
             on_block(rows_seen)
 

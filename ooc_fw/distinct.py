@@ -7,12 +7,15 @@ row does not depend on its label or weight, so a sweep needs it only for one of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.hashing import hash_rows
 from ooc_fw.rows import CSRRows, Rows, take_rows
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 _WORTHWHILE = 0.9  # share of distinct rows above which copying them out does not pay
 
@@ -32,7 +35,7 @@ class DistinctRows:
     rows: Rows
     inverse: npt.NDArray[np.intp] | None
 
-    def spread(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def spread(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
         """Values of the groups, given to each row of the block."""
         return values if self.inverse is None else values[self.inverse]
 

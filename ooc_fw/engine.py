@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from ooc_fw._core.maps import map_tile, sum_tile, sum_tile64
+from ooc_fw._core.maps import map_tile, raise_largest, sum_tile, sum_tile64
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
@@ -64,11 +64,39 @@ class Operand:
     def __getitem__(self, key: slice) -> Operand:
         return Operand(self.values[key], self.norms[key], self.terms[key])
 
-    def n_terms(self) -> int:
-        """Largest number of stored values in a row."""
+    def n_terms(self) -> Int64Array:
+        """Number of stored values of each row, shape (n,)."""
         if isinstance(self.values, CSRRows):
-            return int(np.diff(self.values.indptr).max(initial=0))
-        return int(self.values.shape[1])
+            return np.diff(self.values.indptr)
+        return np.full(len(self), self.values.shape[1])
+
+
+class Nearest:
+    """The vertex of largest kernel value, for each of some rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+
+    Attributes
+    ----------
+    value : ndarray of float32, shape (n_rows,)
+        Largest kernel value met so far, of a kernel that is never negative; 0 before the first.
+    place : ndarray of int64, shape (n_rows,)
+        The place of its vertex.
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self.value = np.zeros(n_rows, dtype=np.float32)
+        self.place = np.zeros(n_rows, dtype=np.int64)
+
+    def or_nearer(self, other: Nearest) -> Nearest:
+        """The nearer of two, row by row."""
+        place = np.where(other.value > self.value, other.place, self.place)
+        both = Nearest(len(place))
+        both.value, both.place = np.maximum(self.value, other.value), place
+        return both
 
 
 class _Product(Protocol):
@@ -251,14 +279,21 @@ class Engine:
 
         self._for_tiles(x, z, np.float32, fill)
 
-    def weighted_sum(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
-        """sum_j weights_j k(x_i, z_j), shape (len(x),): float32 values, float64 sums."""
+    def weighted_sum(
+        self, x: Operand, z: Operand, weights: Float64Array, nearest: Nearest | None = None
+    ) -> Float64Array:
+        """sum_j weights_j k(x_i, z_j), shape (len(x),): float32 values, float64 sums.
+
+        Where `nearest` is given, the vertices of largest kernel value are found on the way.
+        """
         out = np.zeros(len(x))
         constants = self._constants(np.float32)
         code = int(self.kernel.code)
 
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
             sum_tile(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
+            if nearest is not None:
+                raise_largest(tile, cols.start, nearest.value[rows], nearest.place[rows])
 
         self._for_tiles(x, z, np.float32, add)
         return out
@@ -332,7 +367,9 @@ class Engine:
         self, x: Operand, z: Operand, unit: float, mean: Float64Array | float
     ) -> Float64Array:
         kernel = self.kernel
-        n_terms = max(x.n_terms(), z.n_terms()) if kernel.uses_distance else x.n_terms()
+        n_terms = x.n_terms()  # of a sum of products: no more than one side stores
+        if kernel.uses_distance:
+            n_terms = np.maximum(n_terms, z.n_terms().max(initial=0))
         values = kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit, mean)
         # Sums are float64 in both precisions; no value exceeds the geometric mean of two diagonals.
         largest = np.sqrt(kernel.diagonal(x.norms) * kernel.diagonal(z.norms).max(initial=0))

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import absolute_norms, square_norms
 from ooc_fw.errors import InputError
-from ooc_fw.rows import CSRRows, Float64Array, Rows
+from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -95,7 +95,7 @@ class Kernel:
         self,
         x_norms: Float64Array,
         z_norm: float,
-        n_terms: int,
+        n_terms: Int64Array,
         unit: float,
         mean: Float64Array | float = 1.0,
     ) -> Float64Array:
@@ -107,8 +107,8 @@ class Kernel:
             From `norms`.
         z_norm : float
             Largest norm among the vertices.
-        n_terms : int
-            Largest number of products that are not exact zeros in one sum.
+        n_terms : ndarray of int64, shape (n,)
+            Number of products that are not exact zeros in one sum, at most.
         unit : float
             Unit roundoff of the arithmetic: `FLOAT32_UNIT` or `FLOAT64_UNIT`.
         mean : ndarray of float64, shape (n,), or float
@@ -156,11 +156,12 @@ class RBF(Kernel):
         self,
         x_norms: Float64Array,
         z_norm: float,
-        n_terms: int,
+        n_terms: Int64Array,
         unit: float,
         mean: Float64Array | float = 1.0,
     ) -> Float64Array:
-        exponent = (n_terms + 8) * unit * self.gamma * (np.sqrt(x_norms) + math.sqrt(z_norm)) ** 2
+        products = 2 * np.sqrt(x_norms * z_norm)
+        exponent = unit * self.gamma * (n_terms * products + 8 * (x_norms + products + z_norm))
         return _exponential_bound(exponent, unit, mean)
 
 
@@ -178,7 +179,7 @@ class Linear(Kernel):
         self,
         x_norms: Float64Array,
         z_norm: float,
-        n_terms: int,
+        n_terms: Int64Array,
         unit: float,
         mean: Float64Array | float = 1.0,
     ) -> Float64Array:
@@ -202,7 +203,7 @@ class Polynomial(Kernel):
         self,
         x_norms: Float64Array,
         z_norm: float,
-        n_terms: int,
+        n_terms: Int64Array,
         unit: float,
         mean: Float64Array | float = 1.0,
     ) -> Float64Array:
@@ -230,7 +231,7 @@ class Laplacian(Kernel):
         self,
         x_norms: Float64Array,
         z_norm: float,
-        n_terms: int,
+        n_terms: Int64Array,
         unit: float,
         mean: Float64Array | float = 1.0,
     ) -> Float64Array:

@@ -31,7 +31,9 @@ _FIRST_BLOCK = 2048  # rows of the shortest block
 _LARGEST_BLOCK = 16384
 _SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators wanted
 _LEAST_SHARE = 1e-3
-_NEAR = 2.0  # margin below which a row is looked at twice
+_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins up to which rows are looked at again, look after look
+_SETTLED = 8.0  # factor of a margin's excess over 1 in a further look: it will not move as much
+_RARE = 0.005  # share of violators in a look below which there is no further one
 
 
 @dataclass(frozen=True)
@@ -177,8 +179,9 @@ class BlockLMO(SampledLMO):
     For corrective steps, which can use as many vertices as the active set holds. A block is as long
     as is likely to hold that many violators. They are taken as they come, not the worst first: on
     noisy data the worst are outliers. After every row was seen, the rows that were near the margin
-    are looked at once more, since the weights were young when the first of them came by. After
-    that, or when `reset` says that sweeps have taken over, only the active set is looked at.
+    are looked at once more, since the weights were young when the first of them came by: the
+    nearest first, the next while that finds violators. After that, or when `reset` says that sweeps
+    have taken over, only the active set is looked at.
     """
 
     def __init__(
@@ -186,7 +189,9 @@ class BlockLMO(SampledLMO):
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
         self._unseen = source.n_rows
-        self._near: Int64Array | None = None  # rows of the second look still to come
+        self._looks = list(_NEAR)
+        self._near = np.empty(0, dtype=np.int64)  # rows left of the look under way
+        self._found = self._looked_at = 0  # violators and rows of it
         self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
         self._share = 1.0  # of violators in the last block
 
@@ -198,23 +203,33 @@ class BlockLMO(SampledLMO):
             row_ids = self._sampler.sample(size, rng)
             self._unseen -= len(row_ids)
         else:
-            if self._near is None:
-                self._near = np.flatnonzero(self._margins < _NEAR)
+            if len(self._near) == 0:
+                self._look_again()
             row_ids, self._near = self._near[:size], self._near[size:]
         return self._best_of(active, row_ids, request)
+
+    def _look_again(self) -> None:
+        """Begin the next look, if there is one and the last was worth its while."""
+        if self._looks and self._found >= _RARE * self._looked_at:
+            self._near = np.flatnonzero(self._margins < self._looks.pop(0))
+            self._found = self._looked_at = 0
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        self._margins[row_ids] = grads / active.rho
+        margins = grads / active.rho
+        self._margins[row_ids] = margins if self._unseen > 0 else 1 + _SETTLED * (margins - 1)
         violators = np.flatnonzero(grads < request.threshold)
+        self._found += len(violators)
+        self._looked_at += len(grads)
         self._share = len(violators) / len(grads)
         return violators[: request.limit]
 
     def reset(self) -> None:
         """Leave the search to sweeps from now on."""
         self._unseen = 0
-        self._near = np.empty(0, dtype=np.int64)
+        self._looks = []
+        self._near = self._near[:0]
 
 
 class FullLMO:

@@ -364,8 +364,14 @@ class _Run:
 
         screen = None
         if suspects is None:
-            norm2 = active.squared_norm()
-            screen = Screen(self.source.n_rows, active.ids[support], active.alpha[support], norm2)
+            screen = Screen(
+                self.source.n_rows,
+                active.ids[support],
+                active.alpha[support],
+                active.plain_grad[support],
+                active.squared_norm(),
+                active.rounding,
+            )
         self.certificate = certify(
             self.source,
             self.labels,
@@ -395,12 +401,10 @@ class _Run:
         if screen is None:
             return None
         places = active.places_of(screen.row_ids)
-        plain = active.grad[places] - active.alpha[places] / self.options.C
-        distance = screen.distance(
-            active.squared_norm(), float(screen.alpha @ plain), active.rounding
-        )
+        plain, rounding = active.plain_grad[places], active.rounding
+        distance = screen.distance(active.squared_norm(), float(screen.alpha @ plain), rounding)
         floor = float(active.grad[active.support].min()) + active.rounding
-        suspects = screen.suspects(distance, floor)
+        suspects = screen.suspects(distance, floor, self.labels, plain, rounding)
         logger.info("%d of %d rows are suspects", len(suspects), self.source.n_rows)
         return suspects if len(suspects) < _FEW_SUSPECTS * self.source.n_rows else None
 

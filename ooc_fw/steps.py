@@ -192,18 +192,17 @@ class SecondOrderPairwise(Pairwise):
     name = "swap2"
 
     def away_place(self, active: ActiveSet, i: int) -> int:
-        m = len(active)
         return int(
             core.second_order_away(
-                active.alpha,
                 active.grad,
+                np.where(active.alpha > 0, active.labels, 0.0),
                 active.diag,
-                active.labels,
-                active.kernel_block[i, :m],
+                active.kernel_block[i, : len(active)],
                 active.grad[i],
+                1 / active.rho,
                 active.diag[i],
                 active.labels[i],
-                np.empty(m),
+                np.empty(core.LANES),
             )
         )
 

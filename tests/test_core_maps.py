@@ -11,6 +11,7 @@ from ooc_fw._core.maps import (
     exp2_nonpositive,
     exp2_nonpositive64,
     map_tile,
+    raise_largest,
     sum_tile,
     sum_tile64,
 )
@@ -129,3 +130,15 @@ def test_exponential_ends(power, number, least):
     assert power(number(0.0)) == 1
     assert 0 <= power(number(-np.inf)) <= least
     assert 0 <= power(number(-1e30)) <= least
+
+
+@given(st.integers(1, 200), st.integers(1, 3), SEEDS)
+def test_raise_largest(width, n_tiles, seed):
+    rng = np.random.default_rng(seed)
+    tiles = rng.integers(0, 50, (n_tiles, 5, width)).astype(np.float32)
+    largest, place = np.zeros(5, dtype=np.float32), np.zeros(5, dtype=np.int64)
+    for k, tile in enumerate(tiles):
+        raise_largest(tile, k * width, largest, place)
+    whole = np.concatenate(tiles, axis=1)
+    np.testing.assert_array_equal(largest, whole.max(axis=1))
+    np.testing.assert_array_equal(place, whole.argmax(axis=1))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from ooc_fw.engine import TILE, Engine, prefers_sparse
+from ooc_fw.engine import TILE, Engine, Nearest, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
@@ -90,6 +90,19 @@ def test_blocks_larger_than_a_tile(name, sparse):
     assert (np.abs(out - expected) <= bound[:, None]).all()
     assert (np.abs(other_side.T - expected) <= bound[:, None]).all()
     assert (np.abs(sums - expected.mean(axis=1)) <= bound).all()
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if make_kernel(name).constant_diagonal])
+def test_nearest_vertices(name):
+    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77)
+    with Engine(problem.kernel, threads=2) as engine:
+        x, z = engine.prepare(problem.X), engine.prepare(problem.X[: TILE + 9])
+        nearest = Nearest(len(x))
+        engine.weighted_sum(x, z, np.zeros(len(z)), nearest)
+        bound = engine.error_bound(x, z)
+    expected = kernel_values(problem.kernel, problem.X, problem.X[: len(z)])
+    assert (np.abs(nearest.value - expected.max(axis=1)) <= bound).all()
+    assert (np.abs(nearest.value - expected[np.arange(len(x)), nearest.place]) <= bound).all()
 
 
 @pytest.mark.parametrize("name", KERNELS)

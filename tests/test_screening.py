@@ -39,19 +39,26 @@ def parts(problem, alpha):
     return ids, alpha[ids], float(alpha @ plain), plain, grad
 
 
-@given(moves())
-def test_rows_that_are_no_suspects_are_above_the_floor(case):
+@given(moves(), st.booleans())
+def test_rows_that_are_no_suspects_are_above_the_floor(case, with_nearest):
     problem, before, now = case
     ids, alpha, norm2, plain_before, _ = parts(problem, before)
-    screen = Screen(len(problem.y), ids, alpha, norm2)
-    diagonal = np.diag(kernel_values(problem.kernel, problem.X, problem.X)).astype(np.float64)
-    screen.record(slice(None), plain_before, diagonal * (1 + 1e-12))
+    rounding = 1e-12 * (1 + np.abs(plain_before).max())
+    screen = Screen(len(problem.y), ids, alpha, plain_before[ids], norm2, rounding)
+    K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+    diagonal = np.diag(K) * (1 + 1e-12)
+    vertex = way = None
+    if with_nearest:  # any vertex will do
+        vertex = np.random.default_rng(0).integers(0, len(ids), len(K))
+        square = diagonal + diagonal[ids[vertex]] - 2 * K[np.arange(len(K)), ids[vertex]]
+        way = np.sqrt(np.maximum(square, 0))
+    screen.record(slice(None), plain_before - rounding, diagonal, vertex, way)
 
     support, _, norm2_now, plain, grad = parts(problem, now)
     rounding = 1e-12 * (1 + np.abs(grad).max())
     distance = screen.distance(norm2_now, float(alpha @ plain[ids]), rounding)
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
-        suspects = screen.suspects(distance, floor + rounding)
+        suspects = screen.suspects(distance, floor + rounding, problem.y, plain[ids], rounding)
         below = np.flatnonzero(grad < floor)
         assert set(below) <= set(suspects) | set(support)
 
@@ -76,20 +83,31 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
                 **screening,
             )
 
-        ids, alpha, norm2, _, _ = parts(problem, before)
-        screen = Screen(len(problem.y), ids, alpha, norm2)
+        ids, alpha, norm2, plain, grad = parts(problem, before)
+        rounding = 1e-12 * (1 + np.abs(grad).max())
+        screen = Screen(len(problem.y), ids, alpha, plain[ids], norm2, rounding)
         first = sweep(before, screen=screen)
         _, _, norm2_now, plain, grad = parts(problem, now)
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
         distance = screen.distance(norm2_now, float(alpha @ plain[ids]), rounding)
         floor = float(grad[now > 0].min()) + rounding
         full = sweep(now)
-        screened = sweep(now, suspects=screen.suspects(distance, floor))
+        suspects = screen.suspects(distance, floor, problem.y, plain[ids], rounding)
+        screened = sweep(now, suspects=suspects)
     if np.isfinite(full.certified_gap):
         slack = full.rounding + screened.rounding
         assert screened.certified_gap == pytest.approx(full.certified_gap, abs=2 * slack + 1e-12)
 
 
 def test_nothing_recorded_means_every_row_is_a_suspect():
-    screen = Screen(3, np.array([0]), np.ones(1), 1.0)
-    assert screen.suspects(0.0, -1e9).tolist() == [0, 1, 2]
+    one = np.ones(1)
+    screen = Screen(3, np.array([0]), one, one, 1.0, 0.0)
+    labels = np.ones(3, dtype=np.int8)
+    assert screen.suspects(0.0, -1e9, labels, one, 0.0).tolist() == [0, 1, 2]
+
+
+def test_a_near_vertex_clears_rows_that_distance_alone_would_not():
+    """A row beside a vertex of unchanged gradient is no suspect, however far the weights went."""
+    screen = Screen(3, np.array([0]), np.ones(1), np.ones(1), 1.0, 0.0)
+    screen.record(slice(None), np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), np.r_[0, 0, 1])
+    assert screen.suspects(1.0, 0.5, np.ones(3, dtype=np.int8), np.ones(1), 0.0).tolist() == [2]

@@ -184,6 +184,34 @@ def sum_tile(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
 
 
 @njit(cache=True, nogil=True)
+def _largest(row):
+    best = np.int32(0)
+    for bits in row:
+        best = max(best, bits)
+    return best
+
+
+@njit(cache=True, nogil=True)
+def raise_largest(tile, first, largest, place):
+    """Raise largest[i] to the largest value of row i, and then set place[i] to first + its column.
+
+    Values are not negative, so that they compare like their bits, whose maximum is vectorised and
+    that of floats is not. The column is searched for only when there is something new: soon rarely.
+    """
+    values = tile.view(np.int32)
+    largest_bits = largest.view(np.int32)
+    for i in range(values.shape[0]):
+        row = values[i]
+        best = _largest(row)
+        if best > largest_bits[i]:
+            largest_bits[i] = best
+            for j in range(row.size):
+                if row[j] == best:
+                    place[i] = first + j
+                    break
+
+
+@njit(cache=True, nogil=True)
 def sum_tile64(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
     """`sum_tile` for a tile, terms and constants in float64."""
     for i in range(tile.shape[0]):

@@ -13,9 +13,10 @@ from numba import njit
 
 from ooc_fw._core.maps import FLOAT_FLAGS
 
-_LANES = 128  # minima kept side by side by a scan
+LANES = 512  # extrema kept side by side by a scan
 _TILE = 64  # side of the squares by which a block is transposed
-_TINY = 1e-300  # keeps a quotient finite where two vertices coincide
+_ONE = np.float32(1)  # of a type that leaves the others theirs
+_TINY = np.float32(1e-30)  # keeps a quotient finite where two vertices coincide
 _STILL = 1e-9  # weight moved below which a direction is mostly rounding
 
 
@@ -64,20 +65,20 @@ def _lower_lanes(lanes, values):
 def argmin(values):
     """Place of the least value, -1 when all are inf; the first of equals in a lane.
 
-    A minimum over a whole array is not vectorised, one over lanes is: `_LANES` minima are kept side
+    A minimum over a whole array is not vectorised, one over lanes is: `LANES` minima are kept side
     by side, then only the winning lane is searched.
     """
-    lanes = np.full(_LANES, np.inf)
-    whole = values.size - values.size % _LANES
-    for s in range(0, whole, _LANES):
-        _lower_lanes(lanes, values[s : s + _LANES])
+    lanes = np.full(LANES, np.inf, values.dtype)
+    whole = values.size - values.size % LANES
+    for s in range(0, whole, LANES):
+        _lower_lanes(lanes, values[s : s + LANES])
     lane = 0
-    for k in range(1, _LANES):
+    for k in range(1, LANES):
         if lanes[k] < lanes[lane]:
             lane = k
     place = -1
     best = np.inf
-    for k in range(lane, whole, _LANES):
+    for k in range(lane, whole, LANES):
         if values[k] < best:
             best = values[k]
             place = k
@@ -89,34 +90,93 @@ def argmin(values):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
-    """losses[k] = -(g_k - g_i)^2 / (Q_ii + Q_kk - 2 Q_ik) on the support, inf where g_k <= g_i."""
-    for k in range(alpha.size):
-        slope = grad[k] - g_i
-        curvature = q_ii + diag[k] - 2.0 * y_i * y[k] * (np.float64(row[k]) + 1.0)
-        loss = -slope * slope / max(curvature, _TINY)
-        losses[k] = loss if alpha[k] > 0.0 and slope > 0.0 else np.inf
+def _raise_to_gains(lanes, grad, away, diag, row, g_i, scale, q_ii, twice_y_i):
+    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
+    for k in range(lanes.size):
+        slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
+        curvature = q_ii + diag[k] - twice_y_i * away[k] * (row[k] + _ONE)
+        lanes[k] = max(lanes[k], slope * slope / max(curvature, _TINY))
 
 
 @njit(cache=True, nogil=True)
-def second_order_away(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses):
+def second_order_away(grad, away, diag, row, g_i, scale, q_ii, y_i, lanes):
     """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
+
+    All numbers are of the gradient's precision but for the row's, which are float32.
 
     Parameters
     ----------
+    away : ndarray, shape (m,)
+        Labels of the support vertices, 0 at the others.
     row : ndarray of float32, shape (m,)
         Kernel values between vertex i, in the active set or not, and the active set.
     g_i, q_ii, y_i : float
         Gradient, diagonal entry and label of vertex i.
-    losses : ndarray of float64, shape (m,)
+    scale : float
+        Factor of gradients that keeps their squares in the range of their precision; 1/rho.
+    lanes : ndarray, shape (LANES,)
         Scratch; modified.
 
     References
     ----------
     Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
-    _pair_losses(alpha, grad, diag, y, row, g_i, q_ii, y_i, losses)
-    return argmin(losses)
+    m = grad.size
+    lanes[:] = 0
+    twice_y_i = y_i + y_i
+    for s in range(0, m, LANES):
+        e = min(s + LANES, m)
+        _raise_to_gains(
+            lanes[: e - s], grad[s:e], away[s:e], diag[s:e], row[s:e], g_i, scale, q_ii, twice_y_i
+        )
+    lane = 0
+    for k in range(1, LANES):
+        if lanes[k] > lanes[lane]:
+            lane = k
+    place = -1
+    best = grad.dtype.type(0)
+    single = lanes[:1]
+    for k in range(lane, m, LANES):
+        single[0] = 0
+        e = k + 1
+        _raise_to_gains(
+            single, grad[k:e], away[k:e], diag[k:e], row[k:e], g_i, scale, q_ii, twice_y_i
+        )
+        if single[0] > best:
+            best = single[0]
+            place = k
+    return place
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _add_pair(lanes, grad, y, row_i, row_j, weight_i, weight_j, both):
+    """Add y * (weight_i (row_i + 1) + weight_j (row_j + 1)) to grad; lower the lanes to it."""
+    for k in range(lanes.size):
+        value = grad[k] + y[k] * (weight_i * row_i[k] + weight_j * row_j[k] + both)
+        grad[k] = value
+        lanes[k] = min(lanes[k], value)
+
+
+@njit(cache=True, nogil=True)
+def _add_pair_and_find_least(grad, y, row_i, row_j, weight_i, weight_j, lanes):
+    """Update the gradient in place and return the place of its least value, in one scan."""
+    m = grad.size
+    lanes[:] = np.inf
+    both = weight_i + weight_j
+    for s in range(0, m, LANES):
+        e = min(s + LANES, m)
+        _add_pair(
+            lanes[: e - s], grad[s:e], y[s:e], row_i[s:e], row_j[s:e], weight_i, weight_j, both
+        )
+    lane = 0
+    for k in range(1, LANES):
+        if lanes[k] < lanes[lane]:
+            lane = k
+    place = lane
+    for k in range(lane, m, LANES):
+        if grad[k] < grad[place]:
+            place = k
+    return place
 
 
 @njit(cache=True, nogil=True)
@@ -124,7 +184,14 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
     i is the vertex of least gradient, j the support vertex of largest second-order gain, the step
-    is the exact line search clipped at alpha_j. `alpha` and `grad` are modified; O(m) a step.
+    is the exact line search clipped at alpha_j. `alpha` and `grad` are modified; O(m) a step, two
+    scans over the vertices.
+
+    Parameters
+    ----------
+    grad : ndarray of float32 or float64, shape (m,)
+        Its precision is that of the scans: float32 ones take half the time and, the gradient being
+        summed up in it, lose about 1e-7 of rho a step.
 
     Returns
     -------
@@ -136,39 +203,49 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
         Relative gap on the active set at the end.
     """
     m = alpha.size
-    losses = np.empty(m)
+    real = grad.dtype.type
+    signs = y.astype(grad.dtype)
+    diagonal = diag.astype(grad.dtype)
+    away = np.where(alpha > 0.0, signs, real(0))
+    lanes = np.empty(LANES, grad.dtype)
     rho = _dot(alpha, grad)
     drops = 0
     steps = 0
-    gap = np.inf
+    i = argmin(grad)
     while True:
-        i = argmin(grad)
-        gap = 1.0 - grad[i] / rho
+        gap = 1.0 - np.float64(grad[i]) / rho
         if gap <= tol or steps >= max_steps:
             break
         row_i = K[i, :m]
-        j = second_order_away(alpha, grad, diag, y, row_i, grad[i], diag[i], y[i], losses)
+        j = second_order_away(
+            grad, away, diagonal, row_i, grad[i], real(1.0 / rho), diagonal[i], signs[i], lanes
+        )
         if j < 0:
             break
         row_j = K[j, :m]
         q_ij = y[i] * y[j] * (np.float64(row_i[j]) + 1.0)
-        slope = grad[j] - grad[i]
+        slope = np.float64(grad[j]) - np.float64(grad[i])
         curvature = diag[i] + diag[j] - 2.0 * q_ij
         step = alpha[j]
         if curvature * step > slope:
             step = slope / curvature
         dropped = step >= alpha[j]
-        _add_columns(grad, y, 1.0, row_i, step * y[i], row_j, -step * y[j])
-        grad[i] += step * (diag[i] - np.float64(row_i[i]) - 1.0)
-        grad[j] -= step * (diag[j] - np.float64(row_j[j]) - 1.0)
+        # On the diagonal Q has its own value, rounding of K and 1/C included.
+        grad[i] += real(step * (diag[i] - np.float64(row_i[i]) - 1.0))
+        grad[j] -= real(step * (diag[j] - np.float64(row_j[j]) - 1.0))
         alpha[i] += step
+        away[i] = signs[i]
         if dropped:
             alpha[j] = 0.0
+            away[j] = 0
             drops += 1
         else:
             alpha[j] -= step
         rho += step * (step * curvature - 2.0 * slope)
         steps += 1
+        i = _add_pair_and_find_least(
+            grad, signs, row_i, row_j, real(step * y[i]), real(-step * y[j]), lanes
+        )
     return steps, drops, gap
 
 
