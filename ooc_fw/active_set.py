@@ -198,10 +198,17 @@ class ActiveSet:
             self._places[row] = place
         block = self._block[before:m, :m]
         self.engine.block(operand, self.operand, block)
-        core.mirror_rows(self._block, before, m)
         beta = self.alpha * self.labels[:before]
         sums = np.empty(len(new))
-        core.weigh_rows(self._block, before, m, beta, sums)
+
+        def mirror(part: slice) -> None:
+            core.mirror_rows(self._block, before, m, part.start, part.stop)
+
+        def weigh(part: slice) -> None:
+            core.weigh_rows(self._block, before + part.start, beta, sums[part])
+
+        self.engine.share(before, len(new) * before, mirror)
+        self.engine.share(len(new), len(new) * before, weigh)
         self._append("grad", y * (sums + beta.sum()))
         self._append("alpha", np.zeros(len(new)))
         self._append("pinned", np.zeros(len(new), dtype=np.bool_))

@@ -346,6 +346,26 @@ class Engine:
             return run(0)
         return np.asarray(np.sum(list(self._pool.map(run, range(self.threads))), axis=0))
 
+    def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
+        """Call `run` on ranges that make up range(n), each on its thread.
+
+        Parameters
+        ----------
+        n : int
+            Number of items.
+        work : int
+            Numbers computed or moved in all; few are left to one thread, since waking another costs
+            as much as some ten thousand of them.
+        run : callable
+            Releases the GIL where it matters.
+        """
+        parts = _split(n, self.threads if work > _SMALL_WORK else 1)
+        if self._pool is None or len(parts) == 1:
+            for part in parts:
+                run(part)
+        else:
+            list(self._pool.map(run, parts))
+
     def _constants(self, dtype: type) -> tuple[AnyFloat, AnyFloat, int]:
         """Scale, shift and degree of the map, in the precision of the tile."""
         scale, shift, degree = self.kernel.map_constants()
@@ -390,9 +410,6 @@ class Engine:
         if len(z) == 0:
             return
         self.evaluations += len(x) * len(z)
-        # Waking a thread costs as much as some ten thousand kernel values.
-        threads = self.threads if len(x) * len(z) > _SMALL_WORK else 1
-        parts = _split(len(x), threads)
 
         def run(part: slice) -> None:
             product = self._product(x, dtype)
@@ -413,11 +430,7 @@ class Engine:
             finally:  # an interrupt must not leave vertices in the scratch
                 product.unload()
 
-        if self._pool is None or len(parts) == 1:
-            for part in parts:
-                run(part)
-        else:
-            list(self._pool.map(run, parts))
+        self.share(len(x), len(x) * len(z), run)
 
     def _product(self, x: Operand, dtype: type) -> _Product:
         """The product for rows like `x`, one for each thread."""

@@ -240,7 +240,7 @@ class Partan(StepRule):
         if new > 0:
             beta = alpha * active.labels[:old]
             sums = np.empty(new)
-            core.weigh_rows(active.kernel_block, old, len(active), beta, sums)
+            core.weigh_rows(active.kernel_block, old, beta, sums)
             rest = active.labels[old:] * (sums + beta.sum())
             alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
         return {"alpha": alpha, "grad": grad}

@@ -225,8 +225,24 @@ def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin(monk
         near += n_scanned
     margins = bench.gradient() / bench.active.rho
     outside = bench.active.outside(np.arange(N_ROWS))
-    # The rows of the active set itself were not looked at and count as near.
-    assert near == np.count_nonzero(margins[outside] < 2) + len(bench.active)
+    # The rows of the active set itself were not looked at and count as near. There is no further
+    # look, since this one found nothing.
+    assert near == np.count_nonzero(margins[outside] < 1.2) + len(bench.active)
+
+
+def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
+    bench = Bench()
+    lmo = bench.blocks()
+    request = Request(limit=N_ROWS, threshold=1e9)  # every row is a violator
+    assert bench.propose(lmo, request).n_scanned == N_ROWS
+    found, looks = set(), 0
+    while (candidates := bench.propose(lmo, request)).n_scanned > 0:
+        found |= set(candidates.row_ids.tolist())
+        looks += 1
+    margins = bench.gradient() / bench.active.rho
+    outside = bench.active.outside(np.arange(N_ROWS))
+    assert found == set(outside[margins[outside] < 3].tolist())
+    assert looks == 4
 
 
 def test_blocks_leave_the_search_to_sweeps_after_a_reset():

@@ -336,17 +336,20 @@ def _dot_row(row, weights):
 
 
 @njit(cache=True, nogil=True)
-def weigh_rows(K, first, m, weights, out):
-    """out[r] = sum_k K[first + r, k] weights[k] for rows first..m, k over all weights."""
-    for r in range(first, m):
-        out[r - first] = _dot_row(K[r, : weights.size], weights)
+def weigh_rows(K, first, weights, out):
+    """out[r] = sum_k K[first + r, k] weights[k], k over all weights."""
+    for r in range(out.size):
+        out[r] = _dot_row(K[first + r, : weights.size], weights)
 
 
 @njit(cache=True, nogil=True)
-def mirror_rows(K, first, m):
-    """Copy rows first..m of the block into its columns, so that K is symmetric; by tiles."""
+def mirror_rows(K, first, m, start, stop):
+    """Copy columns start..stop of rows first..m into the rows of their number; by tiles.
+
+    With all columns up to `first` the block is symmetric.
+    """
     for a in range(first, m, _TILE):
-        for b in range(0, first, _TILE):
-            for k in range(b, min(b + _TILE, first)):
+        for b in range(start, stop, _TILE):
+            for k in range(b, min(b + _TILE, stop)):
                 for r in range(a, min(a + _TILE, m)):
                     K[k, r] = K[r, k]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
+from ooc_fw._core.loading import load_numba_alone
 from ooc_fw.cli import certify, convert, demo, evaluate, info, predict, train
 from ooc_fw.errors import InputError
 
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _messages_on_stderr():
             args = build_parser().parse_args(argv)
-            _load_numba_alone()
+            load_numba_alone()
             status: int = COMMANDS[args.command].run(args)
             sys.stdout.flush()
             return status
@@ -87,21 +88,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{place}{error.strerror or error}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
-
-
-def _load_numba_alone() -> None:
-    """Import numba without scipy.linalg, which takes as long to load as numba's own half.
-
-    numba looks for the BLAS in it that compiled `np.dot` would call; no code here does. In a
-    process that is only a command nobody else can miss it, and afterwards it may be imported.
-    """
-    if "scipy.linalg" in sys.modules or "numba" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]  # importing it now fails
-    try:
-        import numba.np.arraymath  # noqa: F401
-    finally:
-        del sys.modules["scipy.linalg"]
 
 
 def _fail(message: str, status: int) -> int:
