@@ -134,7 +134,8 @@ class LazyTable:
 
     def row_bytes(self, n_columns: int) -> int:
         """Bytes of memory that a row takes of which `n_columns` were written."""
-        return min(self._stride, n_columns * self.values.itemsize + mmap.PAGESIZE)
+        # Where the row begins and where it ends it may have but a little of a page.
+        return min(self._stride, n_columns * self.values.itemsize + 2 * mmap.PAGESIZE)
 
     def release(self, n_rows: int) -> None:
         """Give the memory of the rows from `n_rows` on back; they are zeros again."""

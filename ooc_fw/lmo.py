@@ -21,14 +21,13 @@ from ooc_fw._core import steps as core
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.distinct import distinct_rows
 from ooc_fw.engine import Engine, Operand
-from ooc_fw.memory import COLUMN_CACHE_BYTES, ROWS_CACHE_BYTES
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import Sampler
 from ooc_fw.sources import RowSource, iter_blocks
 from ooc_fw.steps import StepRecord
 
 _FIRST_BLOCK = 2048  # rows of the shortest block
-_LARGEST_BLOCK = 16384
+LARGEST_BLOCK = 16384
 _SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators wanted
 _LEAST_SHARE = 1e-3
 _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins up to which rows are looked at again, look after look
@@ -199,7 +198,7 @@ class BlockLMO(SampledLMO):
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Look at the next block and propose its violators."""
         wanted = int(_SPARE_ROWS * request.limit / max(self._share, _LEAST_SHARE))
-        size = min(max(_FIRST_BLOCK, wanted), _LARGEST_BLOCK)
+        size = min(max(_FIRST_BLOCK, wanted), LARGEST_BLOCK)
         if self._unseen > 0:
             row_ids = self._sampler.sample(size, rng)
             self._unseen -= len(row_ids)
@@ -238,11 +237,19 @@ class FullLMO:
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
     A step costs one kernel column over all rows for each vertex it touches; columns of recent
-    vertices are kept. Rows that fit `ROWS_CACHE_BYTES` are read once, others for every column.
+    vertices are kept.
     """
 
     def __init__(
-        self, source: RowSource, labels: Int8Array, engine: Engine, C: float, keeps_before: bool
+        self,
+        source: RowSource,
+        labels: Int8Array,
+        engine: Engine,
+        C: float,
+        *,
+        keeps_before: bool,
+        keeps_rows: bool = True,
+        column_bytes: int = 0,
     ) -> None:
         self._source = source
         self._labels = labels.astype(np.float64)
@@ -253,21 +260,21 @@ class FullLMO:
         self._before: Float64Array | None = None
         self._kept: list[tuple[int, Operand]] | None = None
         self._columns: OrderedDict[int, Float32Array] = OrderedDict()
-        self._max_columns = max(2, COLUMN_CACHE_BYTES // (4 * source.n_rows))
+        self._keeps_rows = keeps_rows  # made ready for products, or reads them for every column
+        self._max_columns = max(2, column_bytes // (4 * source.n_rows))
 
     def _operands(self) -> Iterator[tuple[int, Operand]]:
         """All rows in order, as (first row, rows made ready for products)."""
         if self._kept is not None:
             yield from self._kept
             return
-        fits = self._source.decoded_bytes <= ROWS_CACHE_BYTES
         kept = []
         for start, rows in iter_blocks(self._source, 0, self._source.n_rows):
             operand = self._engine.prepare(rows)
-            if fits:
+            if self._keeps_rows:
                 kept.append((start, operand))
             yield start, operand
-        if fits:
+        if self._keeps_rows:
             self._kept = kept
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:

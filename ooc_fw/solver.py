@@ -32,13 +32,14 @@ from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
-from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
-from ooc_fw.memory import ROWS_CACHE_BYTES, kernel_rows_budget
+from ooc_fw.lmo import LARGEST_BLOCK, LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
+from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 
@@ -149,7 +150,39 @@ def solve(
     with Engine(
         kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
     ) as engine:
-        return _Run(source, labels, engine, sampler, options, callbacks, choice).solve()
+        plan = plan_run(source, engine.kernel, options)
+        return _Run(source, labels, engine, sampler, options, callbacks, choice, plan).solve()
+
+
+def is_quantised(method: str, kernel: Kernel) -> bool:
+    """Whether kernel values between vertices are held in 16 bits.
+
+    Many steps on many vertices: memory counts. Single steps move more weight, and round more.
+    """
+    return STEP_RULES[method].takes_many and kernel.constant_diagonal
+
+
+def plan_run(source: RowSource, kernel: Kernel, options: TrainOptions) -> MemoryPlan:
+    """Memory plan of a run.
+
+    Raises
+    ------
+    InputError
+        When the limit cannot be met.
+    """
+    method, lmo, _ = choose_method(options, source.n_rows)
+    row_bytes = source.decoded_bytes / max(1, source.n_rows)
+    rows_at_once = LARGEST_BLOCK if STEP_RULES[method].takes_many else options.sample_size
+    work = Workload(
+        n_rows=source.n_rows,
+        decoded_bytes=source.decoded_bytes,
+        block_bytes=int(max(2 * CHUNK_BYTES, rows_at_once * row_bytes)),
+        threads=options.threads,
+        cacheable=not source.in_memory,
+        full_oracle=lmo == "full",
+        value_bytes=2 if is_quantised(method, kernel) else 4,
+    )
+    return plan_memory(work, options.memory_limit, peak_rss_bytes())
 
 
 class _Run:
@@ -164,6 +197,7 @@ class _Run:
         options: TrainOptions,
         callbacks: Sequence[Callback],
         choice: str,
+        plan: MemoryPlan,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -174,11 +208,11 @@ class _Run:
         self.started = time.perf_counter()
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
-        self.rows = CachedSource(source, ROWS_CACHE_BYTES)
+        self.plan = plan
+        self.rows = CachedSource(source, plan.row_cache)
         self.rule = STEP_RULES[options.method]()
-        # Many steps on many vertices: memory counts. Single steps move more weight, and round more.
-        quantised = self.rule.takes_many and engine.kernel.constant_diagonal
-        kernel_rows = KernelRows(source.n_rows, kernel_rows_budget(), quantised)
+        quantised = is_quantised(options.method, engine.kernel)
+        kernel_rows = KernelRows(plan.max_vertices, plan.kernel_rows, quantised)
         self.active = ActiveSet(engine, options.C, kernel_rows)
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
@@ -194,7 +228,15 @@ class _Run:
         options = self.options
         if options.lmo == "full":
             keeps_before = options.method == Partan.name
-            return FullLMO(self.rows, self.labels, self.engine, options.C, keeps_before)
+            return FullLMO(
+                self.rows,
+                self.labels,
+                self.engine,
+                options.C,
+                keeps_before=keeps_before,
+                keeps_rows=self.plan.row_cache > 0,
+                column_bytes=self.plan.column_cache,
+            )
         if self.rule.takes_many:
             blocks = block_sampler(self.sampler, self.source.n_rows)
             return BlockLMO(self.rows, self.labels, self.engine, blocks)

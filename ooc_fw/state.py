@@ -63,6 +63,8 @@ class TrainOptions:
         Seed of every random draw.
     threads : int
         Threads used for kernel values and sweeps.
+    memory_limit : int or None
+        Largest peak of resident memory of the process, in bytes; None sets no bound.
     """
 
     C: float = 1.0
@@ -76,6 +78,7 @@ class TrainOptions:
     max_iter: int | None = None
     seed: int = 0
     threads: int = 1
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("C", "tol"):

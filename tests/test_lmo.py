@@ -40,9 +40,17 @@ class Bench:
     def add(self, row_ids):
         self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
 
-    def full(self, keeps_before=False):
+    def full(self, keeps_before=False, frugal=False):
         y, C = self.problem.y, self.problem.C
-        return FullLMO(self.source, y, self.engine, C, keeps_before)
+        return FullLMO(
+            self.source,
+            y,
+            self.engine,
+            C,
+            keeps_before=keeps_before,
+            keeps_rows=not frugal,
+            column_bytes=0 if frugal else 1 << 20,
+        )
 
     def sampled(self, size):
         y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
@@ -124,7 +132,7 @@ def test_updated_gradient_is_the_recomputed_one(kernel, name):
 
 
 @pytest.mark.parametrize("name", ["swap", "partan", "cvm"])
-def test_few_columns_and_rows_read_each_time_change_nothing(name, monkeypatch, tmp_path):
+def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
     """A cache of two columns, and a file too large to be kept, against everything in RAM."""
     results = []
     for frugal in (False, True):
@@ -132,10 +140,8 @@ def test_few_columns_and_rows_read_each_time_change_nothing(name, monkeypatch, t
         if frugal:
             problem = Bench().problem
             source = open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y))
-            monkeypatch.setattr(ooc_fw.lmo, "ROWS_CACHE_BYTES", 0)
-            monkeypatch.setattr(ooc_fw.lmo, "COLUMN_CACHE_BYTES", 0)
         bench = Bench(source=source)
-        rule, lmo = STEP_RULES[name](), bench.full(keeps_before=name == "partan")
+        rule, lmo = STEP_RULES[name](), bench.full(name == "partan", frugal)
         for _ in range(40):
             bench.step(rule, lmo)
         results.append(bench.propose(lmo).grads)
@@ -214,7 +220,7 @@ def test_many_violators_at_once(kind):
 
 def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin(monkeypatch):
     monkeypatch.setattr(ooc_fw.lmo, "_FIRST_BLOCK", 7)
-    monkeypatch.setattr(ooc_fw.lmo, "_LARGEST_BLOCK", 7)
+    monkeypatch.setattr(ooc_fw.lmo, "LARGEST_BLOCK", 7)
     bench = Bench()
     lmo = bench.blocks()
     request = Request(limit=N_ROWS, threshold=-1e9)  # nothing is a violator

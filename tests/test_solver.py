@@ -6,7 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import ooc_fw.kernel_rows
 import ooc_fw.lmo
+import ooc_fw.memory
 import ooc_fw.solver
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
@@ -85,8 +87,7 @@ def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
 @METHODS
 def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
     """From a chunked file, nothing kept: the same course as from rows in RAM."""
-    monkeypatch.setattr(ooc_fw.solver, "ROWS_CACHE_BYTES", 0)
-    monkeypatch.setattr(ooc_fw.lmo, "ROWS_CACHE_BYTES", 0)
+    monkeypatch.setattr(ooc_fw.memory, "_CACHE_BYTES", 0)
     problem = make_problem(make_kernel("rbf"), density=0.7)
     tol = 3e-2 if method in SLOW else 1e-3
     path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
@@ -276,7 +277,7 @@ def test_ctrl_c_before_there_is_a_model_goes_through():
 @pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.kernel_rows, "_WIDEST", 1)
-    monkeypatch.setattr(ooc_fw.solver, "kernel_rows_budget", lambda: 4 * 25**2)
+    monkeypatch.setattr(ooc_fw.memory, "_free_bytes", lambda: 2 * 4 * 25**2)
     problem = make_problem(make_kernel("rbf"), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
     assert_consistent(solution, problem)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.errors import InputError
+from ooc_fw.memory import parse_bytes
 from ooc_fw.progress import to_json
 
 if TYPE_CHECKING:
@@ -210,3 +211,8 @@ def format_value(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(format_value(item) for item in value)
     return str(value)
+
+
+def byte_size(text: str) -> int:
+    """Argument type of a size in bytes."""
+    return parse_bytes(text)

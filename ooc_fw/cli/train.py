@@ -39,12 +39,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MODEL",
         help="model file (default: DATA with .model.h5 in place of its suffix)",
     )
-    _add_problem_arguments(parser)
-    _add_method_arguments(parser)
-    common.add_threads_argument(parser)
+    add_training_arguments(parser)
     parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     common.add_json_argument(parser)
+
+
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what decides how a run goes; `plan` has the same options."""
+    _add_problem_arguments(parser)
+    _add_method_arguments(parser)
+    common.add_threads_argument(parser)
+    parser.add_argument(
+        "--memory",
+        type=common.byte_size,
+        dest="memory_limit",
+        metavar="SIZE",
+        help="limit on the peak resident memory of the process, such as 1GiB (default: none)",
+    )
 
 
 # Names of kernels, step rules and so on are checked where they are defined: declaring them as
@@ -102,11 +114,11 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.model import Model
     from ooc_fw.solver import solve
 
-    options = _options(args)
+    options = options_from(args)
     with common.open_data(args) as source:
         output = _output_path(args)
         classes, y = common.binary_labels(source)
-        kernel = _kernel(args, source, options.threads)
+        kernel = kernel_from(args, source, options.threads)
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log) as progress:
             solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
@@ -191,7 +203,8 @@ def _warning(solution: Solution, options: TrainOptions) -> str:
     )
 
 
-def _options(args: argparse.Namespace) -> TrainOptions:
+def options_from(args: argparse.Namespace) -> TrainOptions:
+    """Training options of the arguments."""
     from ooc_fw.state import TrainOptions
 
     names = {field.name for field in dataclasses.fields(TrainOptions)} - {"threads"}
@@ -200,7 +213,8 @@ def _options(args: argparse.Namespace) -> TrainOptions:
     )
 
 
-def _kernel(args: argparse.Namespace, source: RowSource, threads: int) -> Kernel:
+def kernel_from(args: argparse.Namespace, source: RowSource, threads: int) -> Kernel:
+    """Kernel of the arguments; an automatic gamma takes the source's statistics."""
     from ooc_fw.kernels import make_kernel, resolve_gamma
     from ooc_fw.stats import sigma2
 

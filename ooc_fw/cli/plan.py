@@ -1,0 +1,134 @@
+"""``ooc-fw plan``: what a training run would take, before it runs.
+
+Owns the calibration and the estimate. The division of memory is `ooc_fw.memory.plan_memory`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ooc_fw.cli import common
+from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from
+from ooc_fw.memory import format_bytes
+
+if TYPE_CHECKING:
+    from ooc_fw.kernels import Kernel
+    from ooc_fw.memory import MemoryPlan
+    from ooc_fw.rows import Int8Array
+    from ooc_fw.sources import RowSource
+    from ooc_fw.state import TrainOptions
+
+_CALIBRATION_SECONDS = 0.5  # of each: reading rows, kernel values
+_CALIBRATION_ROWS = 2048
+_SAMPLE_ROWS = 2000  # solved exactly, for the share of rows that become support vectors
+_PASSES = 2.5  # kernel values over rows x support vectors of a corrective run, as a rule
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="show the memory plan, I/O and time of a training run before it runs",
+        description="Print how `ooc-fw train` with the same options would divide the memory, how "
+        "much it would read and about how long it would take, from a calibration of a second and "
+        "a small sample solved exactly. Ends with status 2 where --memory cannot be met.",
+    )
+    common.add_data_arguments(parser, text=False)
+    add_training_arguments(parser)
+    common.add_json_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, calibrate, print."""
+    from ooc_fw.solver import plan_run
+
+    options = options_from(args)
+    with common.open_data(args) as source:
+        _, y = common.binary_labels(source)
+        kernel = kernel_from(args, source, options.threads)
+        plan = plan_run(source, kernel, options)
+        estimate = _estimate(source, y, kernel, options, plan)
+    result = {
+        "memory_limit": plan.limit,
+        "memory": plan.terms(),
+        "max_support": plan.max_vertices,
+        **estimate,
+    }
+    if args.json:
+        common.print_result(result, as_json=True)
+    else:
+        print(_text(plan, result))
+    return 0
+
+
+def _estimate(
+    source: RowSource, y: Int8Array, kernel: Kernel, options: TrainOptions, plan: MemoryPlan
+) -> dict[str, Any]:
+    """Rates of this machine, the support to expect, and what a run would cost at most."""
+    from ooc_fw.engine import Engine, prefers_sparse
+    from ooc_fw.rows import CSRRows
+    from ooc_fw.solver import solve
+    from ooc_fw.sources import ArraySource, CSRSource
+    from ooc_fw.state import TrainOptions
+
+    started, read = time.perf_counter(), 0
+    step = max(1, int((4 << 20) * source.n_rows / max(1, source.decoded_bytes)))
+    first = rows = source.read(0, min(step, source.n_rows))
+    while time.perf_counter() - started < _CALIBRATION_SECONDS and read + step < source.n_rows:
+        read += step
+        rows = source.read(read, min(read + step, source.n_rows))
+    rows_a_second = (read + len(rows)) / (time.perf_counter() - started)
+
+    sample = first[:_CALIBRATION_ROWS]
+    with Engine(kernel, options.threads, sparse=prefers_sparse(sample)) as engine:
+        x = engine.prepare(sample)
+        weights = np.full(len(x), 1 / len(x))
+        engine.weighted_sum(x, x, weights)  # compiles
+        before, started = engine.evaluations, time.perf_counter()
+        while time.perf_counter() - started < _CALIBRATION_SECONDS:
+            engine.weighted_sum(x, x, weights)
+        rate = (engine.evaluations - before) / (time.perf_counter() - started)
+
+    ids = np.sort(
+        np.random.default_rng(options.seed).choice(
+            source.n_rows, min(_SAMPLE_ROWS, source.n_rows), replace=False
+        )
+    )
+    share = 1.0
+    if len(np.unique(y[ids])) == 2:
+        rows = source.take(ids)
+        small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+        solution = solve(small, y[ids], kernel, TrainOptions(C=options.C, tol=1e-2))
+        share = len(solution.alpha) / len(ids)
+    support = min(plan.max_vertices, int(share * source.n_rows))
+    sweep = source.n_rows * support / rate + source.n_rows / rows_a_second
+    return {
+        "rows_per_second": rows_a_second,
+        "kernel_values_per_second": rate,
+        "support_share_of_sample": share,
+        "support_at_most": support,
+        "sweep_bytes": source.decoded_bytes,
+        "sweep_seconds_at_most": sweep,
+        "seconds_at_most": _PASSES * sweep,
+    }
+
+
+def _text(plan: MemoryPlan, result: dict[str, Any]) -> str:
+    lines = [f"{name:<38}{format_bytes(size):>10}" for name, size in plan.terms().items()]
+    total = format_bytes(sum(plan.terms().values()))
+    limit = "no limit given" if plan.limit is None else f"limit {format_bytes(plan.limit)}"
+    lines += [
+        f"{'in all':<38}{total:>10}  ({limit})",
+        "",
+        f"reads {result['rows_per_second']:.3g} rows/s, computes "
+        f"{result['kernel_values_per_second']:.3g} kernel values/s",
+        f"support vectors: {100 * result['support_share_of_sample']:.0f} % of a sample, so at most "
+        f"about {result['support_at_most']}; the share falls as the data grow",
+        f"a sweep reads {format_bytes(result['sweep_bytes'])} and takes at most about "
+        f"{result['sweep_seconds_at_most']:.3g} s, a whole run {result['seconds_at_most']:.3g} s",
+    ]
+    return "\n".join(lines)
