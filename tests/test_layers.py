@@ -73,7 +73,16 @@ ALLOWED = {
         "kernels",
         "engine",
     },
-    "estimators": {"solver", "model", "stats", "sources", "kernels", "progress"},
+    "streaming": {
+        "steps",
+        "active_set",
+        "problem",
+        "sources",
+        "kernels",
+        "engine",
+        "distinct",
+    },
+    "estimators": {"solver", "streaming", "model", "stats", "sources", "kernels", "progress"},
 }
 EVERYTHING_BUT_ESTIMATORS = set(ALLOWED) - {"estimators"}
 ALLOWED["cli"] = EVERYTHING_BUT_ESTIMATORS
