@@ -257,7 +257,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
     def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
         """The classes of this and earlier calls, which must agree."""
-        known = getattr(self, "classes_", None)
+        known = self.classes_ if hasattr(self, "solution_") else None
         given = known if classes is None else np.unique(np.asarray(classes))
         if given is None:
             raise InputError(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import RBF, make_kernel
 from ooc_fw.rows import CSRRows, take_rows
+from ooc_fw.solver import solve
 from ooc_fw.sources import ArraySource
 from ooc_fw.state import Status, TrainOptions
 from ooc_fw.streaming import Stream, TwoLabels, pools, vertex_ids
@@ -288,6 +289,23 @@ def test_penalty_may_change(problem):
     stream.retune(TrainOptions(C=40.0, tol=TOL), 10_000)
     stream.learn(cut(other))
     assert assert_consistent(stream.solution, other).gap <= TOL
+
+
+def test_solution_with_equal_rows_is_gone_on_from(problem):
+    """`fit` takes equal rows for several vertices, a stream for one."""
+    double = SmallProblem(
+        problem.kernel, np.vstack([problem.X] * 2), np.append(problem.y, problem.y), problem.C
+    )
+    options = TrainOptions(C=problem.C, tol=TOL, lmo="full")
+    fitted = solve(double.source(), double.y, problem.kernel, options)
+    assert len(fitted.rows) > len(np.unique(fitted.rows % 240))
+    stream = Stream(problem.kernel, options, solution=fitted, n_rows=480)
+    for _ in range(3):
+        stream.learn(cut(problem, 100))
+    assert assert_consistent(stream.solution, problem).gap <= TOL
+    bounded = Stream(problem.kernel, options, 40, solution=fitted, n_rows=480)
+    bounded.learn(cut(problem, 100))
+    assert len(bounded.solution.rows) <= 40
 
 
 @forms
