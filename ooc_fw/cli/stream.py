@@ -37,6 +37,13 @@ _NO_PART = {
     "labels": None,
     "x_name": "X",
     "y_name": "y",
+    "max_time": None,
+    "checkpoint": None,
+    "checkpoint_every": None,
+    "resume": None,
+    "memory": None,
+    "max_support": None,
+    "dask": None,
 }
 """Options of ``train`` that a stream has no use for, and their defaults."""
 
@@ -147,7 +154,7 @@ def _open_log(args: argparse.Namespace, options: TrainOptions) -> EventLog | Non
 def _check(args: argparse.Namespace) -> None:
     """Raise InputError for options that do not go with a stream."""
     for name, default in _NO_PART.items():
-        if getattr(args, name) != default:
+        if getattr(args, name, default) != default:
             option = name.replace("_", "-")
             raise InputError(f"--{option} has no part in --stream; leave one of them out")
 
