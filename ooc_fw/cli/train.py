@@ -41,11 +41,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_problem_arguments(parser)
     _add_method_arguments(parser)
-    stream.add_arguments(parser)
     common.add_threads_argument(parser)
     parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     common.add_json_argument(parser)
+    stream.add_arguments(parser)
 
 
 # Names of kernels, step rules and so on are checked where they are defined: declaring them as
