@@ -18,6 +18,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
 ``progress.py``    callbacks that show or log a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
+``streaming.py``   `Stream`: a machine trained by rows that come by once
 ``model.py``       a trained model: file, decision function
 ``certificate.py`` the exact duality gap: one sweep over all rows
 ``screening.py``   which rows a later sweep need not look at, and why

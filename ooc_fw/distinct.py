@@ -40,6 +40,21 @@ class DistinctRows:
         return values if self.inverse is None else values[self.inverse]
 
 
+def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
+    """64-bit hash of each row's values, shape (n_rows,); equal rows have equal hashes.
+
+    Dense and sparse forms of a row hash differently.
+    """
+    if isinstance(rows, CSRRows):
+        data, columns, indptr = rows.data, rows.indices, rows.indptr
+    else:
+        data, columns = rows.reshape(-1), np.empty(0, dtype=np.int32)
+        indptr = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+    hashes = np.empty(len(rows), dtype=np.uint64)
+    hash_rows(np.ascontiguousarray(data).view(np.uint32), columns, indptr, hashes)
+    return hashes
+
+
 def distinct_rows(rows: Rows) -> DistinctRows:
     """Group equal rows; O(stored values + n log n).
 
@@ -47,13 +62,7 @@ def distinct_rows(rows: Rows) -> DistinctRows:
     exact: on a collision nothing is grouped. Where few rows repeat, all stay.
     """
     n = len(rows)
-    if isinstance(rows, CSRRows):
-        data, columns, indptr = rows.data, rows.indices, rows.indptr
-    else:
-        data, columns = rows.reshape(-1), np.empty(0, dtype=np.int32)
-        indptr = np.arange(n + 1, dtype=np.int64) * rows.shape[1]
-    hashes = np.empty(n, dtype=np.uint64)
-    hash_rows(np.ascontiguousarray(data).view(np.uint32), columns, indptr, hashes)
+    hashes = row_hashes(rows)
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     if len(first) > _WORTHWHILE * n:
         return DistinctRows(rows, None)

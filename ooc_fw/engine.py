@@ -252,7 +252,7 @@ class Engine:
         values: Any = rows
         if not isinstance(rows, CSRRows):
             if self.sparse:
-                values = _to_sparse(rows)
+                values = CSRRows.from_dense(rows)
             else:
                 values = rows.astype(dtype, copy=False)
                 if self._center is not None:
@@ -485,15 +485,6 @@ def choose_center(rows: Rows) -> Float32Array | None:
     mean = rows.mean(axis=0, dtype=np.float64)
     mean_square_norm = np.square(rows, dtype=np.float64).sum(axis=1).mean()
     return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
-
-
-def _to_sparse(rows: Float32Array) -> CSRRows:
-    """Compressed copy of a dense block."""
-    where = np.flatnonzero(rows)
-    row, col = np.divmod(where, rows.shape[1])
-    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
-    return CSRRows(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
 
 
 def _split(n: int, parts: int) -> list[slice]:

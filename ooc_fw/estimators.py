@@ -1,8 +1,8 @@
 """The scikit-learn face of the trainer.
 
 Owns the translation between scikit-learn's conventions (parameters, checks, trailing-underscore
-attributes, warnings) and `ooc_fw.solver.solve`. Holds no algorithm. Data on disk passes through
-unread: only arrays in RAM go through scikit-learn's validation.
+attributes, warnings) and `ooc_fw.solver.solve` or `ooc_fw.streaming.Stream`. Holds no algorithm.
+Data on disk passes through unread: only arrays in RAM go through scikit-learn's validation.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.errors import InputError
-from ooc_fw.kernels import make_kernel, resolve_gamma
+from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model import Model, borrow_source
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int8Array
+from ooc_fw.scaling import Scaling
 from ooc_fw.solver import solve
 from ooc_fw.sources import RowSource
 from ooc_fw.state import Solution, Status, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
+from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
 
 
 class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
@@ -66,6 +68,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ``ooc-fw train --seed`` gives.
     verbose : int
         Above 0: show progress on standard error.
+    stream_support : int
+        Largest number of support vectors that `partial_fit` keeps; not used by `fit`.
 
     Attributes
     ----------
@@ -80,11 +84,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     intercept_ : ndarray of float64, shape (1,)
         Bias, divided by rho.
     gap_ : float or None
-        Certified relative duality gap; None when not certified.
+        Certified relative duality gap; None when not certified, as always after `partial_fit`.
     n_iter_ : int
         Iterations.
     n_features_in_ : int
         Number of columns.
+    n_rows_seen_ : int
+        Rows that the machine was trained on.
     solution_ : ooc_fw.Solution
         Everything the solver reports.
     model_ : ooc_fw.Model
@@ -95,6 +101,11 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     Wherever a method takes ``X``, it takes all that `ooc_fw.open_dataset` does: the path of an HDF5
     or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask array, or arrays and scipy sparse
     matrices in RAM. Rows are rounded to float32 once.
+
+    `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
+    with a certified gap. `partial_fit` sees each row once and keeps `stream_support` of them at
+    most: its gap, ``solution_.sampled_gap``, is over the chunk seen last and the rows kept. It says
+    nothing of earlier rows and is no certificate; `gap_` is None and the status ``"streamed"``.
     """
 
     def __init__(
@@ -114,6 +125,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
+        stream_support: int = MAX_SUPPORT,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -130,9 +142,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.stream_support = stream_support
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on `X`.
+        """Train on `X`, from the beginning.
 
         Parameters
         ----------
@@ -142,12 +155,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             Labels of two classes; None takes those stored in the file `X`.
         """
         options = self._options()
+        self.__dict__.pop("_stream", None)
         if not _is_out_of_core(X):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         elif _is_array(y):
             y = column_or_1d(y, warn=True)
         with borrow_source(X, y) as source:
             self.n_features_in_ = source.n_features
+            self.n_rows_seen_ = source.n_rows
             self.classes_, codes = _encode(y) if _is_array(y) else encode_labels(source)
             self._solve(source, codes, options)
         if self.solution_.status != Status.CONVERGED:
@@ -160,24 +175,139 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return self
 
     def _solve(self, source: RowSource, y: Int8Array, options: TrainOptions) -> None:
-        gamma = resolve_gamma(
-            self.kernel, self.gamma, lambda: sigma2(source, options.threads), source.n_features
-        )
-        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        kernel = self._kernel(source, options)
         tol = options.tol if options.stopping == "relative" else None
         with Progress(quiet=not self.verbose, tol=tol) as progress:
             solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+        self._set_attributes(solution, kernel, options, source.scaling)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
+        """Train further, on a chunk of rows that need not be seen again.
+
+        The rows of the chunk that violate their margin join the active set, the weights on it are
+        optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
+        dropped. Where more than `stream_support` remain, a random share of the rows is gone on
+        with, those seen and those to come. Equal rows with one label count once, so that chunks may
+        come again: when none of them holds a violator any more, and none was forgotten, the machine
+        is that of `fit` on all different rows, within `tol`.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            Any number of rows; more than 64 MiB of them are taken as several chunks.
+        y : array-like of shape (n_rows,), path or None
+            Labels, of one class or both; None takes those stored in the file `X`.
+        classes : array-like of shape (2,)
+            Both classes; needed in the first call, and not changed by later ones.
+
+        Returns
+        -------
+        self
+            Ready to predict.
+
+        Raises
+        ------
+        InputError or ValueError
+            For rows or labels that cannot be used. The machine is left as it was.
+
+        Notes
+        -----
+        Kernel and gamma are fixed by the first chunk: ``gamma="auto"`` takes the average squared
+        distance of its rows, so that it should be a fair sample of what is to come. After `fit`,
+        its machine and kernel are gone on from; `fit` itself starts anew. `C`, `tol`, `stopping`,
+        `n_jobs` and `stream_support` may be changed between calls; `method`, `lmo`, `sample_size`,
+        `certify`, `max_iter` and `random_state` have no part in it. See `ooc_fw.streaming`.
+        """
+        options = self._options()
+        first = not hasattr(self, "solution_")
+        known = self._known_classes(classes)
+        if not _is_out_of_core(X):
+            # Checked for NaN where it is read, which tells the row.
+            X = validate_data(
+                self,
+                X,
+                accept_sparse="csr",
+                dtype="numeric",
+                reset=first,
+                ensure_all_finite=False,
+            )
+        if _is_array(y):
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(X if hasattr(X, "shape") else y, y)
+        with borrow_source(X, y) as source:
+            if not first and source.n_features != self.n_features_in_:
+                raise InputError(
+                    f"{source.name} has {source.n_features} features, but earlier chunks had "
+                    f"{self.n_features_in_}; give all chunks the same columns"
+                )
+            labels = source.labels(0, source.n_rows)
+            signs = TwoLabels("the chunk", known).encode(labels)
+            stream = self._stream_of(source, options)
+            tol = options.tol if options.stopping == "relative" else None
+            with Progress(quiet=not self.verbose, tol=tol) as progress:
+                stream.learn(pools(source, signs), progress.callbacks)
+            scaling = source.scaling if first else self.model_.scaling
+            self.n_features_in_ = source.n_features
+        self._stream = stream
+        self.classes_ = known
+        self.n_rows_seen_ = stream.n_rows
+        assert stream.solution is not None
+        self._set_attributes(stream.solution, stream.kernel, options, scaling)
+        return self
+
+    def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
+        """The classes of this and earlier calls, which must agree."""
+        known = self.classes_ if hasattr(self, "solution_") else None
+        given = known if classes is None else np.unique(np.asarray(classes))
+        if given is None:
+            raise InputError(
+                "classes must be given in the first call of partial_fit, since a chunk may lack "
+                "one of them"
+            )
+        if known is not None and not np.array_equal(known, given):
+            raise InputError(
+                f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; "
+                f"leave them out, or start anew with another estimator"
+            )
+        if len(given) != 2:
+            raise InputError(
+                f"Only binary classification is supported, and classes must be two, not "
+                f"{given.tolist()}"
+            )
+        return np.asarray(given)
+
+    def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
+        """The stream of earlier calls, one that goes on from `fit`, or a new one."""
+        if hasattr(self, "_stream"):
+            self._stream.retune(options, self.stream_support)
+            return self._stream
+        if hasattr(self, "solution_"):
+            return Stream(
+                self.model_.kernel,
+                options,
+                self.stream_support,
+                solution=self.solution_,
+                n_rows=self.n_rows_seen_,
+            )
+        return Stream(self._kernel(source, options), options, self.stream_support)
+
+    def _kernel(self, source: RowSource, options: TrainOptions) -> Kernel:
+        gamma = resolve_gamma(
+            self.kernel, self.gamma, lambda: sigma2(source, options.threads), source.n_features
+        )
+        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+
+    def _set_attributes(
+        self, solution: Solution, kernel: Kernel, options: TrainOptions, scaling: Scaling | None
+    ) -> None:
         numeric = np.issubdtype(self.classes_.dtype, np.number)
         self.model_ = Model.from_solution(
             solution,
             kernel=kernel,
             C=options.C,
             classes=self.classes_ if numeric else [-1, 1],
-            scaling=source.scaling,
+            scaling=scaling,
         )
-        self._set_attributes(solution)
-
-    def _set_attributes(self, solution: Solution) -> None:
         self.solution_ = solution
         self.support_ = solution.rows
         self.support_vectors_ = solution.support_vectors
@@ -228,6 +358,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             seed=_seed(self.random_state),
             threads=_threads(self.n_jobs),
         )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A first call that failed may have left checked attributes, but no machine."""
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -62,6 +62,15 @@ class CSRRows:
             self.n_features,
         )
 
+    @classmethod
+    def from_dense(cls, rows: Float32Array) -> CSRRows:
+        """Compressed copy of a dense block."""
+        where = np.flatnonzero(rows)
+        row, col = np.divmod(where, rows.shape[1])
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
+        return cls(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
+
     def toarray(self) -> Float32Array:
         """Dense copy, shape (n_rows, n_features)."""
         dense = np.zeros(self.shape, dtype=np.float32)

@@ -22,6 +22,7 @@ class Status(enum.StrEnum):
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
     MEMORY_LIMIT = "memory_limit"
+    STREAMED = "streamed"
 
 
 class StepKind(enum.StrEnum):

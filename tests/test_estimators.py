@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pickle
+
 import dask.array
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ooc_fw.errors import InputError
@@ -138,3 +141,206 @@ def test_more_than_two_classes(table):
 def test_one_class(table):
     with pytest.raises(InputError, match="one class only"):
         FrankWolfeSVC().fit(table.X, np.ones(200))
+
+
+# -- partial_fit ---------------------------------------------------------------------------------
+
+CLASSES = [-7, 3]
+
+
+def teach(table, *, chunk=60, epochs=1, convert=np.asarray, estimator=None, **parameters):
+    """Train by chunks."""
+    estimator = estimator or FrankWolfeSVC(**{"C": 5, "gamma": 0.1} | parameters)
+    for _ in range(epochs):
+        for start in range(0, len(table.y), chunk):
+            part = slice(start, start + chunk)
+            estimator.partial_fit(convert(table.X[part]), table.y[part], classes=CLASSES)
+    return estimator
+
+
+def assert_untouched(estimator, before):
+    """Nothing that counts differs from an earlier copy of the attributes."""
+    now = vars(estimator)
+    assert now.keys() == before.keys()
+    for name in ("solution_", "model_", "classes_", "n_features_in_", "n_rows_seen_", "_stream"):
+        assert now[name] is before[name], name
+    assert estimator._stream.n_rows == before["n_rows_seen_"]
+
+
+def test_chunks_that_come_again_give_the_machine_of_fit(table):
+    fitted = FrankWolfeSVC(C=5, gamma=0.1).fit(*table)
+    taught = teach(table, epochs=6)
+    assert taught.solution_.objective == pytest.approx(fitted.solution_.objective, rel=2e-3)
+    np.testing.assert_allclose(
+        taught.decision_function(table.X), fitted.decision_function(table.X), atol=0.02
+    )
+
+
+def test_what_partial_fit_says_of_itself(table, tmp_path):
+    taught = teach(table)
+    assert taught.solution_.status == taught.model_.status == "streamed"
+    assert taught.gap_ is None
+    assert 0 <= taught.solution_.sampled_gap <= taught.tol
+    assert taught.classes_.tolist() == CLASSES
+    assert taught.n_rows_seen_ == 200
+    assert taught.n_features_in_ == 4
+    assert taught.score(*table) > 0.8
+    np.testing.assert_array_equal(taught.support_vectors_, table.X[taught.support_])
+    taught.save(tmp_path / "m.h5")
+    loaded = load_model(tmp_path / "m.h5")
+    assert loaded.status == "streamed"
+    assert np.array_equal(loaded.predict(table.X), taught.predict(table.X))
+
+
+def frame(X):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix, np.ndarray.tolist, frame])
+def test_chunks_of_every_kind(table, convert):
+    taught, expected = teach(table, convert=convert), teach(table)
+    assert taught.solution_.objective == pytest.approx(expected.solution_.objective, rel=1e-3)
+    assert np.mean(taught.predict(convert(table.X)) == expected.predict(table.X)) > 0.99
+
+
+def test_chunks_on_disk(table, data_file, tmp_path):
+    np.save(tmp_path / "X.npy", table.X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    taught = teach(table._replace(X=mapped), convert=lambda part: part)
+    expected = teach(table)
+    assert np.array_equal(taught.decision_function(table.X), expected.decision_function(table.X))
+    from_file = FrankWolfeSVC(C=5).partial_fit(data_file, classes=CLASSES)
+    assert from_file.model_.scaling.kind == "minmax"
+    assert from_file.score(data_file) > 0.8
+
+
+def test_single_rows_are_chunks(table):
+    taught = teach(table, chunk=1, epochs=1)
+    assert taught.score(*table) > 0.75
+    assert taught.n_rows_seen_ == 200
+
+
+def test_words_as_labels(table):
+    y = np.where(table.y > 0, "spam", "ham")
+    taught = FrankWolfeSVC().partial_fit(table.X, y, classes=["spam", "ham"])
+    assert taught.classes_.tolist() == ["ham", "spam"]
+    assert taught.score(table.X, y) > 0.8
+
+
+def test_gamma_comes_from_the_first_chunk(table):
+    taught = teach(table, gamma="auto", chunk=50)
+    first = FrankWolfeSVC().fit(table.X[:50], table.y[:50])
+    assert taught.model_.kernel.gamma == first.model_.kernel.gamma
+
+
+def test_fit_starts_anew(table):
+    taught = teach(table, gamma="auto", chunk=50).fit(*table)
+    fresh = FrankWolfeSVC(C=5).fit(*table)
+    assert taught.solution_.status == "converged"
+    assert taught.model_.kernel.gamma == fresh.model_.kernel.gamma
+    assert taught.n_rows_seen_ == 200
+
+
+def test_partial_fit_goes_on_from_fit(table):
+    fitted = FrankWolfeSVC(C=5, gamma=0.1).fit(table.X[:100], table.y[:100])
+    fitted.partial_fit(table.X[100:], table.y[100:])
+    assert fitted.n_rows_seen_ == 200
+    np.testing.assert_array_equal(fitted.support_vectors_, table.X[fitted.support_])
+    teach(table, estimator=fitted, epochs=5)
+    whole = FrankWolfeSVC(C=5, gamma=0.1).fit(*table)
+    assert fitted.solution_.objective == pytest.approx(whole.solution_.objective, rel=2e-3)
+
+
+def test_clone_and_pickle(table):
+    taught = teach(table, stream_support=150)
+    fresh = clone(taught)
+    assert fresh.get_params() == taught.get_params()
+    assert not hasattr(fresh, "solution_")
+    again = pickle.loads(pickle.dumps(taught))
+    for estimator in (taught, again):
+        teach(table, estimator=estimator)
+    assert again.solution_.objective == pytest.approx(taught.solution_.objective, rel=1e-4)
+
+
+def test_bound_on_the_stream(table):
+    taught = teach(table, stream_support=25)
+    assert len(taught.support_) <= 25
+    taught.set_params(stream_support=200)
+    teach(table, estimator=taught, epochs=6)
+    assert len(taught.support_) > 25
+
+
+def test_classes_are_needed_once(table):
+    with pytest.raises(ValueError, match="classes must be given in the first call"):
+        FrankWolfeSVC().partial_fit(*table)
+    with pytest.raises(ValueError, match="Only binary classification"):
+        FrankWolfeSVC().partial_fit(*table, classes=[1, 2, 3])
+    taught = FrankWolfeSVC().partial_fit(*table, classes=CLASSES)
+    taught.partial_fit(*table)
+    with pytest.raises(ValueError, match="differ from those of earlier calls"):
+        taught.partial_fit(*table, classes=[-7, 4])
+
+
+def test_first_chunk_of_one_class(table):
+    X, y = table.X[table.y == 3], table.y[table.y == 3]
+    taught = FrankWolfeSVC(C=5).partial_fit(X, y, classes=CLASSES)
+    assert (taught.predict(X) == 3).all()
+    teach(table, estimator=taught)
+    assert taught.score(*table) > 0.8
+
+
+def spoilt(X, row, value):
+    X = X.astype(float)
+    X[row, 1] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (spoilt(X, 17, np.nan), y), "row 17 holds a value in column 1"),
+        (lambda X, y: (spoilt(X, 17, np.inf), y), "row 17 holds a value in column 1"),
+        (
+            lambda X, y: (scipy.sparse.csr_matrix(spoilt(X, 17, np.nan)), y),
+            "row 17 holds a value in column 1",
+        ),
+        (lambda X, y: (X[:, :3], y), "X has 3 features, but FrankWolfeSVC is expecting 4"),
+        (lambda X, y: (X, np.where(np.arange(60) == 5, 8, y)), "row 5 of the chunk has the label"),
+        (lambda X, y: (X, np.where(np.arange(60) == 5, np.nan, y)), "row 5 of the chunk"),
+        (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
+        (lambda X, y: (X[:0], y[:0]), "0 sample"),
+    ],
+)
+def test_unusable_chunk_changes_nothing(table, change, message):
+    taught = teach(table, chunk=100)
+    before = dict(vars(taught))
+    X, y = change(table.X[:60], table.y[:60])
+    with pytest.raises(ValueError, match=message):
+        taught.partial_fit(X, y)
+    assert_untouched(taught, before)
+    untouched = teach(table, chunk=100)
+    for estimator in (taught, untouched):
+        estimator.partial_fit(table.X[:60], table.y[:60])
+    assert np.array_equal(taught.dual_coef_, untouched.dual_coef_)
+
+
+def test_other_width_on_disk_changes_nothing(table, tmp_path):
+    taught = teach(table)
+    before = dict(vars(taught))
+    np.save(tmp_path / "X.npy", table.X[:, :3])
+    with pytest.raises(InputError, match="has 3 features, but earlier chunks had 4"):
+        taught.partial_fit(tmp_path / "X.npy", table.y)
+    assert_untouched(taught, before)
+
+
+def test_unusable_first_chunk_leaves_nothing(table):
+    estimator = FrankWolfeSVC()
+    with pytest.raises(InputError, match="row 3 holds"):
+        estimator.partial_fit(spoilt(table.X, 3, np.nan), table.y, classes=CLASSES)
+    with pytest.raises(InputError, match="give gamma as a number"):
+        estimator.partial_fit(table.X[:1], table.y[:1], classes=CLASSES)
+    with pytest.raises(NotFittedError):
+        estimator.predict(table.X)
+    estimator.partial_fit(table.X[:, :2], table.y, classes=CLASSES)  # a width of its own
+    assert estimator.n_features_in_ == 2

@@ -75,7 +75,16 @@ ALLOWED = {
         "kernel_rows",
         "engine",
     },
-    "estimators": {"solver", "model", "stats", "sources", "kernels", "progress"},
+    "streaming": {
+        "steps",
+        "active_set",
+        "problem",
+        "sources",
+        "kernels",
+        "engine",
+        "distinct",
+    },
+    "estimators": {"solver", "streaming", "model", "stats", "sources", "kernels", "progress"},
 }
 EVERYTHING_BUT_ESTIMATORS = set(ALLOWED) - {"estimators"}
 ALLOWED["cli"] = EVERYTHING_BUT_ESTIMATORS

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
+from ooc_fw.cli import common, stream
 from ooc_fw.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     common.add_json_argument(parser)
+    stream.add_arguments(parser)
 
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +110,9 @@ def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
+    if args.stream:
+        return stream.run(args)
+    stream.check_absent(args)
     started = time.perf_counter()  # imports count: they are part of what the user waits for
 
     from ooc_fw.model import Model

@@ -1,0 +1,292 @@
+"""``ooc-fw train --stream``: one pass over text, from a file or standard input."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import signal
+import subprocess
+import sys
+import threading
+import time
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.model import load_model
+from ooc_fw.prep.libsvm import iter_libsvm
+
+KEYS = {
+    "status": str,
+    "method": str,
+    "kernel": str,
+    "gamma": float,
+    "C": float,
+    "tol": float,
+    "stopping": str,
+    "max_support": int,
+    "n_rows": int,
+    "n_features": int,
+    "n_support": int,
+    "objective": float,
+    "rho": float,
+    "sampled_gap": float,
+    "certified_gap": type(None),
+    "iterations": int,
+    "kernel_evaluations": int,
+    "passes": float,
+    "seconds": float,
+    "peak_rss_bytes": int,
+    "model": str,
+}
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Have text on standard input: ``stdin(bytes)``."""
+
+    def give(text):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text))))
+
+    return give
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of text of some 50 rows."""
+    monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 2000)
+
+
+def test_json_has_the_promised_keys(ooc_fw, text_file, tmp_path):
+    outcome = ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json", "--C", 5)
+    assert outcome.status == 0
+    result = json.loads(outcome.out)
+    assert list(result) == list(KEYS)
+    for name, kind in KEYS.items():
+        assert isinstance(result[name], kind), name
+    assert result["status"] == "streamed"
+    assert result["n_rows"] == 200
+    assert 0 <= result["sampled_gap"] <= result["tol"]
+    assert "streamed: relative gap" in outcome.err
+    assert "over the rows read last, not certified" in outcome.err
+    model = load_model(tmp_path / "m.h5")
+    assert model.status == "streamed"
+    assert model.machines[0].certified_gap is None
+    assert model.machines[0].sampled_gap == result["sampled_gap"]
+    assert model.classes.tolist() == [-7, 3]
+
+
+def test_standard_input_and_file_give_the_same_model(ooc_fw, text_file, tmp_path, stdin):
+    stdin(lzma.compress(text_file.read_bytes()))
+    outcome = ooc_fw("train", "--stream", "-", "-o", tmp_path / "a.h5", "--quiet")
+    assert outcome == (0, f"{tmp_path / 'a.h5'}\n", "")
+    copy = tmp_path / "b.txt"
+    copy.write_bytes(text_file.read_bytes())
+    outcome = ooc_fw("train", "--stream", copy)
+    assert outcome.out == f"{tmp_path / 'b.model.h5'}\n"
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.model.h5").read_bytes()
+
+
+def test_text_is_learned_as_partial_fit_learns_its_blocks(
+    ooc_fw, table, text_file, tmp_path, small_blocks
+):
+    ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--C", 5, "--gamma", 0.1)
+    (machine,) = load_model(tmp_path / "m.h5").machines
+    estimator = FrankWolfeSVC(C=5, gamma=0.1)
+    start = 0
+    for labels, rows, _ in iter_libsvm(text_file, block_bytes=2000):
+        part = slice(start, start + len(rows))
+        np.testing.assert_array_equal(table.y[part], labels)
+        estimator.partial_fit(table.X[part], labels, classes=[-7, 3])
+        start += len(rows)
+    assert start == 200 > len(rows)
+    np.testing.assert_allclose(machine.alpha, estimator.solution_.alpha, rtol=1e-2, atol=1e-5)
+    np.testing.assert_array_equal(machine.rows, estimator.support_)
+    np.testing.assert_array_equal(machine.labels, estimator.solution_.labels)
+    assert machine.objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
+
+
+def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
+    """So that a file converted without shuffling can certify the model."""
+    ooc_fw("convert", text_file, tmp_path / "d.h5", "--no-shuffle")
+    ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5")
+    outcome = ooc_fw("certify", tmp_path / "m.h5", tmp_path / "d.h5", "--json")
+    assert outcome.status == 0
+    assert outcome.err == ""
+    assert json.loads(outcome.out)["certified_gap"] <= 1e-3
+
+
+def test_accuracy_on_real_data(ooc_fw, tmp_path, small_blocks):
+    folder = files("ooc_fw") / "data"
+    accuracy = {}
+    ooc_fw("convert", folder / "a1a.xz", tmp_path / "a1a.h5")
+    for name, data in (("fit", [tmp_path / "a1a.h5"]), ("stream", ["--stream", folder / "a1a.xz"])):
+        ooc_fw("train", *data, "-o", tmp_path / "m.h5", "--quiet")
+        outcome = ooc_fw("evaluate", tmp_path / "m.h5", folder / "a1a.t.xz", "--json")
+        accuracy[name] = json.loads(outcome.out)["accuracy"]
+    assert accuracy["stream"] > accuracy["fit"] - 0.01
+
+
+def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write_text, tmp_path):
+    values = []
+    for sign in (1, -1):
+        order = np.argsort(sign * table.y, kind="stable")
+        path = write_text(table.X[order], table.y[order])
+        ooc_fw("train", "--stream", path, "-o", tmp_path / "m.h5", "--C", 5)
+        model = load_model(tmp_path / "m.h5")
+        values.append(model.decision_function(table.X))
+        assert np.mean(model.predict(table.X) == table.y) > 0.8
+    np.testing.assert_allclose(*values, atol=0.05)
+
+
+def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in range(300):
+        width = 3 if row < 200 else 9
+        x = rng.normal(size=width)
+        pairs = (f"{j + 1}:{value:.3f}" for j, value in enumerate(x))
+        lines.append(f"{1 if x[0] > 0 else -1} {' '.join(pairs)}\n")
+    path = tmp_path / "d.txt"
+    path.write_text("".join(lines))
+    outcome = ooc_fw("train", "--stream", path, "-o", tmp_path / "m.h5", "--json")
+    assert json.loads(outcome.out)["n_features"] == 9
+    outcome = ooc_fw("evaluate", tmp_path / "m.h5", path, "--json")
+    assert json.loads(outcome.out)["accuracy"] > 0.9
+
+
+def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
+    outcome = ooc_fw(
+        "train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json",
+        "--stream-support", 30, "--log", tmp_path / "log",
+    )  # fmt: skip
+    result = json.loads(outcome.out)
+    assert result["n_support"] <= result["max_support"] == 30
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [events[0]["event"], events[-1]["event"]] == ["start", "end"]
+    assert events[-1]["n_support"] == result["n_support"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--stream", "-"], ["standard input needs a name", "-o"]),
+        (["--stream", "{text}", "--method", "fw"], ["--method has no part in --stream"]),
+        (["--stream", "{text}", "--max-iter", 3], ["--max-iter has no part in --stream"]),
+        (["--stream", "{text}", "--stream-support", 1], ["at least 2 support vectors"]),
+        (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
+        (["--stream", "{data}"], ["is an HDF5 file already"]),
+        (["--stream", "nowhere"], ["nowhere does not exist"]),
+        (["--stream", "{text}", "--stopping", "meb", "--kernel", "poly"], ["meb"]),
+        (["-"], ["standard input goes with --stream only"]),
+        (["{data}", "--stream-support", 9], ["--stream-support goes with --stream only"]),
+        (["{data}", "--zero-based"], ["--zero-based goes with --stream only"]),
+    ],
+)
+def test_unusable_arguments(ooc_fw, text_file, data_file, arguments, parts):
+    names = {"text": text_file, "data": data_file}
+    outcome = ooc_fw("train", *(str(argument).format(**names) for argument in arguments))
+    outcome.assert_refused(*parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (b"", ["standard input holds no rows"]),
+        (b"1 1:2\n1 1:3\n", ["all rows of standard input have the label 1"]),
+        (b"1 1:2\n-1 1:3\n\n2 1:4\n", ["row 2 of standard input", "line 1", "the label 2"]),
+        (b"1 1:2\n-1 1:nan\n", ["standard input, line 2", "not finite"]),
+        (b"1 1:2\n-1 1:2\n", ["all rows of the first block of text are equal", "gamma"]),
+        (b"1 0:2\n-1 1:2\n", ["standard input, line 1", "--zero-based"]),
+    ],
+)
+def test_unusable_text(ooc_fw, stdin, tmp_path, text, parts):
+    stdin(text)
+    outcome = ooc_fw("train", "--stream", "-", "-o", tmp_path / "m.h5")
+    outcome.assert_refused(*parts)
+    assert not (tmp_path / "m.h5").exists()
+
+
+def test_zero_based(ooc_fw, stdin, tmp_path):
+    stdin(b"1 0:2\n-1 1:2\n")
+    assert ooc_fw("train", "--stream", "-", "-o", tmp_path / "m.h5", "--zero-based").status == 0
+    assert load_model(tmp_path / "m.h5").n_features == 2
+
+
+# -- a real pipe ---------------------------------------------------------------------------------
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "ooc_fw.cli.main", "train", "--stream", "-", *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def text_of(n_rows, rng):
+    """Two clouds that overlap, some 200 bytes a row."""
+    y = np.where(rng.random(n_rows) < 0.5, 1, -1)
+    X = rng.normal(size=(n_rows, 20)) + 0.2 * y[:, None]
+    rows = (
+        b"%d %s\n" % (label, b" ".join(b"%d:%.4f" % (j + 1, value) for j, value in enumerate(row)))
+        for label, row in zip(y.tolist(), X.tolist(), strict=True)
+    )
+    return b"".join(rows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_the_model_of_what_was_read(tmp_path, number):
+    """The pipe stays open: the signal arrives while the reader waits."""
+    log = tmp_path / "log"
+    with start("-o", tmp_path / "m.h5", "--json", "--log", log, "--stream-support", 100) as run:
+        text = text_of(120_000, np.random.default_rng(0))
+
+        def feed():
+            run.stdin.write(text)
+            run.stdin.flush()
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (
+            log.exists() and b"progress" in log.read_bytes()
+        ):
+            time.sleep(0.05)
+        feeder.join()
+        time.sleep(1)
+        run.send_signal(number)
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 128 + number, err
+    result = json.loads(out)
+    assert result["status"] == "interrupted"
+    assert 0 < result["n_rows"] < 120_000
+    assert f"the first {result['n_rows']} rows".encode() in err
+    assert load_model(tmp_path / "m.h5").status == "interrupted"
+
+
+def test_memory_does_not_grow_with_the_stream(tmp_path):
+    text = text_of(30_000, np.random.default_rng(1))
+    peaks = []
+    for times in (1, 8):
+        with start("-o", tmp_path / "m.h5", "--json", "--stream-support", 200) as run:
+
+            def feed(run=run, times=times):
+                with run.stdin as pipe:
+                    for _ in range(times):
+                        pipe.write(text)
+
+            feeder = threading.Thread(target=feed)
+            feeder.start()
+            out, err = run.stdout.read(), run.stderr.read()
+            feeder.join()
+        assert run.returncode == 0, err
+        result = json.loads(out)
+        assert result["n_rows"] == 30_000 * times
+        peaks.append(result["peak_rss_bytes"])
+    assert len(text) > 5_000_000
+    assert peaks[1] - peaks[0] < 40_000_000
