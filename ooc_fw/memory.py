@@ -151,7 +151,7 @@ def plan_memory(work: Workload, limit: int | None, program: int) -> MemoryPlan:
             row_cache=cache if work.decoded_bytes <= _CACHE_BYTES else 0,
             column_cache=max(_CACHE_BYTES, 2 * column) if full else 0,
             vertices=0,
-            kernel_rows=int(_FREE_SHARE * _free_bytes()),
+            kernel_rows=kernel_rows_budget(),
             max_vertices=vertices,
             limit=None,
         )
@@ -213,6 +213,11 @@ def format_bytes(n: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.3g} {unit}"
+
+
+def kernel_rows_budget() -> int:
+    """Bytes for kernel rows where no limit is given: a share of the memory that is free."""
+    return int(_FREE_SHARE * _free_bytes())
 
 
 def _free_bytes() -> int:

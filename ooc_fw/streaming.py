@@ -46,8 +46,9 @@ from ooc_fw.active_set import ActiveSet
 from ooc_fw.distinct import row_hashes
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import Kernel
-from ooc_fw.memory import block_capacity
+from ooc_fw.memory import kernel_rows_budget
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import (
     CSRRows,
@@ -200,15 +201,18 @@ class Stream:
     def _budget(self) -> None:
         """How many vertices are kept from chunk to chunk, and held within one."""
         wanted = self.max_support + max(_LEAST_BATCH, int(_SPARE_SHARE * self.max_support))
-        self._capacity = block_capacity(wanted)
+        self._capacity = self._kernel_rows(wanted).capacity
         self._kept = self.max_support
         if self._capacity < wanted:
             self._kept = min(self._kept, max(1, int(self._capacity / (1 + _SPARE_SHARE))))
             logger.warning(
-                "memory is free for the kernel block of %d support vectors, not of %d",
+                "memory is free for the kernel rows of %d support vectors, not of %d",
                 self._kept,
                 self.max_support,
             )
+
+    def _kernel_rows(self, n_max: int) -> KernelRows:
+        return KernelRows(n_max, kernel_rows_budget(), self.kernel.constant_diagonal)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
@@ -278,7 +282,7 @@ class Stream:
             return
         known = self._vertices
         if known is None:
-            self._active = ActiveSet(engine, self.options.C, self._capacity)
+            self._active = ActiveSet(engine, self.options.C, self._kernel_rows(self._capacity))
             return
         ids = vertex_ids(known.rows, known.labels)
         kept = np.arange(len(ids))
@@ -306,7 +310,7 @@ class Stream:
     ) -> None:
         """Have an active set of these vertices and no others."""
         self._active = None
-        active = ActiveSet(engine, self.options.C, self._capacity)
+        active = ActiveSet(engine, self.options.C, self._kernel_rows(self._capacity))
         active.add(ids, self.in_form(rows), labels)
         active.set_weights(alpha)
         self._active = active

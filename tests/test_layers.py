@@ -81,6 +81,7 @@ ALLOWED = {
         "problem",
         "sources",
         "kernels",
+        "kernel_rows",
         "engine",
         "distinct",
     },

@@ -268,9 +268,10 @@ def test_a_larger_bound_lets_all_rows_in_again(problem):
 
 
 def test_bound_that_memory_cannot_hold(problem, monkeypatch, caplog):
-    monkeypatch.setattr("ooc_fw.streaming.block_capacity", lambda n: min(n, 50))
+    monkeypatch.setattr("ooc_fw.kernel_rows._WIDEST", 1)
+    monkeypatch.setattr("ooc_fw.streaming.kernel_rows_budget", lambda: 2 * 50**2)
     stream = taught(problem, 100, max_support=1000)
-    assert "kernel block of 40 support vectors, not of 1000" in caplog.text
+    assert "kernel rows of 40 support vectors, not of 1000" in caplog.text
     assert len(stream.solution.alpha) <= 40
 
 

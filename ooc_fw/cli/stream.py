@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="support vectors kept at most; beyond that, a random share of the rows is learned "
-        "from (default: 10000; the kernel block takes up to 6.25 N^2 bytes)",
+        "from (default: 10000; their kernel values take up to 6.25 N^2 bytes, "
+        "half of it for rbf and laplacian)",
     )
     group.add_argument("--zero-based", action="store_true", help="the text counts features from 0")
 
