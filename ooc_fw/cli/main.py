@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from ooc_fw._core.loading import load_numba_alone
-from ooc_fw.cli import certify, convert, demo, evaluate, info, predict, train
+from ooc_fw.cli import certify, convert, demo, evaluate, info, predict, train, verify
 from ooc_fw.errors import InputError
 
 COMMANDS = {
     "convert": convert,
     "info": info,
+    "verify": verify,
     "train": train,
     "predict": predict,
     "evaluate": evaluate,

@@ -137,8 +137,12 @@ class _Sink:
 
 
 def chunk_rows(n_features: int) -> int:
-    """Rows of a dense chunk of about CHUNK_BYTES, a whole number of stretches."""
-    row_bytes = 4 * max(1, n_features)
+    """Rows of a dense chunk of about CHUNK_BYTES."""
+    return _chunk_length(4 * max(1, n_features))
+
+
+def _chunk_length(row_bytes: int) -> int:
+    """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
     length = stretch_length(row_bytes)
     return max(1, CHUNK_BYTES // (length * row_bytes)) * length
 
@@ -293,7 +297,7 @@ class DatasetWriter:
             self._parts["X"] = self._appender(dense)
 
     def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
-        chunk = min(CHUNK_BYTES // np.dtype(dtype).itemsize, max(1, length))
+        chunk = min(_chunk_length(np.dtype(dtype).itemsize), max(1, length))
         dataset = self._file.create_dataset(
             name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
         )

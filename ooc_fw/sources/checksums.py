@@ -135,6 +135,8 @@ class CheckedSlices:
         Rows or elements of a chunk, for messages.
     rows_of : callable or None
         Turns a range of elements into the range of rows they belong to; None where they are rows.
+    in_rows : bool
+        False when nobody can say to which rows the elements belong.
 
     Notes
     -----
@@ -154,6 +156,7 @@ class CheckedSlices:
         name: str,
         chunk_length: int,
         rows_of: Callable[[int, int], Range] | None = None,
+        in_rows: bool = True,
     ) -> None:
         self._array = array
         self._checksums = checksums
@@ -161,6 +164,7 @@ class CheckedSlices:
         self._name = name
         self._chunk_length = chunk_length
         self._rows_of = rows_of
+        self._unit = "rows" if in_rows else "values"
 
     def __len__(self) -> int:
         return len(self._array)
@@ -183,16 +187,13 @@ class CheckedSlices:
         """Sentence about a stretch that does not match."""
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
-        rows = (first, stop) if self._rows_of is None else self._rows_of(first, stop)
-        return damage_sentence(self._path, self._name, first // self._chunk_length, rows)
-
-
-def damage_sentence(path: str, name: str, chunk: int, rows: Range) -> str:
-    """Word where an array is damaged; `rows` is a range of rows, its end not included."""
-    return (
-        f"{path} is damaged: {name}, chunk {chunk}, rows {rows[0]} to {rows[1] - 1} do not match "
-        f"their checksum; restore a copy or convert the data again"
-    )
+        chunk = first // self._chunk_length
+        if self._rows_of is not None:
+            first, stop = self._rows_of(first, stop)
+        return (
+            f"{self._path} is damaged: {self._name}, chunk {chunk}, {self._unit} {first} to "
+            f"{stop - 1} do not match their checksum; restore a copy or convert the data again"
+        )
 
 
 def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:

@@ -600,7 +600,7 @@ def _row_pointers(
             f"{n_rows + 1}; write it again"
         )
     check_extent(indptr)
-    array = _checked(DatasetSlices(indptr), indptr, "X/indptr", sums, _rows_of_pointers)
+    array = _checked(DatasetSlices(indptr), indptr, "X/indptr", sums, rows_of_pointers)
     pointers = np.asarray(array[: n_rows + 1], dtype=np.int64)
     if pointers[0] != 0 or pointers[-1] != n_stored or np.any(pointers[1:] < pointers[:-1]):
         raise InputError(
@@ -610,6 +610,6 @@ def _row_pointers(
     return pointers
 
 
-def _rows_of_pointers(first: int, stop: int) -> Range:
+def rows_of_pointers(first: int, stop: int) -> Range:
     """Rows that the row pointers ``first:stop`` begin or end."""
     return max(0, first - 1), max(1, stop - 1)
