@@ -1,6 +1,6 @@
 """What can go wrong by a user's hand.
 
-Owns the one exception that means "the input or an option is wrong". Failing to converge is not an
+Owns the exceptions that mean "the input or an option is wrong". Failing to converge is not an
 error: it is a :class:`ooc_fw.state.Status`.
 """
 
@@ -12,4 +12,12 @@ class InputError(ValueError):
 
     The message is one sentence that names the file or option, the value met and the way out. The
     command line prints it as it is and exits with status 2.
+    """
+
+
+class DamageError(InputError):
+    """A file that no longer holds what was written to it.
+
+    It was cut short, a checksum does not match, or its structure cannot be followed. To most
+    commands an input like any other that cannot be used; ``ooc-fw verify`` exits with status 1.
     """

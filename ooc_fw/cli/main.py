@@ -16,13 +16,27 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from ooc_fw._core.loading import load_numba_alone
-from ooc_fw.cli import certify, convert, demo, evaluate, info, plan, predict, train
+from ooc_fw.cli import (
+    certify,
+    convert,
+    demo,
+    evaluate,
+    info,
+    plan,
+    predict,
+    train,
+    verify,
+)
 from ooc_fw.errors import InputError
 
 COMMANDS = {
     "convert": convert,
     "info": info,
+<<<<<<< HEAD
     "plan": plan,
+=======
+    "verify": verify,
+>>>>>>> 759bba66d4d61f731b38e15c5fdcef5c95bbe4f4
     "train": train,
     "predict": predict,
     "evaluate": evaluate,

@@ -10,11 +10,12 @@ and layout have modules of their own.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -35,11 +36,12 @@ from ooc_fw.prep.libsvm import (
     parser,
 )
 from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
-from ooc_fw.prep.spool import RowBlock, ShuffleSpool, Spool, shuffle_bits
+from ooc_fw.prep.spool import BUCKET_BYTES, RowBlock, ShuffleSpool, Spool, shuffle_bits
 from ooc_fw.prep.text import STANDARD_INPUT, TextBlock, TextInput
 from ooc_fw.prep.writer import DatasetWriter, create_file, filter_options, output_bytes
 from ooc_fw.rows import CSRRows, Rows
 from ooc_fw.scaling import KINDS, Scaling
+from ooc_fw.sources.checksums import read_checksums
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
@@ -55,6 +57,8 @@ PIECE_BYTES = 2 << 20
 _SPOOL_BYTES_PER_TEXT_BYTE = 1.5
 _TEXT_BYTES_PER_COMPRESSED_BYTE = 4
 _COUNTED_PASSES = 2
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,12 @@ def convert_libsvm(
     InputError
         For an option, input or line that cannot be used.
     OSError
-        When the disk fails.
+        When the disk is full or fails; `output` is then as it was.
+
+    Notes
+    -----
+    Free space is compared with what is needed before rows are set aside, and again before the
+    output is begun, when its size is known.
     """
     started = time.perf_counter()
     _check_options(scale, compression, like, log1p, n_features, seed)
@@ -236,7 +245,8 @@ def convert_libsvm(
             zero_based, NO_LIMIT if n_features is None else n_features, scaling.log1p, on_error
         )
         meter = _Meter(progress, texts)
-        first = _parse(texts, options, scaling, spool, meter)
+        with _naming(target, "rows were set aside in temporary files beside it"):
+            first = _parse(texts, options, scaling, spool, meter)
 
         n_features = first.width if n_features is None else n_features
         if not n_features:
@@ -247,9 +257,13 @@ def convert_libsvm(
         sparse, notes = _choose_storage(dense, pattern, scaling, density)
         if compression == "none":
             size = output_bytes(first.n_rows, n_features, first.ranges.n_stored, sparse=sparse)
-            _require_room(target, size, "the output")
+            _require_room(target, size - _given_back(spool), "the output")
 
-        with atomic_path(target) as temporary, create_file(temporary) as file:
+        with (
+            _naming(target, "it was being written"),
+            atomic_path(target) as temporary,
+            create_file(temporary) as file,
+        ):
             writer = DatasetWriter(
                 file,
                 first.n_rows,
@@ -346,6 +360,7 @@ def _read_like(path: Path) -> _Like:
                 raise InputError(f"{path} is an unfinished conversion; convert it again")
             if "X" not in file:
                 raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
+            read_checksums(file)  # scaling and width are only as good as they are
             sparse = isinstance(file["X"], h5py.Group)
             shape = file["X"].attrs["shape"] if sparse else file["X"].shape
             names = file.attrs.get("class_names")
@@ -381,9 +396,30 @@ def _require_room(target: Path, n_bytes: int, purpose: str) -> None:
     free = shutil.disk_usage(directory).free
     if n_bytes > free:
         raise InputError(
-            f"{directory} has {free / 1e9:.1f} GB free, and {purpose} will take about "
-            f"{n_bytes / 1e9:.1f} GB; free some space or put the output elsewhere"
+            f"{directory} has {free} bytes free, and {purpose} will take about {n_bytes} more; "
+            f"free some space or put the output elsewhere"
         )
+
+
+def _given_back(spool: Spool | ShuffleSpool) -> int:
+    """Bytes of temporary files that are free again before the last byte of output is written."""
+    if isinstance(spool, Spool):
+        return 0
+    # Buckets go one by one; the last ones, and what one is split into, are still there.
+    return max(0, spool.n_bytes - max(4 * BUCKET_BYTES, spool.n_bytes // 8))
+
+
+@contextmanager
+def _naming(target: Path, moment: str) -> Iterator[None]:
+    """Say of an error of the disk which output it stopped, and when."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise OSError(
+            error.errno, f"{error.strerror}, while {moment}; it is left as it was", str(target)
+        ) from error
 
 
 def _open_spool(

@@ -1,13 +1,14 @@
 """The HDF5 layout of a training file, written front to back.
 
-Owns names, chunk shapes, filters and attributes. Is told the sizes beforehand; decides nothing
-about the values. `ooc_fw.sources` reads what is written here.
+Owns names, chunk shapes, filters and attributes, and how errors of the disk get past HDF5. Is told
+the sizes beforehand; decides nothing about the values. `ooc_fw.sources` reads what is written here.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from ooc_fw.errors import InputError
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
+from ooc_fw.sources.checksums import Checksums, crc32s, stretch_length, write_checksums
 
 FORMAT_VERSION = 1
 CHUNK_BYTES = 2 << 20
@@ -23,16 +25,126 @@ CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
 """Cache of each data set: it is written front to back, so the chunk begun is all it needs. The
 default of HDF5 is larger and fills up over the first million rows."""
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+LIBRARY_VERSIONS = ("v110", "v110")
+"""Oldest and newest HDF5 whose structures are used. Those of 1.10 carry checksums of their own, so
+that a changed bit in them is an error and not other data; older ones have none."""
 
 
-def create_file(path: str | os.PathLike[str]) -> h5py.File:
+def create_file(path: str | os.PathLike[str]) -> OutputFile:
     """Create an HDF5 file for a `DatasetWriter`."""
-    return h5py.File(path, "w", rdcc_nbytes=CHUNK_CACHE_BYTES)
+    return OutputFile(path)
+
+
+class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
+    """A new HDF5 file whose errors of the disk come as they are, and when it is safe.
+
+    HDF5 does not survive a write that fails: what it could not write it tries to write again when
+    the file is closed and when the interpreter ends, and there it crashes. So it is told that all
+    is well, and the error is raised by `check` and at the end of the ``with`` statement.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        File to create or to empty.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._sink = _Sink(path)
+        super().__init__(self._sink, "w", rdcc_nbytes=CHUNK_CACHE_BYTES, libver=LIBRARY_VERSIONS)
+
+    def check(self) -> None:
+        """Raise the first error of the disk, if there was one."""
+        if self._sink.error is not None:
+            raise self._sink.error
+
+    def close(self) -> None:
+        """Write what is left and close the file; a second time does nothing."""
+        super().close()
+        self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self.close()
+        if kind is None:
+            self.check()
+
+
+class _Sink:
+    """What HDF5 takes for a file object: a file that remembers its first error and goes on."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._descriptor = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o666
+        )
+        self._position = 0
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset from the beginning or the end."""
+        end = os.fstat(self._descriptor).st_size if whence == os.SEEK_END else 0
+        self._position = end + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Position."""
+        return self._position
+
+    def read(self, n_bytes: int) -> bytes:
+        """Bytes at the position; zeros where nothing was written, as from any HDF5 driver."""
+        return os.pread(self._descriptor, n_bytes, self._position).ljust(n_bytes, b"\0")
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with what `read` gives."""
+        view = memoryview(buffer).cast("B")
+        view[:] = self.read(len(view))
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Write all of `data` at the position, or remember why that cannot be."""
+        view = memoryview(data).cast("B")
+        offset = self._position
+        try:
+            while view and self.error is None:
+                count = os.pwrite(self._descriptor, view, offset)
+                view, offset = view[count:], offset + count
+        except OSError as error:
+            self._remember(error)
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int) -> int:
+        """Make the file `size` bytes long, or remember why that cannot be."""
+        try:
+            if self.error is None:
+                os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self._remember(error)
+        return size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _remember(self, error: OSError) -> None:
+        self.error = OSError(error.errno, error.strerror, self._path)
 
 
 def chunk_rows(n_features: int) -> int:
     """Rows of a dense chunk of about CHUNK_BYTES."""
-    return max(1, CHUNK_BYTES // (4 * max(1, n_features)))
+    return _chunk_length(4 * max(1, n_features))
+
+
+def _chunk_length(row_bytes: int) -> int:
+    """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
+    length = stretch_length(row_bytes)
+    return max(1, CHUNK_BYTES // (length * row_bytes)) * length
 
 
 def output_bytes(n_rows: int, n_features: int, n_stored: int, *, sparse: bool) -> int:
@@ -77,12 +189,17 @@ class ChunkAppender:
         Chunked along its first axis only.
     direct : bool
         Whether a chunk is stored as it is, without a filter.
+    pool : ThreadPoolExecutor
+        Sums chunks while they are being written.
     """
 
-    def __init__(self, dataset: h5py.Dataset, direct: bool) -> None:
+    def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
         self._dataset = dataset
         self._direct = direct
+        self._pool = pool
         self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
+        self._length = stretch_length(self._chunk[0].nbytes)
+        self._sums = [np.empty(0, dtype=np.uint32)]
         self._start = 0  # of the chunk being filled
         self._filled = 0
 
@@ -101,13 +218,19 @@ class ChunkAppender:
         if self._filled > 0:
             self._write()
 
+    def checksums(self) -> Checksums:
+        """Checksums of what was written."""
+        return Checksums(np.concatenate(self._sums), self._length)
+
     def _write(self) -> None:
+        written = self._chunk[: self._filled]
+        summing = self._pool.submit(crc32s, written, self._length)
         if self._direct:
             corner = (self._start,) + (0,) * (self._chunk.ndim - 1)
             self._dataset.id.write_direct_chunk(corner, self._chunk)
         else:
-            stop = self._start + self._filled
-            self._dataset[self._start : stop] = self._chunk[: self._filled]
+            self._dataset[self._start : self._start + self._filled] = written
+        self._sums.append(summing.result())
         self._start += self._filled
         self._filled = 0
 
@@ -117,8 +240,8 @@ class DatasetWriter:
 
     Parameters
     ----------
-    file : h5py.File
-        Open for writing.
+    file : OutputFile
+        New and empty.
     n_rows, n_features : int
         Final size.
     n_stored : int
@@ -131,7 +254,7 @@ class DatasetWriter:
 
     def __init__(
         self,
-        file: h5py.File,
+        file: OutputFile,
         n_rows: int,
         n_features: int,
         n_stored: int,
@@ -146,6 +269,7 @@ class DatasetWriter:
         self._n_rows = n_rows
         self._row = 0
         self._stored = 0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep")
         self._parts = {
             "y": self._create("y", n_rows, np.float64),
             "row": self._create("row", n_rows, np.int64),
@@ -170,17 +294,26 @@ class DatasetWriter:
                 chunks=(min(chunk_rows(n_features), n_rows), n_features),
                 **self._filter,
             )
-            self._parts["X"] = ChunkAppender(dense, direct=not self._filter)
+            self._parts["X"] = self._appender(dense)
 
     def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
-        chunk = min(CHUNK_BYTES // np.dtype(dtype).itemsize, max(1, length))
+        chunk = min(_chunk_length(np.dtype(dtype).itemsize), max(1, length))
         dataset = self._file.create_dataset(
             name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
         )
-        return ChunkAppender(dataset, direct=not self._filter)
+        return self._appender(dataset)
+
+    def _appender(self, dataset: h5py.Dataset) -> ChunkAppender:
+        return ChunkAppender(dataset, not self._filter, self._pool)
 
     def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
-        """Write rows below those written so far."""
+        """Write rows below those written so far.
+
+        Raises
+        ------
+        OSError
+            The disk is full or failing.
+        """
         parts = self._parts
         parts["y"].append(labels)
         parts["row"].append(row_ids)
@@ -192,6 +325,7 @@ class DatasetWriter:
         else:
             parts["X"].append(rows)
         self._row += len(labels)
+        self._file.check()
 
     @property
     def fraction_written(self) -> float:
@@ -208,7 +342,7 @@ class DatasetWriter:
         mean: Float64Array,
         mean_square_norm: float,
     ) -> None:
-        """Write attributes and statistics; the file is complete after this.
+        """Write attributes, statistics and checksums; the file is complete after this.
 
         Parameters
         ----------
@@ -248,3 +382,6 @@ class DatasetWriter:
         self._file["mean"] = mean
         scaling.write(self._file)
         attributes["complete"] = 1
+        write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
+        self._pool.shutdown()
+        self._file.check()

@@ -27,7 +27,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.sources.array import ArraySource, CSRSource
 from ooc_fw.sources.base import (
     AnyArray,
@@ -149,7 +149,7 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
     elif not re.search(rb"[^\t\n\r -~]", head):
         kind = "text"
     else:
-        raise InputError(
+        raise DamageError(
             f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
             f"numpy.save"
         )
@@ -166,7 +166,7 @@ def _first_bytes(path: str) -> bytes:
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {error.strerror}") from error
     if not head:
-        raise InputError(f"{path} is empty; give a file with rows in it")
+        raise DamageError(f"{path} is empty; give a file with rows in it")
     return head
 
 

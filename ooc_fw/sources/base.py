@@ -189,20 +189,22 @@ class FileStamp:
     ----------
     path : str
         File to remember; what it is now is what it has to stay.
+    descriptor : int or None
+        The same file as it was opened, where somebody may have put another in its place since.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
-        self._seen = self._look()
+        self._seen = self._look(path if descriptor is None else descriptor)
 
-    def _look(self) -> tuple[int, int]:
-        status = os.stat(self.path)
+    def _look(self, file: str | int) -> tuple[int, int]:
+        status = os.stat(file)
         return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
         """Raise InputError when the file is no longer the one that was stamped."""
         try:
-            now = self._look()
+            now = self._look(self.path)
         except OSError as error:
             raise InputError(
                 f"{self.path} went away while it was in use ({error.strerror}); put it back"

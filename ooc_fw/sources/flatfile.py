@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.rows import Int64Array
 from ooc_fw.sources.base import AnyArray
 
@@ -49,16 +49,24 @@ class FileReader:
 
         Raises
         ------
-        InputError
-            The file ends before `out` is full.
+        DamageError
+            The file ends before `out` is full, or the disk fails.
         """
         if out.size == 0:
             return
         view = out.reshape(-1).view(np.uint8).data
         while view:
-            count = os.preadv(self._descriptor, [view], offset)
+            try:
+                count = os.preadv(self._descriptor, [view], offset)
+            except OSError as error:
+                if self._descriptor < 0:  # a mistake of the caller, not of the disk
+                    raise
+                raise DamageError(
+                    f"{self.path} cannot be read at byte {offset} ({error.strerror}); "
+                    f"restore a copy on another disk"
+                ) from error
             if count == 0:
-                raise InputError(
+                raise DamageError(
                     f"{self.path} was cut short: {len(view)} bytes of the rows asked for are not "
                     f"in it; write the file again"
                 )

@@ -6,19 +6,24 @@ is `ooc_fw.prep`.
 Uncompressed values are read straight from the file at the offsets that HDF5 reports: a tenth of the
 time of a call through the library for a short slice, no global lock between threads, and an error
 instead of zeros when the file was cut short. Compressed, virtual and otherwise unusual data sets go
-through h5py.
+through h5py, which gives zeros for what lies behind the end of a file: no data set is opened whose
+parts do not all lie inside the file, and its size is looked at again with every read.
+
+Arrays of converted files are compared with their checksums (`ooc_fw.sources.checksums`): what is
+read whole at opening and every long read of rows, labels and row numbers.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.rows import Int64Array, Rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources.array import check_width, csr_bytes
@@ -32,6 +37,12 @@ from ooc_fw.sources.base import (
     canonical_csr,
     check_real,
 )
+from ooc_fw.sources.checksums import (
+    CheckedSlices,
+    Checksums,
+    Range,
+    read_checksums,
+)
 from ooc_fw.sources.flatfile import ChunkedFileArray, FileArray
 
 FORMAT_VERSION = 1
@@ -43,6 +54,12 @@ CACHE_BYTES = 16 << 20
 CSR_PARTS = ("data", "indices", "indptr")
 
 Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py carries no type hints
+
+NO_SUMS: Mapping[str, Checksums] = {}
+"""Checksums of a file that has none."""
+
+H5PY_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError)
+"""What h5py raises, depending on the place, for a file whose structure is damaged."""
 
 
 class HDF5Rows(SourceBase):
@@ -56,13 +73,23 @@ class HDF5Rows(SourceBase):
         The largest data set under `node`, whose storage decides how to read.
     root : h5py.Group or None
         Root of a file that `ooc-fw convert` wrote, which says more about its rows.
+    sums : mapping of str to Checksums
+        Checksums of the arrays of that file, by name.
     **common
         See `SourceBase`.
     """
 
-    def __init__(self, node: Node, values: Node, root: Node | None, **common: Any) -> None:
+    def __init__(
+        self,
+        node: Node,
+        values: Node,
+        root: Node | None,
+        sums: Mapping[str, Checksums],
+        **common: Any,
+    ) -> None:
         super().__init__(file_name(node), **common)
         self._stamp = _stamp(node)
+        self._sums = sums
         if values.id.get_create_plist().get_nfilters():
             # A chunk is decompressed whole whatever is asked of it: ask once.
             self.max_gap = self.span_rows = self.chunk_rows
@@ -78,24 +105,49 @@ class HDF5Rows(SourceBase):
             mean = np.asarray(root["mean"], dtype=np.float64)
             self.statistics = StoredStatistics(mean, float(root.attrs["mean_square_norm"]))
         if "row" in root:
-            self._row = self._open(root["row"])
+            self._row = self._open(root["row"], "row")
 
-    def _open(self, dataset: Node) -> Sliceable:
-        """Fastest way to read parts of `dataset`; released with the source."""
-        direct = find_in_file(dataset)
-        if direct is None:
-            return DatasetSlices(dataset)
-        self.own(direct.close)
-        return direct
+    def _open(
+        self, dataset: Node, name: str, rows_of: Callable[[int, int], Range] | None = None
+    ) -> Sliceable:
+        """Fastest way to read parts of a data set, checked if it can be; released with the source.
+
+        Parameters
+        ----------
+        dataset : h5py.Dataset
+            Rows, or elements that belong to rows.
+        name : str
+            Its name in a converted file.
+        rows_of : callable or None
+            See `CheckedSlices`.
+        """
+        array = open_array(dataset)
+        if not isinstance(array, DatasetSlices):
+            self.own(array.close)
+        return _checked(array, dataset, name, self._sums, rows_of)
+
+    @contextmanager
+    def _same_file(self) -> Iterator[None]:
+        """Look after a read whether the file is still the same: the better reason for damage."""
+        try:
+            yield
+        except DamageError:
+            self.check_unchanged()
+            raise
+        self.check_unchanged()
+
+    def labels(self, start: int, stop: int) -> AnyArray:
+        """Label values of rows ``start:stop`` as stored."""
+        with self._same_file():
+            return super().labels(start, stop)
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the text they were converted from."""
         if self._row is None:
             return super().row_ids(start, stop)
         self._check_range(start, stop)
-        ids = np.asarray(self._row[start:stop], dtype=np.int64)
-        self.check_unchanged()
-        return ids
+        with self._same_file():
+            return np.asarray(self._row[start:stop], dtype=np.int64)
 
     def _labels_hint(self) -> str:
         return "name its data set of labels (--y-name, or y_name= in Python)"
@@ -110,24 +162,29 @@ class HDF5Source(HDF5Rows):
         Real numbers, shape (n_rows, n_features).
     labels : Sliceable or None
         One label a row.
-    root : h5py.Group or None
+    root, sums
         See `HDF5Rows`.
     """
 
     def __init__(
-        self, table: Node, labels: Sliceable | None = None, *, root: Node | None = None
+        self,
+        table: Node,
+        labels: Sliceable | None = None,
+        *,
+        root: Node | None = None,
+        sums: Mapping[str, Checksums] = NO_SUMS,
     ) -> None:
         check_real(file_name(table), table.dtype)
         check_filters(table)
         chunk_rows = None if table.chunks is None else table.chunks[0]
         super().__init__(
-            table, table, root, shape=table.shape, labels=labels, chunk_rows=chunk_rows
+            table, table, root, sums, shape=table.shape, labels=labels, chunk_rows=chunk_rows
         )
-        self._table = self._open(table)
+        self._table = self._open(table, "X")
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
-        block = self._table[start:stop]
-        self.check_unchanged()
+        with self._same_file():
+            block = self._table[start:stop]
         return as_float32(block), block.nbytes
 
 
@@ -142,14 +199,19 @@ class HDF5CSRSource(HDF5Rows):
         Data sets data, indices and indptr, and the attribute shape.
     labels : Sliceable or None
         One label a row.
-    root : h5py.Group or None
+    root, sums
         See `HDF5Rows`.
     """
 
     sparse = True
 
     def __init__(
-        self, group: Node, labels: Sliceable | None = None, *, root: Node | None = None
+        self,
+        group: Node,
+        labels: Sliceable | None = None,
+        *,
+        root: Node | None = None,
+        sums: Mapping[str, Checksums] = NO_SUMS,
     ) -> None:
         name = file_name(group)
         shape = _csr_shape(group, name)
@@ -162,7 +224,7 @@ class HDF5CSRSource(HDF5Rows):
                 f"{name} has {len(data)} sparse values but {len(indices)} column numbers; "
                 f"write it again"
             )
-        self._indptr = _row_pointers(indptr, shape[0], len(data), name)
+        self._indptr = _row_pointers(indptr, shape[0], len(data), name, sums)
         chunk_rows = None
         if data.chunks is not None:
             chunk_rows = max(1, data.chunks[0] * shape[0] // max(1, len(data)))
@@ -170,18 +232,24 @@ class HDF5CSRSource(HDF5Rows):
             group,
             data,
             root,
+            sums,
             shape=shape,
             labels=labels,
             chunk_rows=chunk_rows,
             decoded_bytes=csr_bytes(len(data), shape[0]),
         )
-        self._data, self._indices = self._open(data), self._open(indices)
+        self._data = self._open(data, "X/data", self._rows_of)
+        self._indices = self._open(indices, "X/indices", self._rows_of)
+
+    def _rows_of(self, first: int, stop: int) -> Range:
+        """Rows that the stored values ``first:stop`` belong to."""
+        return rows_of_values(self._indptr, first, stop)
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
         indptr = self._indptr[start : stop + 1]
         first, last = int(indptr[0]), int(indptr[-1])
-        data, indices = self._data[first:last], self._indices[first:last]
-        self.check_unchanged()
+        with self._same_file():
+            data, indices = self._data[first:last], self._indices[first:last]
         rows = canonical_csr(data, indices, indptr, self.n_features, self.name)
         return rows, data.nbytes + indices.nbytes
 
@@ -205,7 +273,7 @@ class DatasetSlices:
         try:
             return np.asarray(self._dataset[key])
         except OSError as error:
-            raise InputError(
+            raise DamageError(
                 f"{file_name(self._dataset)} cannot be read ({error}); "
                 f"the file is damaged, write it again"
             ) from error
@@ -230,17 +298,53 @@ def open_hdf5(
     InputError
         The file is damaged, unfinished, or does not hold what the names say.
     """
+    file = open_file(path)
     try:
-        file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened as HDF5 ({error}); write it again") from error
-    try:
-        source = open_group(file, labels, x_name=x_name, y_name=y_name)
+        with structure_errors(path):
+            source = open_group(file, labels, x_name=x_name, y_name=y_name)
     except BaseException:
-        file.close()
+        close_file(file)
         raise
     source.own(file.close)
     return source
+
+
+def open_file(path: str) -> Node:
+    """Open an HDF5 file for reading, with errors as sentences.
+
+    HDF5 compares the size of the file with the one it had when it was last closed, so that a file
+    that was cut short does not open.
+    """
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
+    except PermissionError as error:
+        raise InputError(f"{path} cannot be opened: {os.strerror(error.errno or 0)}") from error
+    except OSError as error:
+        if "unable to lock file" in str(error):
+            raise InputError(
+                f"{path} is being written by another program; wait until that is done"
+            ) from error
+        raise DamageError(f"{path} cannot be opened as HDF5 ({error}); write it again") from error
+
+
+def close_file(file: Node) -> None:
+    """Close an HDF5 file that may be damaged."""
+    with suppress(*H5PY_ERRORS):
+        file.close()
+
+
+@contextmanager
+def structure_errors(path: str) -> Iterator[None]:
+    """Turn what h5py raises for a file whose structure is damaged into a sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except H5PY_ERRORS as error:
+        raise DamageError(
+            f"{path} is damaged: its structure cannot be followed ({error}); restore a copy or "
+            f"write it again"
+        ) from error
 
 
 def open_group(
@@ -258,33 +362,116 @@ def open_group(
             f"{name} has no {x_name!r} (it has: {', '.join(group) or 'nothing'}); "
             f"name its rows (--x-name, or x_name= in Python)"
         )
-    root = group if is_converted(group) and x_name == "X" else None
+    converted = is_converted(group)
+    sums = read_checksums(group) if converted else {}
     if labels is None and y_name in group:
-        labels = open_labels(group[y_name])
-    return open_rows(group[x_name], labels, root=root)
+        labels = open_labels(group[y_name], sums if y_name == "y" else NO_SUMS)
+    if not converted or x_name != "X":
+        return open_rows(group[x_name], labels)
+    return open_rows(group["X"], labels, root=group, sums=sums)
 
 
-def open_rows(node: Node, labels: Sliceable | None = None, *, root: Node | None = None) -> HDF5Rows:
+def open_rows(
+    node: Node,
+    labels: Sliceable | None = None,
+    *,
+    root: Node | None = None,
+    sums: Mapping[str, Checksums] = NO_SUMS,
+) -> HDF5Rows:
     """Open an HDF5 data set as dense rows, or a CSR group as sparse ones."""
+    kind: type[HDF5Source] | type[HDF5CSRSource] | None = None
     if isinstance(node, h5py.Dataset):
-        return HDF5Source(node, labels, root=root)
-    if _is_csr(node):
-        return HDF5CSRSource(node, labels, root=root)
+        kind = HDF5Source
+    elif _is_csr(node):
+        kind = HDF5CSRSource
+    if kind is not None:
+        source = kind(node, labels, root=root, sums=sums)
+        source.check_unchanged()  # the arrays were found and opened in one and the same file
+        return source
     raise InputError(
         f"{file_name(node)}: {node.name!r} is neither a data set nor a group with "
         f"{', '.join(CSR_PARTS)}; name another (--x-name, or x_name= in Python)"
     )
 
 
-def open_labels(dataset: Node) -> Sliceable:
-    """Labels in an HDF5 data set of one dimension."""
+def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Sliceable:
+    """Labels in an HDF5 data set of one dimension, compared with the checksums of "y" if any."""
     if not isinstance(dataset, h5py.Dataset) or len(dataset.shape) != 1:
         raise InputError(
             f"{file_name(dataset)}: the labels {dataset.name!r} must be a data set of one "
             f"dimension; name another (--y-name, or y_name= in Python)"
         )
     check_filters(dataset)
-    return DatasetSlices(dataset)
+    check_extent(dataset)
+    return _checked(DatasetSlices(dataset), dataset, "y", sums)
+
+
+def open_array(dataset: Node) -> FileArray | ChunkedFileArray | DatasetSlices:
+    """Fastest way to read parts of a data set.
+
+    Raises
+    ------
+    DamageError
+        A part of it lies outside the file.
+    """
+    check_extent(dataset)
+    return find_in_file(dataset) or DatasetSlices(dataset)
+
+
+def _checked(
+    array: Sliceable,
+    dataset: Node,
+    name: str,
+    sums: Mapping[str, Checksums],
+    rows_of: Callable[[int, int], Range] | None = None,
+) -> Sliceable:
+    """An array that compares what it reads with its checksums, if there are any."""
+    if name not in sums:
+        return array
+    return CheckedSlices(
+        array,
+        sums[name],
+        path=file_name(dataset),
+        name=name,
+        chunk_length=chunk_length(dataset),
+        rows_of=rows_of,
+    )
+
+
+def chunk_length(dataset: Node) -> int:
+    """Rows or elements of a chunk; all of them where there are no chunks."""
+    return max(1, int((dataset.chunks or dataset.shape)[0]))
+
+
+def rows_of_values(indptr: Int64Array, first: int, stop: int) -> Range:
+    """Rows that the stored values ``first:stop`` of a CSR matrix belong to."""
+    rows = np.searchsorted(indptr, [first, stop - 1], side="right")
+    return int(rows[0]) - 1, int(rows[1])
+
+
+def check_extent(dataset: Node) -> None:
+    """Raise DamageError when HDF5 expects a part of `dataset` outside the file.
+
+    HDF5 itself would read zeros there. Nothing can be said of objects that are not in one plain
+    file, and nothing needs to be: they are read through h5py and whatever is below it.
+    """
+    if not _is_plain_file(dataset.file) or dataset.file.userblock_size:
+        return
+    properties = dataset.id.get_create_plist()
+    layout, end = properties.get_layout(), 0
+    if layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count():
+        offset = dataset.id.get_offset()
+        end = 0 if offset is None else offset + dataset.id.get_storage_size()
+    elif layout == h5py.h5d.CHUNKED:
+        ends = [0]
+        dataset.id.chunk_iter(lambda chunk: ends.append(chunk.byte_offset + chunk.size))
+        end = max(ends)
+    path = file_name(dataset)
+    if end > os.path.getsize(path):
+        raise DamageError(
+            f"{path} is damaged: {dataset.name} shall lie in bytes up to {end}, but the file has "
+            f"{os.path.getsize(path)}; restore a copy or write it again"
+        )
 
 
 def is_converted(group: Node) -> bool:
@@ -378,7 +565,10 @@ def _is_plain_file(file: Node) -> bool:
 
 
 def _stamp(node: Node) -> FileStamp | None:
-    return FileStamp(file_name(node)) if _is_plain_file(node.file) else None
+    """What the file that HDF5 has open is like: another one may have its name by now."""
+    if not _is_plain_file(node.file):
+        return None
+    return FileStamp(file_name(node), node.file.id.get_vfd_handle())
 
 
 def _is_csr(node: Node) -> bool:
@@ -400,17 +590,26 @@ def _csr_shape(group: Node, name: str) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def _row_pointers(indptr: Node, n_rows: int, n_stored: int, name: str) -> Int64Array:
+def _row_pointers(
+    indptr: Node, n_rows: int, n_stored: int, name: str, sums: Mapping[str, Checksums]
+) -> Int64Array:
     """Row pointers in RAM, known to be usable."""
     if indptr.shape != (n_rows + 1,):
         raise InputError(
             f"{name} has {n_rows} sparse rows but {indptr.size} row pointers instead of "
             f"{n_rows + 1}; write it again"
         )
-    pointers = np.asarray(indptr[...], dtype=np.int64)
+    check_extent(indptr)
+    array = _checked(DatasetSlices(indptr), indptr, "X/indptr", sums, rows_of_pointers)
+    pointers = np.asarray(array[: n_rows + 1], dtype=np.int64)
     if pointers[0] != 0 or pointers[-1] != n_stored or np.any(pointers[1:] < pointers[:-1]):
         raise InputError(
             f"{name}: the row pointers {indptr.name!r} do not rise from 0 to the {n_stored} "
             f"values stored; write it again"
         )
     return pointers
+
+
+def rows_of_pointers(first: int, stop: int) -> Range:
+    """Rows that the row pointers ``first:stop`` begin or end."""
+    return max(0, first - 1), max(1, stop - 1)

@@ -75,6 +75,7 @@ def test_layout(train, tmp_path, dense, compression):
     np.testing.assert_allclose(attrs.pop("mean_square_norm"), (X**2).sum() / 4)
     assert attrs.pop("class_names").tolist() == [-1, 1]
     assert attrs.pop("class_counts").tolist() == [2, 2]
+    assert attrs.pop("header_crc32") > 0
     assert attrs == {
         "format_version": 1,
         "n_rows": 4,
@@ -361,7 +362,7 @@ def test_wrong_outputs(train, tmp_path, monkeypatch):
 def test_full_disk_is_noticed_before(train, tmp_path, monkeypatch, free, purpose):
     usage = namedtuple("usage", "free")(free)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=f"0.0 GB free, and {purpose} will take about"):
+    with pytest.raises(InputError, match=f"has {free} bytes free, and {purpose} will take about"):
         convert_libsvm([train], tmp_path / "out.h5")
     assert os.listdir(tmp_path) == ["data.txt"]
 

@@ -2,13 +2,15 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import h5py
 import hdf5plugin
 import numpy as np
 import pytest
 
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.sources import HDF5CSRSource, HDF5Source, hdf5, open_source
 from ooc_fw.sources.flatfile import ChunkedFileArray, FileArray
 from ooc_fw.testing.contracts import RowSourceContract, small_table, to_dense
@@ -364,3 +366,44 @@ def test_a_truncated_file(path):
 def test_kinds(path, X, y, tmp_path):
     assert isinstance(open_source(path), HDF5Source)
     assert isinstance(open_source(write_sparse(tmp_path / "s.h5", X, y)), HDF5CSRSource)
+
+
+def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
+    other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
+    find = hdf5.find_in_file
+
+    def replace_and_find(dataset):
+        if other.exists():
+            os.replace(other, path)
+        return find(dataset)
+
+    monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
+    with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
+        open_source(path)
+
+
+def test_a_file_that_is_being_written(path):
+    writing = "import h5py, sys; f = h5py.File(sys.argv[1], 'a'); print(flush=True); input()"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", writing, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout
+    writer.stdout.readline()
+    with pytest.raises(InputError, match=r"data\.h5 is being written by another program; wait"):
+        open_source(path)
+    writer.communicate("\n")
+    open_source(path).close()
+
+
+def test_two_readers_share_a_file(path):
+    with open_source(path) as one, open_source(path) as other:
+        np.testing.assert_array_equal(to_dense(one.read(0, 57)), to_dense(other.read(0, 57)))
+
+
+def test_values_outside_the_file(path, monkeypatch):
+    monkeypatch.setattr(os.path, "getsize", lambda _: 2000)
+    with pytest.raises(DamageError, match=r"shall lie in bytes up to \d+, but the file has 2000"):
+        open_source(path)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def damaged(data_file, tmp_path):
+    """A converted file in which a bit of /X was changed."""
+    path = shutil.copy(data_file, tmp_path / "bad.h5")
+    with h5py.File(path) as file:
+        place = file["X"].id.get_chunk_info(0).byte_offset
+    with open(path, "r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\x7f")
+    return path
+
+
+def test_intact(ooc_fw, data_file):
+    outcome = ooc_fw("verify", data_file)
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert lines[0] == "header: matches its checksum"
+    assert "X: 3200 bytes in 1 chunk, intact" in lines
+    assert lines[-1] == f"{data_file}: intact"
+
+
+def test_damage(ooc_fw, damaged):
+    outcome = ooc_fw("verify", damaged)
+    assert outcome.status == 1
+    assert "3200 bytes in 1 chunk, damaged in 1 place\n" in outcome.out
+    assert outcome.err == (
+        f"ooc-fw: {damaged} is damaged: X, chunk 0, rows 0 to 199 do not match their checksum; "
+        f"restore a copy or convert the data again\n"
+    )
+
+
+def test_damage_is_met_by_the_other_commands(ooc_fw, damaged, model_file, tmp_path):
+    for arguments in (
+        ("train", damaged, "-o", tmp_path / "m.h5", "--quiet"),
+        ("predict", model_file, damaged),
+        ("evaluate", model_file, damaged),
+    ):
+        ooc_fw(*arguments).assert_refused("bad.h5 is damaged: X, chunk 0, rows 0 to 199")
+    assert not (tmp_path / "m.h5").exists()
+    # A support vector that changed is noticed before the sweep.
+    ooc_fw("certify", model_file, damaged).assert_refused("bad.h5")
+
+
+def test_json(ooc_fw, data_file, damaged):
+    result = json.loads(ooc_fw("verify", data_file, "--json").out)
+    assert result["intact"]
+    assert result["checksums"] == "crc32"
+    outcome = ooc_fw("verify", damaged, "--json")
+    result = json.loads(outcome.out)
+    assert outcome.status == 1
+    assert not result["intact"]
+    assert result["arrays"]["X"]["damaged"] == 1
+    assert result["arrays"]["X"]["damage"][0] in outcome.err
+    assert result["arrays"]["y"]["damage"] == []
+
+
+def test_a_file_cut_short(ooc_fw, damaged):
+    with open(damaged, "r+b") as file:
+        file.truncate(3000)
+    outcome = ooc_fw("verify", damaged)
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "bad.h5 cannot be opened as HDF5" in outcome.err
+    assert json.loads(ooc_fw("verify", damaged, "--json").out) == {
+        "file": str(damaged),
+        "intact": False,
+    }
+
+
+def test_a_foreign_file_says_so(ooc_fw, tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["a"], file["b"] = np.eye(3), np.arange(3)
+    outcome = ooc_fw("verify", tmp_path / "f.h5", "--x-name", "a", "--y-name", "b")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "no checksums are stored in this file" in outcome.out
+    assert "intact" not in outcome.out
+    ooc_fw("verify", tmp_path / "f.h5").assert_refused("has no 'X'")
+
+
+def test_what_is_not_there_is_a_mistake(ooc_fw, text_file, tmp_path):
+    ooc_fw("verify", tmp_path / "none.h5").assert_refused("none.h5")
+    ooc_fw("verify", text_file).assert_refused("is LIBSVM text")
