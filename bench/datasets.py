@@ -3,26 +3,36 @@
 Each set is converted once, by ``ooc-fw convert``, into a folder of its own under a work directory;
 delete that folder to have it made anew. To add a set, add an entry to `DATASETS`.
 
+``python -m bench.datasets kdd-full`` writes the largest one, which is synthetic, to any place, as
+text or as HDF5.
+
 Knows nothing of solvers. Imports nothing heavy; see `bench.process`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import lzma
+import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from bench.process import OOC_FW, ROOT, run_measured
+from bench.process import OOC_FW, ROOT, ChildError, Measured, run_measured
 
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
 PACKAGE_DATA = ROOT / "ooc_fw" / "data"
 
-Texts: TypeAlias = Callable[[Path, Path], tuple[Path, Path]]
-"""From the data folder and an own folder to write to, the training and the test file."""
+Text: TypeAlias = Path | tuple[str, ...]
+"""LIBSVM text: a file, or a command that writes it on standard output."""
+
+Texts: TypeAlias = Callable[[Path, Path], tuple[Text, Text]]
+"""From the data folder and an own folder to write to, the training and the test text."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +95,30 @@ def prepare(dataset: Dataset, data: Path, work: Path) -> Prepared:
     if not test.exists():  # the one written last
         folder.mkdir(parents=True, exist_ok=True)
         train_text, test_text = dataset.texts(data.resolve(), folder)
-        run_measured([*OOC_FW, "convert", train_text, train, *dataset.convert])
-        run_measured([*OOC_FW, "convert", test_text, test, "--like", train])
+        convert(train_text, train, *dataset.convert)
+        convert(test_text, test, "--like", str(train))
     facts = json.loads(run_measured([*OOC_FW, "info", train, "--json"]).stdout)
     gamma = facts["gamma_auto"] if dataset.gamma is None else dataset.gamma
     sizes = facts["n_rows"], facts["n_features"]
     return Prepared(dataset.name, train, test, dataset.C, gamma, *sizes)
+
+
+def convert(text: Text, output: Path, *options: str) -> Measured:
+    """Run ``ooc-fw convert`` on a file, or on what a command writes; both paths absolute.
+
+    Raises
+    ------
+    bench.process.ChildError
+        The conversion or the command failed; there is no output then.
+    """
+    if isinstance(text, Path):
+        return run_measured([*OOC_FW, "convert", text, output, *options])
+    with subprocess.Popen(text, stdout=subprocess.PIPE, cwd=ROOT) as writer:
+        measured = run_measured([*OOC_FW, "convert", "-", output, *options], stdin=writer.stdout)
+    if writer.returncode != 0:  # a text cut short looks like a short text
+        output.unlink()
+        raise ChildError(f"{' '.join(text)} ended with status {writer.returncode}")
+    return measured
 
 
 # -- where text comes from -----------------------------------------------------------------------
@@ -134,6 +162,18 @@ def split(name: str, test_share: float, positive: str | None = None) -> Texts:
 def generated(rows: Callable[[random.Random], Iterator[str]]) -> Texts:
     """Lines made by a function, half of them for the test."""
     return lambda _, folder: _write_split(rows(random.Random(0)), 0.5, folder)
+
+
+def kdd_full(seed: int = 0, n_rows: int | None = None) -> Texts:
+    """The synthetic full KDD Cup 99 set, made on the fly by `bench.kdd_full`; the corrected set."""
+
+    def texts(data: Path, _: Path) -> tuple[Text, Text]:
+        writer = [sys.executable, "-m", "bench.kdd_full", str(data), "--seed", str(seed)]
+        if n_rows is not None:
+            writer += ["--rows", str(n_rows)]
+        return tuple(writer), data / "kddcup99/kddcup99_corrected_binary.xz"
+
+    return texts
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -190,6 +230,8 @@ def words(rng: random.Random) -> Iterator[str]:
 
 # -- the list ------------------------------------------------------------------------------------
 
+KDD_SCALING = ("--log1p", "--scale", "minmax")  # the test file takes over the training range
+
 DATASETS = {
     dataset.name: dataset
     for dataset in (
@@ -204,8 +246,10 @@ DATASETS = {
                 "kddcup99/kddcup99_corrected_binary.xz",
             ),
             C=10,
-            convert=("--log1p", "--scale", "minmax"),
+            convert=KDD_SCALING,
         ),
+        Dataset("kdd-full", kdd_full(), C=10, convert=(*KDD_SCALING, "--dense")),
+        Dataset("kdd-full-sparse", kdd_full(), C=10, convert=(*KDD_SCALING, "--sparse")),
         Dataset(
             "covtype",  # class 2 against the rest; noisy
             split("covtype_352k/covtype_352k.xz", test_share=0.114, positive="2"),
@@ -242,3 +286,96 @@ PORTABLE_SETS = ("a1a", "shell", "words")
 def default_sets(data: Path) -> tuple[str, ...]:
     """Names of the sets to run when none are named."""
     return REAL_SETS if data.is_dir() else PORTABLE_SETS
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make what the arguments ask for."""
+    args = _parser().parse_args(argv)
+    hdf5 = args.output.suffix in HDF5_SUFFIXES
+    if (args.sparse or args.test_output) and not hdf5:
+        print(
+            f"--sparse and --test-output are for HDF5, and {args.output} is text; name an output "
+            f"that ends in {' or '.join(HDF5_SUFFIXES)}",
+            file=sys.stderr,
+        )
+        return 2
+    data = args.data.resolve()
+    text, test_text = kdd_full(args.seed, args.rows)(data, Path())
+    try:
+        if not hdf5:
+            return _write_text(text, args.output)
+        train = args.output.absolute()
+        storage = "--sparse" if args.sparse else "--dense"
+        measured = convert(text, train, *KDD_SCALING, storage)
+        print(f"{train}: {measured.seconds:.1f} s, peak {measured.peak_rss_bytes / 1e6:.0f} MB")
+        if args.test_output is not None:
+            test = args.test_output.absolute()
+            convert(test_text, test, "--like", str(train))
+            print(test)
+    except ChildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write_text(text: Text, output: Path) -> int:
+    """Run the command that writes `text` into a file, or on standard output for ``-``."""
+    assert isinstance(text, tuple)
+    if output == Path("-"):
+        return subprocess.run(text, cwd=ROOT, check=False).returncode
+    begun = output.with_name(output.name + ".part")
+    try:
+        with begun.open("wb") as out:
+            status = subprocess.run(text, cwd=ROOT, stdout=out, check=False).returncode
+        if status == 0:
+            os.replace(begun, output)
+    finally:
+        begun.unlink(missing_ok=True)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.datasets", description="Make a data set that is not kept as a file."
+    )
+    sets = parser.add_subparsers(metavar="SET", required=True)
+    kdd = sets.add_parser(
+        "kdd-full",
+        help="the full KDD Cup 99 set, synthetic: 4,898,431 rows, 127 features",
+        description="Write the synthetic stand-in for the full KDD Cup 99 set: the seven classes "
+        "that the 10 % set thinned out are drawn from it anew, as often as the full set has them, "
+        "with continuous values moved a little; the other 4,645 rows are kept. HDF5 files hold "
+        "log(1 + x) scaled to [0, 1] by the training range, and rows are shuffled. The same seed "
+        "gives the same bytes of text.",
+    )
+    kdd.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="HDF5 where the name ends in .h5 (dense: 2.5 GB), else LIBSVM text (0.5 GB); - is "
+        "text on standard output, to be piped into 'ooc-fw convert -' or 'train --stream -'",
+    )
+    kdd.add_argument("--sparse", action="store_true", help="HDF5 with CSR rows instead of dense")
+    kdd.add_argument(
+        "--test-output",
+        type=Path,
+        metavar="TEST.h5",
+        help="also convert the corrected set, scaled by the ranges of this training file",
+    )
+    kdd.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
+    kdd.add_argument(
+        "--rows", type=int, metavar="N", help="only the first N rows, a fair sample (default: all)"
+    )
+    kdd.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -49,7 +49,11 @@ class Measured:
     peak_rss_bytes: int
 
 
-def run_measured(command: Sequence[str | Path], timeout_s: float | None = None) -> Measured:
+def run_measured(
+    command: Sequence[str | Path],
+    timeout_s: float | None = None,
+    stdin: IO[bytes] | None = None,
+) -> Measured:
     """Run a command from the project's root and wait for it.
 
     Parameters
@@ -58,6 +62,8 @@ def run_measured(command: Sequence[str | Path], timeout_s: float | None = None) 
         Program and arguments; paths must be absolute.
     timeout_s : float or None
         Wall time after which the child is killed.
+    stdin : file or None
+        Given to the child as standard input and closed here; None for that of this process.
 
     Raises
     ------
@@ -68,7 +74,11 @@ def run_measured(command: Sequence[str | Path], timeout_s: float | None = None) 
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.perf_counter()
-        child = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err, cwd=ROOT)
+        child = subprocess.Popen(
+            [str(part) for part in command], stdin=stdin, stdout=out, stderr=err, cwd=ROOT
+        )
+        if stdin is not None:
+            stdin.close()  # whoever writes to it has to notice when the child ends
         timer = threading.Timer(timeout_s or threading.TIMEOUT_MAX, child.kill)
         timer.start()
         try:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all.
+"""Files that appear whole or not at all, and long ones that leave the page cache as they grow.
 
 Owns the one way in which ooc_fw writes a file: a temporary file in the same directory, fsync,
 rename, fsync of the directory. A reader sees the old file or the new one, even after a power cut.
@@ -68,3 +68,44 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+KEPT_BYTES = 256 << 20
+"""Beginning of a file that is left in the page cache: all of a small one."""
+
+STEP_BYTES = 4 << 20
+"""Written bytes that are sent to the disk together."""
+
+WINDOW_BYTES = 32 << 20
+"""Written bytes after which those sent are expected to be on the disk."""
+
+
+class DropBehind:
+    """Sends a long file that is written front to back out of the page cache as it grows.
+
+    A file that may be larger than memory would push everything else out of the cache, and its own
+    beginning before anybody reads it. Pages that are used over and over are also much cheaper than
+    fresh ones, above all on virtual machines that get each fresh page from their host: there,
+    writing fresh pages took longer than all the rest of a conversion. Where the disk is slower than
+    the writer the pages stay until it has caught up; nothing ever waits.
+
+    Parameters
+    ----------
+    descriptor : int
+        Of the file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._sent = KEPT_BYTES
+
+    def wrote(self, end: int) -> None:
+        """Take note that the file has grown to `end` bytes."""
+        length = end - self._sent
+        if length < STEP_BYTES or not hasattr(os, "posix_fadvise"):
+            return
+        # The first call for a range begins to write it; a later one drops what has become clean.
+        for start in (self._sent, max(KEPT_BYTES, self._sent - WINDOW_BYTES)):
+            with contextlib.suppress(OSError):  # it is a hint, no more
+                os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
+        self._sent = end

@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from ooc_fw import files
 from ooc_fw.files import atomic_path, write_atomic
 
 
@@ -60,3 +61,33 @@ def test_symbolic_link_stays_a_link(tmp_path):
 def test_missing_directory_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_atomic(tmp_path / "missing" / "out", b"")
+
+
+def test_long_files_leave_the_page_cache_as_they_grow(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "KEPT_BYTES", 100)
+    monkeypatch.setattr(files, "STEP_BYTES", 10)
+    monkeypatch.setattr(files, "WINDOW_BYTES", 30)
+    calls = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda _, start, length, advice: calls.append((start, start + length))
+    )
+    behind = files.DropBehind(-1)
+    for end in range(0, 200, 5):
+        behind.wrote(end)
+    assert min(start for start, _ in calls) == 100  # the beginning stays
+    begun, dropped = calls[::2], calls[1::2]
+    assert begun == [(start, start + 10) for start in range(100, 190, 10)]
+    assert {(start, start + 10) for start in range(100, 160, 10)} <= set(dropped)
+
+
+def test_dropping_is_only_a_hint(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "KEPT_BYTES", 0)
+    monkeypatch.setattr(files, "STEP_BYTES", 1)
+    files.DropBehind(-1).wrote(10)  # no such descriptor, no error
+    path = tmp_path / "some"
+    with path.open("wb", buffering=0) as out:
+        behind = files.DropBehind(out.fileno())
+        for k in range(50):
+            out.write(bytes([k]) * 5000)
+            behind.wrote(out.tell())
+    assert path.read_bytes() == b"".join(bytes([k]) * 5000 for k in range(50))

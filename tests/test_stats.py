@@ -1,6 +1,9 @@
 """One-pass statistics and label codes."""
 
+from itertools import pairwise
+
 import dask.array as da
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse
@@ -85,6 +88,46 @@ def test_stored_statistics_are_used(tmp_path):
         assert source.rows_read == 0
 
 
+@given(n_rows=st.integers(101, 5000), length=st.integers(1, 40))
+def test_sample_is_spread_evenly(n_rows, length):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "SAMPLE_ROWS", 100)
+        patch.setattr(stats, "SAMPLE_STRETCH", length)
+        slices = stats.sample_slices(n_rows)
+        assert stats.sample_slices(n_rows) == slices
+    assert sum(stop - start for start, stop in slices) == 100
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(slices))
+    assert slices[0][0] >= 0
+    assert slices[-1][1] <= n_rows
+    for place, (start, stop) in zip(range(0, 100, length), slices, strict=True):
+        assert n_rows * place // 100 <= start
+        assert stop <= n_rows * min(place + length, 100) // 100
+
+
+def test_sigma2_of_a_long_foreign_file_comes_from_a_sample(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(stats, "SAMPLE_ROWS", 1000)
+    monkeypatch.setattr(stats, "SAMPLE_STRETCH", 10)
+    X = np.sort(np.random.default_rng(0).standard_normal((20_000, 3)), axis=0).astype(np.float32)
+    exact = sigma2(open_source(X))  # in RAM already: from all rows
+    assert not caplog.records
+    found = []
+    paths = [tmp_path / name for name in ("X.npy", "X.h5", "csr.h5")]
+    np.save(paths[0], X)
+    for path, write in zip(paths[1:], (write_dense, write_sparse), strict=True):
+        write(path, X, X[:, 0])
+        with h5py.File(path, "a") as file:
+            file.attrs.clear()
+    for path in paths:
+        for threads in (1, 2):
+            with open_source(path) as source:
+                found.append(sigma2(source, threads))
+                assert source.rows_read == 1000
+    assert len(set(found)) == 1
+    assert found[0] == pytest.approx(exact, rel=0.05)  # though the rows are sorted
+    assert found[0] != exact
+    assert "comes from a sample of 1000 of its 20000 rows" in caplog.records[0].getMessage()
+
+
 @pytest.mark.parametrize("value", [0, 0.1, 1e6])
 def test_equal_rows_have_no_spread(value):
     source = open_source(np.full((1000, 3), value))
@@ -107,6 +150,30 @@ def test_labels_become_signs(labels):
     assert classes.tolist() == sorted(set(labels))
     assert y.dtype == np.int8
     assert y.tolist() == [1, -1, 1]
+
+
+@given(
+    labels=st.lists(st.sampled_from([-1.5, 0.0, 7.0]), min_size=1, max_size=12),
+    part=st.integers(1, 5),
+)
+def test_labels_against_definition(labels, part):
+    source = open_source(np.eye(len(labels)), np.array(labels))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "LABEL_ROWS", part)
+        names = sorted(set(labels))
+        if len(names) != 2:
+            with pytest.raises(InputError, match=r"more than two classes|have the label"):
+                encode_labels(source)
+            return
+        classes, y = encode_labels(source)
+    assert classes.tolist() == names
+    assert y.tolist() == [1 if label == names[1] else -1 for label in labels]
+
+
+def test_late_missing_label_is_named(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    with pytest.raises(InputError, match=r"label of row 4 of array is missing"):
+        encode_labels(open_source(np.eye(5), [1, 0, 1, 1, np.nan]))
 
 
 def test_labels_in_parts(monkeypatch):

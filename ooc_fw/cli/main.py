@@ -32,11 +32,8 @@ from ooc_fw.errors import InputError
 COMMANDS = {
     "convert": convert,
     "info": info,
-<<<<<<< HEAD
     "plan": plan,
-=======
     "verify": verify,
->>>>>>> 759bba66d4d61f731b38e15c5fdcef5c95bbe4f4
     "train": train,
     "predict": predict,
     "evaluate": evaluate,

@@ -1,7 +1,8 @@
-"""Ranges and moments of the columns, and the scaling made from them.
+"""Ranges and moments of the columns, the scaling made from them, and counts of labels.
 
-Owns one pass of sums over the parsed rows, in float64 and in the order of the input. Does not
-apply a scaling: `ooc_fw.scaling` does.
+Owns one pass of sums over the parsed rows, in float64 and in the order of the input; counts and
+ranges, which do not depend on the order, may be gathered block by block and merged. Does not apply
+a scaling: `ooc_fw.scaling` does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ooc_fw._core.libsvm import (
     SQUARES,
     SUM,
     accumulate_columns,
+    accumulate_ranges,
     sum_dense_columns,
     sum_sparse_columns,
 )
@@ -27,23 +29,59 @@ MAX_FEATURES = 1 << 26
 """Widest file. Statistics take 48 bytes a column: a stray index must not exhaust the memory."""
 
 
-class ColumnRanges:
-    """Range, mean and variance of each column, implicit zeros counted; grows with the width."""
+WIDE = 1 << 14
+"""Columns beyond which ranges are not gathered block by block: merging would take longer."""
 
-    def __init__(self) -> None:
+FEW_LABELS = 8
+"""Different labels up to which counting one after the other beats sorting."""
+
+
+class ColumnRanges:
+    """Range, mean and variance of each column, implicit zeros counted; grows with the width.
+
+    Parameters
+    ----------
+    with_moments : bool
+        Whether means and variances are wanted, which need all rows in the order of the input.
+    """
+
+    def __init__(self, with_moments: bool = True) -> None:
         self.n_rows = 0
+        self._with_moments = with_moments
         self._records = np.zeros((0, RECORD_SIZE))
+
+    def part(self, rows: CSRRows) -> ColumnRanges | None:
+        """Ranges of some rows, for `merge`; None where only `add` will do. For any thread."""
+        if self._with_moments or rows.n_features > WIDE:
+            return None
+        ranges = ColumnRanges(with_moments=False)
+        ranges.add(rows)
+        return ranges
 
     def add(self, rows: CSRRows) -> None:
         """Take rows, at most MAX_FEATURES wide, into account."""
-        if rows.n_features > len(self._records):
+        self._widen(rows.n_features)
+        accumulate = accumulate_columns if self._with_moments else accumulate_ranges
+        accumulate(rows.data, rows.indices, self._records)
+        self.n_rows += len(rows)
+
+    def merge(self, other: ColumnRanges) -> None:
+        """Take the rows of another into account; neither has moments."""
+        self._widen(len(other._records))
+        own, new = self._records[: len(other._records)], other._records
+        met, fresh = new[:, COUNT] > 0, own[:, COUNT] == 0
+        for column, pick in ((MINIMUM, np.minimum), (MAXIMUM, np.maximum)):
+            both = pick(own[:, column], new[:, column])
+            own[:, column] = np.where(fresh, new[:, column], np.where(met, both, own[:, column]))
+        own[:, COUNT] += new[:, COUNT]
+        self.n_rows += other.n_rows
+
+    def _widen(self, n_features: int) -> None:
+        if n_features > len(self._records):
             # Doubling, so that a width creeping up costs no more than a constant per column.
-            capacity = max(rows.n_features, 2 * len(self._records))
-            grown = np.zeros((capacity, RECORD_SIZE))
+            grown = np.zeros((max(n_features, 2 * len(self._records)), RECORD_SIZE))
             grown[: len(self._records)] = self._records
             self._records = grown
-        accumulate_columns(rows.data, rows.indices, self._records)
-        self.n_rows += len(rows)
 
     @property
     def n_stored(self) -> int:
@@ -70,6 +108,7 @@ class ColumnRanges:
         """
         if kind == "none":
             return Scaling("none", log1p)
+        assert self._with_moments or kind != "standard"
         records = np.zeros((n_features, RECORD_SIZE))
         met = min(n_features, len(self._records))
         records[:met] = self._records[:met]
@@ -133,3 +172,17 @@ class ColumnMoments:
     def mean_square_norm(self) -> float:
         """Mean over the rows of the sum of their squared values."""
         return float(self._squares.sum() / self._n_rows)
+
+
+def count_labels(labels: Float64Array) -> dict[float, int]:
+    """How often each label occurs."""
+    counts: dict[float, int] = {}
+    left = labels
+    while len(left) > 0:
+        if len(counts) == FEW_LABELS:
+            names, numbers = np.unique(left, return_counts=True)
+            return counts | dict(zip(names.tolist(), numbers.tolist(), strict=True))
+        others = left[left != left[0]]
+        counts[float(left[0])] = len(left) - len(others)
+        left = others
+    return counts

@@ -23,10 +23,10 @@ from typing import TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw._core.libsvm import scatter_rows
+from ooc_fw._core.libsvm import write_dense_rows
 from ooc_fw.errors import InputError
 from ooc_fw.files import atomic_path
-from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges
+from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
 from ooc_fw.prep.libsvm import (
     EXAMPLES,
     NO_LIMIT,
@@ -35,10 +35,11 @@ from ooc_fw.prep.libsvm import (
     no_rows_error,
     parser,
 )
+from ooc_fw.prep.logs import LogTable
 from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
 from ooc_fw.prep.spool import BUCKET_BYTES, RowBlock, ShuffleSpool, Spool, shuffle_bits
 from ooc_fw.prep.text import STANDARD_INPUT, TextBlock, TextInput
-from ooc_fw.prep.writer import DatasetWriter, create_file, filter_options, output_bytes
+from ooc_fw.prep.writer import DatasetWriter, chunk_rows, create_file, filter_options, output_bytes
 from ooc_fw.rows import CSRRows, Rows
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources.checksums import read_checksums
@@ -130,11 +131,20 @@ class _Like:
     class_names: tuple[float, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """A block of rows with all that can be summed up without its neighbours."""
+
+    parsed: ParsedBlock
+    ranges: ColumnRanges | None  # None: to be added in the order of the input
+    class_counts: dict[float, int]
+
+
 @dataclass
 class _FirstPass:
     """What is known of the input, growing block by block."""
 
-    ranges: ColumnRanges = field(default_factory=ColumnRanges)
+    ranges: ColumnRanges
     class_counts: dict[float, int] = field(default_factory=dict)
     n_rows: int = 0
     width: int = 0
@@ -142,14 +152,18 @@ class _FirstPass:
     n_skipped: int = 0
     skipped: list[str] = field(default_factory=list)
 
-    def add(self, block: ParsedBlock, class_counts: dict[float, int], name: str) -> None:
+    def add(self, summed: _Summed, name: str) -> None:
+        block = summed.parsed
         if block.rows.n_features > MAX_FEATURES:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
                 f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
             )
-        self.ranges.add(block.rows)
-        for label, count in class_counts.items():
+        if summed.ranges is None:
+            self.ranges.add(block.rows)
+        else:
+            self.ranges.merge(summed.ranges)
+        for label, count in summed.class_counts.items():
             self.class_counts[label] = self.class_counts.get(label, 0) + count
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
@@ -246,7 +260,8 @@ def convert_libsvm(
         )
         meter = _Meter(progress, texts)
         with _naming(target, "rows were set aside in temporary files beside it"):
-            first = _parse(texts, options, scaling, spool, meter)
+            columns = ColumnRanges(scale == "standard")
+            first = _parse(texts, options, scaling, columns, spool, meter)
 
         n_features = first.width if n_features is None else n_features
         if not n_features:
@@ -458,26 +473,40 @@ def _parse(
     texts: Sequence[TextInput],
     options: ParseOptions,
     scaling: Scaling,
+    ranges: ColumnRanges,
     spool: Spool | ShuffleSpool,
     meter: _Meter,
 ) -> _FirstPass:
-    """Parse all inputs into the spool."""
-    first = _FirstPass()
+    """Parse all inputs into the spool.
+
+    Blocks are parsed by several threads and come back in the order of the input, which numbers
+    their rows; then several threads set them aside.
+    """
+    first = _FirstPass(ranges)
     parse = parser(options)
+    logs = LogTable(scaling) if scaling.log1p else None
+    threads = default_threads()
 
-    def work(block: TextBlock) -> tuple[ParsedBlock, dict[float, int]]:
+    def work(block: TextBlock) -> _Summed:
         parsed = parse(block)
-        names, counts = np.unique(parsed.labels, return_counts=True)
-        data = scaling.log_values(parsed.rows.data)
-        parsed = replace(parsed, rows=replace(parsed.rows, data=data))
-        return parsed, dict(zip(names.tolist(), counts.tolist(), strict=True))
+        if logs is not None:
+            logs.apply(parsed.rows.data)
+        return _Summed(parsed, first.ranges.part(parsed.rows), count_labels(parsed.labels))
 
-    for text in texts:
-        for block, class_counts in ordered_map(work, text.blocks(), threads=default_threads()):
-            row_ids = np.arange(first.n_rows, first.n_rows + len(block.rows))
-            first.add(block, class_counts, text.name)
-            spool.add(RowBlock(block.rows, block.labels, row_ids))
-            meter.reading()
+    def numbered() -> Iterator[RowBlock]:
+        for text in texts:
+            for block in ordered_map(work, text.blocks(), threads=threads):
+                row_ids = np.arange(first.n_rows, first.n_rows + len(block.parsed.rows))
+                first.add(block, text.name)
+                meter.reading()
+                yield RowBlock(block.parsed.rows, block.parsed.labels, row_ids)
+
+    if spool.any_order:
+        for _ in ordered_map(spool.add, numbered(), threads=threads):
+            pass
+    else:
+        for block in numbered():
+            spool.add(block)
     if not first.n_rows:
         raise no_rows_error(_names(texts))
     return first
@@ -520,41 +549,46 @@ def _write(
 ) -> ColumnMoments:
     """Read the spool back, scale its rows and write them; returns moments of what was written."""
     moments = ColumnMoments(n_features)
+    zero_row = scaling.zero_row(n_features)
+    # Zeros add nothing to the moments, and most of a dense row may be zeros.
+    few = not zero_row.any()
 
-    def finish(piece: RowBlock) -> tuple[Rows, RowBlock]:
-        return _finish(piece.rows, scaling, sparse), piece
+    def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
+        rows = replace(piece.rows, data=scaling.scale_values(piece.rows.data, piece.rows.indices))
+        if sparse:
+            rows = _without_zeros(rows)
+            return rows, rows, piece
+        dense = np.empty(rows.shape, dtype=np.float32)
+        write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
+        return dense, rows if few else dense, piece
 
     pieces = _pieces(prefetch(spool.blocks(n_features)), n_features, sparse)
-    for rows, piece in ordered_map(finish, pieces, threads=default_threads()):
-        moments.add(rows)
+    for rows, summed, piece in ordered_map(finish, pieces, threads=default_threads()):
+        moments.add(summed)
         writer.append(rows, piece.labels, piece.row_ids)
         meter.writing(writer.fraction_written)
     return moments
 
 
 def _pieces(blocks: Iterator[RowBlock], n_features: int, sparse: bool) -> Iterator[RowBlock]:
-    """Blocks cut into pieces of about PIECE_BYTES, in the kind of storage chosen.
+    """Blocks cut into pieces of about PIECE_BYTES, dense ones at the borders of chunks.
 
-    Small pieces stay in the processor's cache, and only a few of them are in flight.
+    Small pieces stay in the processor's cache, and only a few of them are in flight. A piece that
+    is a whole chunk need not be copied into one.
     """
+    row = 0
     for block in blocks:
-        row_bytes = 4 * n_features
+        size = chunk_rows(n_features)
         if sparse:
             row_bytes = 8 * (len(block.rows.data) // max(1, len(block)) + 1)
-        size = max(1, PIECE_BYTES // row_bytes)
-        for start in range(0, len(block), size):
-            yield block[start : start + size]
-
-
-def _finish(rows: CSRRows, scaling: Scaling, sparse: bool) -> Rows:
-    """Rows after log1p, scaled, in the kind of storage chosen."""
-    data = scaling.scale_values(rows.data, rows.indices)
-    if sparse:
-        return _without_zeros(replace(rows, data=data))
-    dense = np.empty(rows.shape, dtype=np.float32)
-    dense[:] = scaling.zero_row(rows.n_features)
-    scatter_rows(data, rows.indices, rows.indptr, dense)
-    return dense
+            size = max(1, PIECE_BYTES // row_bytes)
+        start = 0
+        while start < len(block):
+            stop = start + size - (0 if sparse else row % size)
+            piece = block[start:stop]
+            yield piece
+            start += len(piece)
+            row += len(piece)
 
 
 def _without_zeros(rows: CSRRows) -> CSRRows:

@@ -9,14 +9,22 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.libsvm import gather_rows
-from ooc_fw.rows import CSRRows, Float64Array, Int64Array, concat_rows
+from ooc_fw._core.records import (
+    HEADER_WORDS,
+    index_records,
+    measure_records,
+    pack_records,
+    record_ids,
+    unpack_records,
+)
+from ooc_fw.rows import CSRRows, Float64Array, Int64Array
 
 BUCKET_BYTES = 16 << 20
 """Target size of a bucket. A few are in memory at once, unsorted and sorted."""
@@ -51,19 +59,6 @@ class RowBlock:
     def __getitem__(self, key: slice) -> RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
-    def take(self, order: Int64Array) -> RowBlock:
-        """Copy of the rows in another order."""
-        lengths = np.diff(self.rows.indptr)[order]
-        n_stored = int(lengths.sum())
-        data = np.empty(n_stored, dtype=np.float32)
-        indices = np.empty(n_stored, dtype=np.int32)
-        indptr = np.empty(len(order) + 1, dtype=np.int64)
-        gather_rows(
-            self.rows.data, self.rows.indices, self.rows.indptr, order, data, indices, indptr
-        )
-        rows = CSRRows(data, indices, indptr, self.rows.n_features)
-        return RowBlock(rows, self.labels[order], self.row_ids[order])
-
 
 class Spool:
     """Blocks of rows written to an unnamed file and read back in the same order.
@@ -73,6 +68,9 @@ class Spool:
     directory : path
         Where the file's bytes go.
     """
+
+    any_order = False
+    """Whether `add` may be called by several threads, with blocks in any order."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
@@ -99,7 +97,8 @@ class Spool:
         self._file.seek(0)
         while header := self._file.read(_HEADER_BYTES):
             n_rows, n_stored = (int(count) for count in np.frombuffer(header, dtype=np.int64))
-            frame = _read_exactly(self._file, 24 * n_rows + 8 * n_stored)
+            frame = np.empty(24 * n_rows + 8 * n_stored, dtype=np.uint8)
+            _fill(self._file, frame)
             lengths = np.frombuffer(frame, np.int64, n_rows)
             labels = np.frombuffer(frame, np.float64, n_rows, 8 * n_rows)
             row_ids = np.frombuffer(frame, np.int64, n_rows, 16 * n_rows)
@@ -107,6 +106,55 @@ class Spool:
             data = np.frombuffer(frame, np.float32, n_stored, 24 * n_rows + 4 * n_stored)
             indptr = np.concatenate([[0], np.cumsum(lengths)])
             yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, row_ids)
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._file.close()
+
+
+class _Bucket:
+    """Records of rows, in the order of their arrival, in an unnamed file.
+
+    Parameters
+    ----------
+    directory : path
+        Where the file's bytes go.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
+        self._writing = threading.Lock()
+        self.n_bytes = 0
+        self.n_rows = 0
+
+    def append(self, words: npt.NDArray[np.uint32], n_rows: int) -> None:
+        """Append whole records."""
+        with self._writing:
+            _write_all(self._file, words.data.cast("B"))
+            self.n_bytes += words.nbytes
+            self.n_rows += n_rows
+
+    def read(self) -> npt.NDArray[np.uint32]:
+        """All records."""
+        words = np.empty(self.n_bytes // 4, dtype=np.uint32)
+        self._file.seek(0)
+        _fill(self._file, words.view(np.uint8))
+        return words
+
+    def parts(self, n_bytes: int) -> Iterator[npt.NDArray[np.uint32]]:
+        """All records, in parts of whole ones of about `n_bytes`."""
+        self._file.seek(0)
+        left = self.n_bytes // 4
+        begun = np.empty(0, dtype=np.uint32)
+        while left > 0:
+            words = np.empty(len(begun) + min(left, n_bytes // 4 + 1), dtype=np.uint32)
+            words[: len(begun)] = begun
+            _fill(self._file, words[len(begun) :].view(np.uint8))
+            left -= len(words) - len(begun)
+            starts, _, end = _index(words)
+            if len(starts) > 0:
+                yield words[:end]
+            begun = words[end:]
 
     def close(self) -> None:
         """Give the disk space back."""
@@ -135,6 +183,9 @@ class ShuffleSpool:
         Buckets up to twice this size are sorted in memory.
     """
 
+    any_order = True
+    """Whether `add` may be called by several threads, with blocks in any order."""
+
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -149,7 +200,8 @@ class ShuffleSpool:
         self._bits = bits
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
-        self._buckets: dict[int, Spool] = {}
+        self._buckets: dict[int, _Bucket] = {}
+        self._opening = threading.Lock()
 
     @property
     def n_bytes(self) -> int:
@@ -158,16 +210,36 @@ class ShuffleSpool:
 
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets."""
+        rows = block.rows
         numbers = self._bucket_numbers(block.row_ids)
-        grouped = block if self._bits == 0 else block.take(np.argsort(numbers, kind="stable"))
-        ends = np.cumsum(np.bincount(numbers, minlength=1 << self._bits))
-        start = 0
-        for number, end in enumerate(ends.tolist()):
-            if end > start:
-                if number not in self._buckets:
-                    self._buckets[number] = Spool(self._directory)
-                self._buckets[number].add(grouped[start:end])
-            start = end
+        sizes = np.zeros(1 << self._bits, dtype=np.int64)
+        measure_records(rows.indices, rows.indptr, numbers, sizes)
+        ends = np.cumsum(sizes)
+        words = np.empty(ends[-1], dtype=np.uint32)
+        pack_records(
+            rows.data.view(np.uint32),
+            rows.indices,
+            rows.indptr,
+            block.row_ids.view(np.uint32),
+            block.labels.view(np.uint32),
+            numbers,
+            ends - sizes,
+            words,
+            words.view(np.uint16),
+            words.view(np.uint8),
+        )
+        counts = np.bincount(numbers, minlength=len(sizes))
+        for number in np.flatnonzero(counts).tolist():
+            end = ends[number]
+            records = words[end - sizes[number] : end]
+            self._bucket(number).append(records, int(counts[number]))
+
+    def _bucket(self, number: int) -> _Bucket:
+        """Bucket by number, opened now if it is not there."""
+        with self._opening:
+            if number not in self._buckets:
+                self._buckets[number] = _Bucket(self._directory)
+            return self._buckets[number]
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
         """Read the rows back in their random order, a bucket at a time; each is freed after."""
@@ -177,7 +249,7 @@ class ShuffleSpool:
                 if bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    yield _sorted_by_key(bucket, self._seed, n_features)
+                    yield _sorted_by_key(bucket.read(), self._seed, n_features)
             finally:
                 bucket.close()
 
@@ -193,7 +265,7 @@ class ShuffleSpool:
         keys = shuffle_keys(row_ids, self._seed) << np.uint64(self._skipped_bits)
         return (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
 
-    def _split(self, bucket: Spool, n_features: int) -> Iterator[RowBlock]:
+    def _split(self, bucket: _Bucket, n_features: int) -> Iterator[RowBlock]:
         parts = ShuffleSpool(
             self._directory,
             self._seed,
@@ -202,8 +274,9 @@ class ShuffleSpool:
             bucket_bytes=self._bucket_bytes,
         )
         try:
-            for block in bucket.blocks(n_features):
-                parts.add(block)
+            for words in bucket.parts(self._bucket_bytes):
+                starts, counts, _ = _index(words)
+                parts.add(_unpack(words, starts, counts, n_features))
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
@@ -233,13 +306,46 @@ def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
     return key ^ (key >> np.uint64(31))
 
 
-def _sorted_by_key(bucket: Spool, seed: int, n_features: int) -> RowBlock:
-    blocks = list(bucket.blocks(n_features))
-    rows = concat_rows([block.rows for block in blocks])
-    assert isinstance(rows, CSRRows)
-    row_ids = np.concatenate([block.row_ids for block in blocks])
-    whole = RowBlock(rows, np.concatenate([block.labels for block in blocks]), row_ids)
-    return whole.take(np.argsort(shuffle_keys(row_ids, seed)))
+def _index(words: npt.NDArray[np.uint32]) -> tuple[Int64Array, Int64Array, int]:
+    """Where the whole records in `words` begin, their stored values, and the word after them."""
+    starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
+    counts = np.empty_like(starts)
+    n_rows, end = index_records(words, starts, counts)
+    return starts[:n_rows], counts[:n_rows], end
+
+
+def _sorted_by_key(words: npt.NDArray[np.uint32], seed: int, n_features: int) -> RowBlock:
+    starts, counts, _ = _index(words)
+    row_ids = np.empty(len(starts), dtype=np.int64)
+    record_ids(words, starts, row_ids.view(np.uint32))
+    order = np.argsort(shuffle_keys(row_ids, seed))
+    return _unpack(words, starts[order], counts, n_features)
+
+
+def _unpack(
+    words: npt.NDArray[np.uint32], starts: Int64Array, counts: Int64Array, n_features: int
+) -> RowBlock:
+    """Rows of the records at `starts`, in that order, given their numbers of values in any."""
+    n_rows, n_stored = len(starts), int(counts.sum())
+    rows = CSRRows(
+        np.empty(n_stored, dtype=np.float32),
+        np.empty(n_stored, dtype=np.int32),
+        np.empty(n_rows + 1, dtype=np.int64),
+        n_features,
+    )
+    block = RowBlock(rows, np.empty(n_rows), np.empty(n_rows, dtype=np.int64))
+    unpack_records(
+        words,
+        words.view(np.uint16),
+        words.view(np.uint8),
+        starts,
+        rows.data.view(np.uint32),
+        rows.indices,
+        rows.indptr,
+        block.row_ids.view(np.uint32),
+        block.labels.view(np.uint32),
+    )
+    return block
 
 
 def _write_all(file: io.FileIO, view: memoryview) -> None:
@@ -247,12 +353,11 @@ def _write_all(file: io.FileIO, view: memoryview) -> None:
         view = view[file.write(view) :]
 
 
-def _read_exactly(file: io.FileIO, n_bytes: int) -> bytearray:
-    data = bytearray(n_bytes)
-    view = memoryview(data)
+def _fill(file: io.FileIO, out: npt.NDArray[np.uint8]) -> None:
+    """Fill `out` with the next bytes of the file."""
+    view = out.data
     while view:
         count = file.readinto(view)
         if not count:
             raise OSError("a temporary file lost its end; is the disk full?")
         view = view[count:]
-    return data

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
+from ooc_fw.files import DropBehind
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources.checksums import Checksums, crc32s, stretch_length, write_checksums
@@ -80,6 +81,7 @@ class _Sink:
             path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o666
         )
         self._position = 0
+        self._behind = DropBehind(self._descriptor)
         self.error: OSError | None = None
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -110,6 +112,7 @@ class _Sink:
             while view and self.error is None:
                 count = os.pwrite(self._descriptor, view, offset)
                 view, offset = view[count:], offset + count
+            self._behind.wrote(offset)
         except OSError as error:
             self._remember(error)
         return memoryview(data).nbytes
@@ -206,32 +209,41 @@ class ChunkAppender:
     def append(self, block: npt.NDArray[Any]) -> None:
         """Write elements below those written so far."""
         while len(block) > 0:
+            if self._filled == 0 and len(block) >= len(self._chunk) and self._fits(block):
+                self._write(block[: len(self._chunk)], len(self._chunk))
+                block = block[len(self._chunk) :]
+                continue
             taken = min(len(self._chunk) - self._filled, len(block))
             self._chunk[self._filled : self._filled + taken] = block[:taken]
             self._filled += taken
             block = block[taken:]
             if self._filled == len(self._chunk):
-                self._write()
+                self._write(self._chunk, self._filled)
+
+    def _fits(self, block: npt.NDArray[Any]) -> bool:
+        """Whether a block of at least a chunk's length can be written without a copy."""
+        return bool(block.flags.c_contiguous and block.dtype == self._chunk.dtype)
 
     def flush(self) -> None:
         """Write the last chunk, which need not be full."""
         if self._filled > 0:
-            self._write()
+            self._write(self._chunk, self._filled)
 
     def checksums(self) -> Checksums:
         """Checksums of what was written."""
         return Checksums(np.concatenate(self._sums), self._length)
 
-    def _write(self) -> None:
-        written = self._chunk[: self._filled]
+    def _write(self, chunk: npt.NDArray[Any], n_rows: int) -> None:
+        """Write the first rows of a chunk, in the shape of a whole one."""
+        written = chunk[:n_rows]
         summing = self._pool.submit(crc32s, written, self._length)
         if self._direct:
-            corner = (self._start,) + (0,) * (self._chunk.ndim - 1)
-            self._dataset.id.write_direct_chunk(corner, self._chunk)
+            corner = (self._start,) + (0,) * (chunk.ndim - 1)
+            self._dataset.id.write_direct_chunk(corner, chunk)
         else:
-            self._dataset[self._start : self._start + self._filled] = written
+            self._dataset[self._start : self._start + n_rows] = written
         self._sums.append(summing.result())
-        self._start += self._filled
+        self._start += n_rows
         self._filled = 0
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.prep.columns import ColumnMoments, ColumnRanges
+from ooc_fw.prep.columns import WIDE, ColumnMoments, ColumnRanges, count_labels
 from ooc_fw.rows import CSRRows
 
 REFERENCE = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}
@@ -78,3 +80,33 @@ def test_moments(dense, n_parts):
         np.testing.assert_allclose(moments.mean, dense.mean(axis=0, dtype=float), atol=1e-12)
         square_norms = (dense.astype(float) ** 2).sum(axis=1)
         np.testing.assert_allclose(moments.mean_square_norm, square_norms.mean(), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["none", "minmax", "maxabs"])
+@given(dense=tables, n_parts=st.integers(1, 3))
+def test_merged_ranges_equal_those_of_one_pass(kind, dense, n_parts):
+    merged = ColumnRanges(with_moments=False)
+    for part in np.array_split(dense, n_parts):
+        rows = to_csr(part)
+        width = int(rows.indices.max(initial=-1)) + 1  # as a parser would say
+        found = merged.part(CSRRows(rows.data, rows.indices, rows.indptr, width))
+        assert found is not None
+        merged.merge(found)
+    whole = ColumnRanges()
+    whole.add(to_csr(dense))
+    assert merged.n_stored == whole.n_stored
+    assert merged.n_rows == whole.n_rows
+    n_features = dense.shape[1]
+    assert merged.fit(kind, False, n_features).same_as(whole.fit(kind, False, n_features))
+
+
+def test_moments_and_wide_rows_are_added_in_order():
+    rows = to_csr(np.ones((2, 3), np.float32))
+    assert ColumnRanges(with_moments=True).part(rows) is None
+    wide = CSRRows(rows.data, rows.indices, rows.indptr, WIDE + 1)
+    assert ColumnRanges(with_moments=False).part(wide) is None
+
+
+@given(labels=st.lists(st.integers(-20, 20).map(float), max_size=60))
+def test_labels_are_counted(labels):
+    assert count_labels(np.array(labels)) == Counter(labels)

@@ -410,3 +410,42 @@ def test_progress_counts_both_passes(train, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TRAIN.encode())))
     convert_libsvm(["-"], tmp_path / "out.h5", progress=lambda *call: calls.append(call))
     assert calls == [(len(TRAIN), None)]
+
+
+@pytest.mark.parametrize("scale", KINDS)
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("dense", [True, False])
+def test_bits_are_those_of_scaling_rows_one_after_the_other(
+    tmp_path, monkeypatch, scale, log1p, dense
+):
+    """Threads, chunks, tables and buckets leave no trace in what is stored."""
+    monkeypatch.setattr("ooc_fw.prep.text.TextInput.blocks.__defaults__", (1000,))
+    monkeypatch.setattr("ooc_fw.prep.convert.shuffle_bits", lambda _: 3)
+    monkeypatch.setattr("ooc_fw.prep.spool.BUCKET_BYTES", 500)
+    rng = np.random.default_rng(0)
+    raw = np.where(
+        rng.random((900, 6)) < 0.5, 0, rng.choice([1, 2, 0.25, 511, 0.07, 1e6], (900, 6))
+    )
+    raw[:, 5] = 3  # constant
+    raw = raw.astype(np.float32)
+    lines = [
+        f"{i % 3} " + " ".join(f"{j + 1}:{value:.9g}" for j, value in enumerate(row) if value)
+        for i, row in enumerate(raw)
+    ]
+    path, target = write(tmp_path, "\n".join(lines)), tmp_path / "out.h5"
+    if not dense and scale == "standard":
+        with pytest.raises(InputError, match="cannot stay sparse"):
+            convert_libsvm([path], target, scale=scale, log1p=log1p, dense=dense)
+        return
+    convert_libsvm([path], target, scale=scale, log1p=log1p, dense=dense)
+    found = read(target)
+    order = np.argsort(shuffle_keys(np.arange(900), 0))
+    assert found.row.tolist() == order.tolist()
+    expected = found.scaling.apply(raw[order], 6)
+    np.testing.assert_array_equal(found.X + np.float32(0), expected + np.float32(0))
+    sums, squares = np.zeros(6), np.zeros(6)
+    for row in found.X.astype(np.float64):
+        sums += row
+        squares += row * row
+    assert found.mean.tobytes() == (sums / 900).tobytes()
+    assert found.attrs["mean_square_norm"] == squares.sum() / 900

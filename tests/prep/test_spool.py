@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -75,6 +76,48 @@ def test_shuffle_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, see
     assert rows_of(blocks) == naive_shuffle(300, seed)
     if bucket_bytes == 1:  # every bucket is too large for memory until it holds one row
         assert all(len(block) == 1 for block in blocks)
+
+
+@pytest.mark.parametrize("largest", [3, 255, 256, 65535, 65536, 2**26])
+@pytest.mark.parametrize("bucket_bytes", [40, 1 << 20])
+def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
+    indices = np.array([0, largest, 1, 2, largest - 1, largest, largest], dtype=np.int32)
+    indptr = np.array([0, 2, 2, 6, 7])
+    data = np.arange(1, 8, dtype=np.float32)
+    rows = CSRRows(data, indices, indptr, largest + 1)
+    spool = ShuffleSpool(tmp_path, 0, 1, bucket_bytes=bucket_bytes)
+    spool.add(RowBlock(rows, np.array([1.5, -2.0, np.pi, 0.0]), np.arange(4)))
+    found = {}
+    for block in spool.blocks(largest + 1):
+        for i, row_id in enumerate(block.row_ids.tolist()):
+            row = block.rows[i : i + 1]
+            found[row_id] = (block.labels[i], row.indices.tolist(), row.data.tolist())
+    spool.close()
+    assert found == {
+        0: (1.5, [0, largest], [1, 2]),
+        1: (-2.0, [], []),
+        2: (np.pi, [1, 2, largest - 1, largest], [3, 4, 5, 6]),
+        3: (0.0, [largest], [7]),
+    }
+
+
+def test_threads_may_add_at_once(tmp_path):
+    spool = ShuffleSpool(tmp_path, 1, 4)
+    blocks = [make_block(start, start + 100) for start in range(0, 5000, 100)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(spool.add, blocks))
+    found = rows_of(list(spool.blocks(3)))
+    spool.close()
+    assert found == naive_shuffle(5000, 1)
+
+
+def test_truncated_bucket_is_noticed(tmp_path):
+    spool = ShuffleSpool(tmp_path, 0, 0)
+    spool.add(make_block(0, 10))
+    spool._buckets[0]._file.truncate(spool.n_bytes - 4)
+    with pytest.raises(OSError, match="lost its end"):
+        list(spool.blocks(3))
+    spool.close()
 
 
 def test_keys_differ_and_look_random():

@@ -1,0 +1,152 @@
+"""The synthetic full KDD Cup 99 set: counts, determinism, and how far values are moved."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from collections import Counter
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bench import datasets, kdd_full
+from bench.process import ChildError
+from ooc_fw.scaling import Scaling
+
+FEATURES = ("duration", "flag=S0", "flag=SF", "src_bytes", "rate")
+RAW = [
+    "0,SF,1000,0.50,smurf.",
+    "0,SF,520,1.00,smurf.",
+    "0,SF,520,1.00,smurf.",
+    "7,S0,0,0.07,normal.",
+    "300,SF,24,0.00,normal.",
+    "12,S0,999,0.01,spy.",
+]
+COUNTS = {"smurf": 3000, "normal": 1000}
+REAL = datasets.DEFAULT_DATA
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "kddcup99").mkdir(parents=True)
+    lines = [f"{column}\t{name}\n" for column, name in enumerate(FEATURES, 1)]
+    (folder / kdd_full.FEATURES).write_text("".join(lines))
+    with gzip.open(folder / kdd_full.SAMPLE, "wt") as out:
+        out.writelines(f"{line}\n" for line in RAW)
+    return folder
+
+
+def lines_of(generator: kdd_full.Generator, n_rows: int | None = None) -> list[str]:
+    return b"".join(bytes(block) for block in generator.blocks(n_rows)).decode().splitlines()
+
+
+def test_without_drawing_the_sample_comes_out(data):
+    generator = kdd_full.Generator(kdd_full.read_sample(data), counts={})
+    assert sorted(lines_of(generator)) == sorted(
+        [
+            "+1 3:1 4:1000 5:0.5",
+            "+1 3:1 4:520 5:1",
+            "+1 3:1 4:520 5:1",
+            "-1 1:7 2:1 5:0.07",
+            "-1 1:300 3:1 4:24",
+            "+1 1:12 2:1 4:999 5:0.01",
+        ]
+    )
+
+
+def test_classes_are_drawn_as_often_as_asked_and_the_rest_is_kept(data):
+    generator = kdd_full.Generator(kdd_full.read_sample(data), counts=COUNTS, moved=False)
+    found = Counter(lines_of(generator))
+    assert generator.n_rows == found.total() == 4001
+    assert found["+1 1:12 2:1 4:999 5:0.01"] == 1
+    # The row that stands twice in the sample is drawn twice as often: 2000 of 3000.
+    assert abs(found["+1 3:1 4:520 5:1"] - 2000) < 5 * np.sqrt(3000 * 2 / 9)
+    assert found["+1 3:1 4:520 5:1"] + found["+1 3:1 4:1000 5:0.5"] == 3000
+    assert abs(found["-1 1:7 2:1 5:0.07"] - 500) < 5 * np.sqrt(1000 / 4)
+
+
+def test_values_move_within_bounds_and_kept_rows_do_not(data):
+    lines = lines_of(kdd_full.Generator(kdd_full.read_sample(data), counts=COUNTS))
+    cells = {line.split(" ", 1)[1] for line in lines}
+    seen: dict[str, set[float]] = {}
+    for line in cells:
+        pairs = dict(pair.split(":") for pair in line.split())
+        row = " ".join(pairs) + (" wide" if float(pairs.get("4", 0)) > 900 else "")
+        for column, value in pairs.items():
+            seen.setdefault(f"{row} {column}", set()).add(float(value))
+    assert seen["3 4 5 wide 4"] == {float(v) for v in range(980, 1001)}  # no more than 1000
+    assert seen["3 4 5 wide 5"] == {0.49, 0.5, 0.51}
+    assert seen["3 4 5 4"] == {float(v) for v in range(510, 531)}
+    assert seen["3 4 5 5"] == {0.99, 1.0}
+    assert seen["1 2 5 1"] == {7.0}
+    assert seen["1 2 5 5"] == {0.06, 0.07, 0.08}
+    assert seen["1 3 4 1"] == {float(v) for v in range(294, 301)}
+    assert seen["1 3 4 4"] == {24.0}
+    assert seen["1 2 4 5 wide 5"] == {0.01}
+
+
+def test_text_is_a_function_of_seed_and_rows(data, monkeypatch):
+    sample = kdd_full.read_sample(data)
+    lines = lines_of(kdd_full.Generator(sample, 3, COUNTS))
+    assert lines_of(kdd_full.Generator(sample, 4, COUNTS)) != lines
+    monkeypatch.setattr(kdd_full, "BLOCK_ROWS", 7)
+    again = kdd_full.Generator(kdd_full.read_sample(data), 3, COUNTS)
+    assert lines_of(again, 500) == lines[:500]
+    assert lines_of(again) == lines
+    labels = np.array([line[0] == "+" for line in lines[:1000]])
+    assert abs(labels.mean() - 0.75) < 5 * np.sqrt(0.75 * 0.25 / 1000)  # a prefix is a fair sample
+
+
+def test_command_writes_text_and_hdf5(data, tmp_path, capfd):
+    text, target, test = tmp_path / "some.txt", tmp_path / "some.h5", tmp_path / "test.h5"
+    with lzma.open(data / "kddcup99/kddcup99_corrected_binary.xz", "wt") as out:
+        out.write("+1 3:1 4:2000\n-1 1:1\n")
+    options = ["--data", str(data), "--seed", "1"]
+    # The small sample lacks five of the seven classes; the two it has are drawn in full.
+    options += ["--rows", "2000"]
+    assert datasets.main(["kdd-full", "-o", str(text), *options]) == 0
+    assert datasets.main(["kdd-full", "-o", "-", *options]) == 0
+    assert capfd.readouterr().out == text.read_text()
+    assert len(text.read_text().splitlines()) == 2000
+    assert datasets.main(["kdd-full", "-o", str(target), "--test-output", str(test), *options]) == 0
+    with h5py.File(target) as train, h5py.File(test) as later:
+        assert train["X"].shape == (2000, 5)
+        assert train["X"][...].min() == 0
+        assert train["X"][...].max() == 1
+        scaling = Scaling.read(train)
+        assert scaling.same_as(Scaling.read(later))
+        assert later["X"][0, 3] == pytest.approx(np.log1p(2000) * scaling.factor[3])
+        assert later["X"][0, 3] > 1
+
+
+def test_sparse_text_is_refused(tmp_path, capsys):
+    assert datasets.main(["kdd-full", "-o", str(tmp_path / "a.txt"), "--sparse"]) == 2
+    assert "a.txt is text" in capsys.readouterr().err
+
+
+def test_missing_sample_leaves_nothing(tmp_path, capfd):
+    for name in ("some.txt", "some.h5"):
+        options = ["--data", str(tmp_path / "absent")]
+        assert datasets.main(["kdd-full", "-o", str(tmp_path / name), *options]) == 1
+        assert "features.txt does not exist" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
+    writer = ("sh", "-c", "echo 1 1:1; echo 0 1:2; exit 3")
+    with pytest.raises(ChildError, match="ended with status 3"):
+        datasets.convert(writer, tmp_path / "a.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not REAL.is_dir(), reason="real data sets are absent")
+def test_real_sample_has_the_classes_of_the_recipe():
+    sample = kdd_full.read_sample(REAL)
+    assert kdd_full.Generator(sample).n_rows == 4_898_431
+    with lzma.open(REAL / "kddcup99/kddcup99_10pct_binary.xz", "rt") as lines:
+        expected = Counter(line.rstrip("\n") for line in lines)
+    assert Counter(lines_of(kdd_full.Generator(sample, counts={}))) == expected
