@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import make_kernel, resolve_gamma
 from ooc_fw.model import Model, borrow_source
+from ooc_fw.parallel import borrow_workers
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int8Array
 from ooc_fw.solver import solve
@@ -66,6 +68,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ``ooc-fw train --seed`` gives.
     verbose : int
         Above 0: show progress on standard error.
+    dask : None, "threads", "processes" or str
+        Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
+        scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
+        this is. Other processes read files only, not arrays in RAM. The model is the same.
 
     Attributes
     ----------
@@ -114,6 +120,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
+        dask: str | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -130,6 +137,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.dask = dask
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on `X`.
@@ -160,13 +168,19 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return self
 
     def _solve(self, source: RowSource, y: Int8Array, options: TrainOptions) -> None:
-        gamma = resolve_gamma(
-            self.kernel, self.gamma, lambda: sigma2(source, options.threads), source.n_features
-        )
-        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
-        tol = options.tol if options.stopping == "relative" else None
-        with Progress(quiet=not self.verbose, tol=tol) as progress:
-            solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+        with (
+            nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
+        ) as workers:
+            gamma = resolve_gamma(
+                self.kernel,
+                self.gamma,
+                lambda: sigma2(source, options.threads, dask=workers),
+                source.n_features,
+            )
+            kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+            tol = options.tol if options.stopping == "relative" else None
+            with Progress(quiet=not self.verbose, tol=tol) as progress:
+                solution = solve(source, y, kernel, options, progress.callbacks, dask=workers)
         numeric = np.issubdtype(self.classes_.dtype, np.number)
         self.model_ = Model.from_solution(
             solution,
@@ -195,7 +209,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if not _is_out_of_core(X):
             X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self.model_.decision_function(X, threads=_threads(self.n_jobs))
+        return self.model_.decision_function(X, threads=_threads(self.n_jobs), dask=self.dask)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""

@@ -21,7 +21,9 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
 from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
+from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
@@ -106,6 +109,8 @@ def solve(
     kernel: Kernel,
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
+    *,
+    dask: Any = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -121,6 +126,9 @@ def solve(
         Method, tolerance and budgets.
     callbacks : sequence of Callback
         Told of every iteration and every block of a sweep.
+    dask : optional
+        Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
+        here. Steps are always taken here. The numbers are the same to the last bit.
 
     Returns
     -------
@@ -131,7 +139,8 @@ def solve(
     Raises
     ------
     InputError
-        For options that do not fit together, or a source that cannot be read.
+        For options that do not fit together, or a source that cannot be read, or not by the
+        processes that should.
     """
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
@@ -145,10 +154,15 @@ def solve(
             source.name,
         )
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
-    with Engine(
-        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
-    ) as engine:
-        return _Run(source, labels, engine, sampler, options, callbacks, choice).solve()
+    with (
+        Engine(
+            kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
+        ) as engine,
+        nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
+    ):
+        if workers is not None:
+            shared_source(source, workers)  # what cannot be read there is refused at once
+        return _Run(source, labels, engine, sampler, options, callbacks, choice, workers).solve()
 
 
 class _Run:
@@ -163,6 +177,7 @@ class _Run:
         options: TrainOptions,
         callbacks: Sequence[Callback],
         choice: str,
+        workers: Workers | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -170,6 +185,7 @@ class _Run:
         self.options = options
         self.callbacks = callbacks
         self.choice = choice
+        self.workers = workers  # of sweeps; None: this process
         self.started = time.perf_counter()
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
@@ -386,6 +402,7 @@ class _Run:
             screen=screen,
             suspects=suspects,
             on_block=on_block,
+            dask=self.workers,
         )
         if screen is not None:
             self.screen = screen

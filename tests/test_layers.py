@@ -60,8 +60,8 @@ ALLOWED = {
         "distinct",
         "_core",
     },
-    "model": {"kernels", "engine", "problem", "sources"},
-    "certificate": {"kernels", "engine", "problem", "sources", "distinct", "_core"},
+    "model": {"kernels", "engine", "problem", "sources", "parallel"},
+    "certificate": {"kernels", "engine", "problem", "sources", "distinct", "parallel", "_core"},
     "solver": {
         "steps",
         "lmo",
@@ -72,8 +72,9 @@ ALLOWED = {
         "sampling",
         "kernels",
         "engine",
+        "parallel",
     },
-    "estimators": {"solver", "model", "stats", "sources", "kernels", "progress"},
+    "estimators": {"solver", "model", "stats", "sources", "kernels", "progress", "parallel"},
 }
 EVERYTHING_BUT_ESTIMATORS = set(ALLOWED) - {"estimators"}
 ALLOWED["cli"] = EVERYTHING_BUT_ESTIMATORS
@@ -84,6 +85,7 @@ ALLOWED["__init__"] = set(ALLOWED)
 CONFINED = {
     "numba": {"_core"},
     "dask": {"parallel.py", "sources/dask_array.py"},
+    "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
 }

@@ -35,6 +35,7 @@ from ooc_fw.sources.base import (
     Sliceable,
     SourceBase,
     StoredStatistics,
+    block_slices,
     iter_blocks,
 )
 from ooc_fw.sources.cached import CachedSource
@@ -60,6 +61,7 @@ __all__ = [
     "MemmapSource",
     "RowSource",
     "StoredStatistics",
+    "block_slices",
     "iter_blocks",
     "open_source",
 ]
@@ -107,8 +109,7 @@ def open_source(
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         source = _open_path(path, found, x_name, y_name)
-        if found is None:
-            source.reopen = functools.partial(_open_once, os.path.abspath(path), x_name, y_name)
+        _let_reopen(source, path, x_name, y_name, with_labels=found is None)
         return source
     if isinstance(data, h5py.Group):
         return open_group(data, found, x_name=x_name, y_name=y_name)
@@ -117,10 +118,31 @@ def open_source(
     return _open_object(data, found)
 
 
+def _let_reopen(
+    source: SourceBase, path: str, x_name: str, y_name: str, *, with_labels: bool
+) -> None:
+    """Have other processes open the same file, and no other that may stand there by then."""
+    source.reopen = functools.partial(
+        _open_once, os.path.abspath(path), x_name, y_name, source.stamp, with_labels
+    )
+
+
 @functools.lru_cache(maxsize=16)
-def _open_once(path: str, x_name: str, y_name: str) -> RowSource:
+def _open_once(
+    path: str, x_name: str, y_name: str, stamp: tuple[int, int] | None, with_labels: bool
+) -> RowSource:
     """One open source a file and process, shared by all tasks that were sent there."""
-    return open_source(path, x_name=x_name, y_name=y_name)
+    source = _open_path(path, None, x_name, y_name)
+    if source.stamp != stamp:
+        source.close()
+        raise InputError(
+            f"{path} is not the file it was when the work began (size or time of change differ); "
+            f"start again, and let all machines see one file or copies with equal times (cp -p)"
+        )
+    if not with_labels:
+        source.drop_labels()
+    _let_reopen(source, path, x_name, y_name, with_labels=with_labels)
+    return source
 
 
 def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:
