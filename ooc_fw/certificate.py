@@ -488,6 +488,7 @@ def certify(
                 rows_seen += found.n_read
                 if on_block is not None:
                     on_block(rows_seen)
+    source.check_unchanged()  # other processes may have read their last block long ago
     least, rounding = tally.least, tally.rounding
 
     # Sums over the support: of its weights, and of weights times gradients.

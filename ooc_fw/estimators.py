@@ -71,7 +71,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     dask : None, "threads", "processes" or str
         Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
         scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
-        this is. Other processes read files only, not arrays in RAM. The model is the same.
+        this is. Other processes read files only: `fit` refuses arrays in RAM, predictions
+        for them are made here. The model and its predictions are the same.
 
     Attributes
     ----------
@@ -207,9 +208,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Rows come in the order in which `X` stores them.
         """
         check_is_fitted(self)
+        dask = self.dask
         if not _is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self.model_.decision_function(X, threads=_threads(self.n_jobs), dask=self.dask)
+            X, dask = (
+                validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False),
+                None,
+            )
+        return self.model_.decision_function(X, threads=_threads(self.n_jobs), dask=dask)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""

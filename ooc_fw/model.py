@@ -224,6 +224,7 @@ class Model:
                             source.count(stop - start, n_bytes)
                         if on_rows is not None:
                             on_rows(stop)
+            source.check_unchanged()
         return values
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:

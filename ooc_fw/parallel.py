@@ -35,6 +35,7 @@ TASKS_AHEAD = 4
 """Tasks handed to Dask for each worker; their results wait in RAM until it is their turn."""
 
 _LARGEST_GROUP = 16  # items sent to a process together, since what they share is sent with them
+_BATCHES = 8  # waits for all processes in a map, each a chance to show progress or to stop
 _KEPT = 3  # shared objects that a process keeps after the tasks that used them
 _CONNECT_SECONDS = 10
 
@@ -303,7 +304,8 @@ class _SchedulerWorkers:
         import dask
 
         ahead = TASKS_AHEAD * self._number
-        length = min(_LARGEST_GROUP, max(1, len(items) // ahead)) if self.remote else 1
+        length = max(1, len(items) // (_BATCHES * ahead)) if self.remote else 1
+        length = min(length, _LARGEST_GROUP)
         for first in range(0, len(items), ahead * length):
             groups = [
                 items[start : start + length]

@@ -177,7 +177,9 @@ def _sum_columns(
                     yield sums
 
         with closing(results()) as found:
-            return merge_tree(len(slices), found, _ColumnSums.merged)
+            total = merge_tree(len(slices), found, _ColumnSums.merged)
+    source.check_unchanged()
+    return total
 
 
 def _count_classes(source: RowSource) -> dict[Any, int] | None:
