@@ -188,7 +188,8 @@ class RowProgress:
         if not self._due():
             return
         if self._bar is not None:
-            self._bar.update(rows_seen - self._bar.n)
+            self._bar.n = rows_seen
+            self._bar.refresh()
             return
         elapsed = time.monotonic() - self._started
         print(

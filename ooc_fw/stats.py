@@ -17,7 +17,8 @@ import numpy.typing as npt
 from ooc_fw.errors import InputError
 from ooc_fw.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int8Array, Int64Array, Rows, rows_bytes
-from ooc_fw.sources.base import RowSource, iter_blocks
+from ooc_fw.scaling import KINDS, Scaling
+from ooc_fw.sources import RowSource, ScaledSource, iter_blocks
 
 TASK_ROWS = 16384
 """Rows of one task. Fixed, because the order of the sums follows from it."""
@@ -156,6 +157,64 @@ def compute_statistics(
         largest_square_norm=sums.largest_square_norm,
         class_counts=_count_classes(source),
     )
+
+
+def fit_scaling(
+    source: RowSource,
+    kind: str,
+    *,
+    log1p: bool = False,
+    threads: int = 1,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Scaling:
+    """Choose offset and factor of each column of raw rows in one pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        Raw rows, of a file that `ooc-fw convert` did not scale.
+    kind : {"none", "minmax", "maxabs", "standard"}
+        minmax maps the range to [0, 1], maxabs divides by the largest size, standard takes the
+        mean to 0 and the (population) standard deviation to 1. Implicit zeros count.
+    log1p : bool
+        Take log(1 + x) of every value first.
+    threads, dask, on_rows
+        As for `compute_statistics`.
+
+    Returns
+    -------
+    Scaling
+        To be applied by `ooc_fw.sources.ScaledSource`; constant columns become 0. The same bits
+        wherever the tasks ran.
+
+    Raises
+    ------
+    InputError
+        The rows are scaled already, or log1p meets a value that is not above -1.
+
+    Notes
+    -----
+    The deviation comes from sums of squares in float64: it loses digits where a column's mean is
+    more than some 1e5 times its deviation.
+    """
+    first = Scaling("none", log1p)
+    sums = _sum_columns(ScaledSource(source, first), threads, dask, on_rows)
+    if kind == "none":
+        return first
+    low, high = sums.minimum.astype(np.float64), sums.maximum.astype(np.float64)
+    if kind == "minmax":
+        offset, spread = low, high - low
+    elif kind == "maxabs":
+        offset, spread = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
+    elif kind == "standard":
+        offset = sums.sums / sums.n_rows
+        spread = np.sqrt(np.maximum(sums.squares / sums.n_rows - offset**2, 0.0))
+    else:
+        raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
+    constant = (low == high) | (spread == 0)
+    factor = np.divide(1.0, spread, out=np.zeros(len(low)), where=~constant)
+    return Scaling(kind, log1p, np.where(constant, 0.0, offset), factor)
 
 
 def _sum_columns(

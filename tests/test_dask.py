@@ -21,7 +21,7 @@ from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels import make_kernel
 from ooc_fw.parallel import Workers, borrow_workers
 from ooc_fw.screening import Screen
-from ooc_fw.sources import open_source
+from ooc_fw.sources import ScaledSource, open_source
 from ooc_fw.testing.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a sweep
@@ -78,7 +78,10 @@ def statistics_of(path, dask, threads=2):
     with open_source(path) as source:
         found = stats.compute_statistics(source, threads, dask=dask)
         assert source.rows_read == N_ROWS
-    return [image(value) for value in vars(found).values()]
+        scaling = stats.fit_scaling(source, "standard", threads=threads, dask=dask)
+        scaled = stats.compute_statistics(ScaledSource(source, scaling), threads, dask=dask)
+    numbers = [*vars(found).values(), scaling.offset, scaling.factor, *vars(scaled).values()]
+    return [image(value) for value in numbers]
 
 
 def sweep_of(path, dask, threads=2, suspects=None, on_block=None):

@@ -12,6 +12,8 @@ scipy sparse matrix               `CSRSource`
 dask array                        `DaskSource`
 ================================  =====================================================
 
+Raw rows that shall be scaled as they are read are wrapped in a `ScaledSource`.
+
 To add a source, write a module with a subclass of `SourceBase`, pick it in `open_source`, and give
 it a test class that inherits `ooc_fw.testing.contracts.RowSourceContract`.
 """
@@ -50,6 +52,7 @@ from ooc_fw.sources.hdf5 import (
     open_rows,
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.sources.scaled import ScaledSource
 
 __all__ = [
     "ArraySource",
@@ -60,6 +63,7 @@ __all__ = [
     "HDF5Source",
     "MemmapSource",
     "RowSource",
+    "ScaledSource",
     "StoredStatistics",
     "block_slices",
     "iter_blocks",
