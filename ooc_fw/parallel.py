@@ -321,7 +321,8 @@ class _SchedulerWorkers:
             except BrokenProcessPool:
                 raise ChildProcessError(
                     "a worker process died, perhaps for want of memory; start again with fewer "
-                    "threads, or with a cluster, which replaces workers"
+                    "threads, or with a cluster, which replaces workers (a script that uses "
+                    "processes must start its work under if __name__ == '__main__')"
                 ) from None
             for results in done:
                 yield from map(_accept, results)

@@ -137,12 +137,7 @@ def _open_once(
 ) -> RowSource:
     """One open source a file and process, shared by all tasks that were sent there."""
     source = _open_path(path, None, x_name, y_name)
-    if source.stamp != stamp:
-        source.close()
-        raise InputError(
-            f"{path} is not the file it was when the work began (size or time of change differ); "
-            f"start again, and let all machines see one file or copies with equal times (cp -p)"
-        )
+    source.check_stamp(stamp)
     if not with_labels:
         source.drop_labels()
     _let_reopen(source, path, x_name, y_name, with_labels=with_labels)

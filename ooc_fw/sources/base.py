@@ -368,6 +368,16 @@ class SourceBase(ABC):
         if self._stamp is not None:
             self._stamp.check()
 
+    def check_stamp(self, stamp: tuple[int, int] | None) -> None:
+        """Close the source and raise InputError unless its `stamp` is this one."""
+        if self.stamp != stamp:
+            self.close()
+            raise InputError(
+                f"{self.name} is not the file it was when the work began (size or time of change "
+                f"differ); start again, and let all machines see one file, or copies with equal "
+                f"times (cp -p)"
+            )
+
     def own(self, release: Callable[[], object]) -> None:
         """Have `release` called when the source is closed."""
         self._resources.callback(release)
