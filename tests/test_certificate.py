@@ -81,7 +81,7 @@ def test_is_an_upper_bound_and_a_tight_one(case):
 def test_blocks_that_do_not_know_of_each_other_bound_the_gap_together(case, rows_at_once):
     problem, model, options = case
     source = ReadInStrips(problem, rows_at_once)
-    certificate = certificate_of(problem, model, source=source, **options)
+    certificate = certificate_of(problem, model, source=source, center=options["center"])
     truth = problem.truth(*model)
     scale = 1 + np.abs(problem.dual_matrix).max()
     slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
