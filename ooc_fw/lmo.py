@@ -189,7 +189,8 @@ class BlockLMO(SampledLMO):
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
         self._unseen = source.n_rows
-        self._looks = list(_NEAR)
+        self._looks = list(_NEAR)  # still to come
+        self._looking = False  # again, after the first pass
         self._near = np.empty(0, dtype=np.int64)  # rows left of the look under way
         self._found = self._looked_at = 0  # violators and rows of it
         self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
@@ -210,7 +211,8 @@ class BlockLMO(SampledLMO):
 
     def _look_again(self) -> None:
         """Begin the next look, if there is one and the last was worth its while."""
-        if self._looks and self._found >= _RARE * self._looked_at:
+        if self._looks and (not self._looking or self._found >= _RARE * self._looked_at):
+            self._looking = True
             self._near = np.flatnonzero(self._margins < self._looks.pop(0))
             self._found = self._looked_at = 0
 
@@ -218,7 +220,7 @@ class BlockLMO(SampledLMO):
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         margins = grads / active.rho
-        self._margins[row_ids] = margins if self._unseen > 0 else 1 + _SETTLED * (margins - 1)
+        self._margins[row_ids] = 1 + _SETTLED * (margins - 1) if self._looking else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._found += len(violators)
         self._looked_at += len(grads)

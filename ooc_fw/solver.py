@@ -27,14 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.active_set import ActiveSet, BlockBudgetError
+from ooc_fw.active_set import ActiveSet
 from ooc_fw.certificate import Certificate, SupportGradient, certify
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
-from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
+from ooc_fw.memory import ROWS_CACHE_BYTES, kernel_rows_budget
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, take_rows
@@ -190,8 +191,11 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.rows = CachedSource(source, ROWS_CACHE_BYTES)
-        self.active = ActiveSet(engine, options.C, block_capacity(source.n_rows))
         self.rule = STEP_RULES[options.method]()
+        # Many steps on many vertices: memory counts. Single steps move more weight, and round more.
+        quantised = self.rule.takes_many and engine.kernel.constant_diagonal
+        kernel_rows = KernelRows(source.n_rows, kernel_rows_budget(), quantised)
+        self.active = ActiveSet(engine, options.C, kernel_rows)
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
@@ -267,8 +271,14 @@ class _Run:
     def _train(self) -> None:
         """Step until the gap passes the test, on a second draw too."""
         self.state.phase = "train"
+        exact = not self.active.quantised
         while True:
             candidates = self._propose()
+            if candidates.n_scanned == 0 and not exact:
+                # Nothing will be added any more; from here on little weight moves.
+                self.active.refresh()
+                exact = True
+                continue
             if self._passes(candidates):
                 if candidates.exact:
                     return

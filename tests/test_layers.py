@@ -47,7 +47,8 @@ ALLOWED = {
     "engine": {"kernels", "_core"},
     "stats": {"sources", "parallel", "_core"},
     "prep": {"sources", "stats", "_core"},
-    "active_set": {"kernels", "engine", "problem", "_core"},
+    "kernel_rows": {"engine", "_core"},
+    "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
     "steps": {"active_set", "_core"},
     "lmo": {
         "sampling",
@@ -71,6 +72,7 @@ ALLOWED = {
         "sources",
         "sampling",
         "kernels",
+        "kernel_rows",
         "engine",
         "parallel",
     },
