@@ -30,7 +30,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
 ``kernels.py``     the kernels: product, map, diagonal, rounding bound
 ``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
-``parallel.py``    map over slices and merge in a fixed tree, by Dask
+``parallel.py``    one ordered map over parts of a file, here or by Dask
 ``sampling.py``    which rows to read next; integers only
 ``sources/``       rows from HDF5, .npy, memory maps, arrays, Dask
 ``prep/``          LIBSVM text to HDF5: parse, scale, shuffle

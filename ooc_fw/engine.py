@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -219,6 +220,7 @@ class Engine:
         centred = center is not None and kernel.shift_invariant and not self.sparse
         self._center = np.asarray(center, dtype=np.float32) if centred else None
         self.evaluations = 0
+        self._counting = threading.Lock()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._workspace = _Workspace()
         self._blas_limit = ThreadpoolController().limit(limits=1, user_api="blas")
@@ -239,6 +241,15 @@ class Engine:
         if self._pool is not None:
             self._pool.shutdown()
         self._blas_limit.restore_original_limits()
+
+    def recipe(self) -> Callable[[], Engine]:
+        """What another process calls for an engine of one thread that computes the same bits."""
+        return partial(Engine, self.kernel, 1, self._center, self.sparse)
+
+    def count(self, n: int) -> None:
+        """Add to `evaluations`, from any thread."""
+        with self._counting:
+            self.evaluations += n
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows with what the products need beside them; O(stored values)."""
@@ -350,12 +361,12 @@ class Engine:
                 product.unload()
             return out
 
-        self.evaluations += len(z) * (len(z) + width) // 2
+        self.count(len(z) * (len(z) + width) // 2)
         if self._pool is None:
             return run(0)
         return np.asarray(np.sum(list(self._pool.map(run, range(self.threads))), axis=0))
 
-    def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
+    def share(self, n: int, work: int, run: Callable[[slice], None], step: int = 16) -> None:
         """Call `run` on ranges that make up range(n), each on its thread.
 
         Parameters
@@ -367,8 +378,10 @@ class Engine:
             as much as some ten thousand of them.
         run : callable
             Releases the GIL where it matters.
+        step : int
+            Ranges begin at multiples of it.
         """
-        parts = _split(n, self.threads if work > _SMALL_WORK else 1)
+        parts = _split(n, self.threads if work > _SMALL_WORK else 1, step)
         if self._pool is None or len(parts) == 1:
             for part in parts:
                 run(part)
@@ -413,17 +426,18 @@ class Engine:
     ) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
-        Rows are divided among the threads; each thread meets the tiles of vertices in order, so
-        that sums come out the same for any number of threads.
+        Tiles of rows, of a size that does not depend on the number of threads, are divided among
+        them, and each thread meets the tiles of vertices in order: BLAS is asked for the same
+        products, and sums come out with the same bits, for any number of threads.
         """
         if len(z) == 0:
             return
-        self.evaluations += len(x) * len(z)
+        self.count(len(x) * len(z))
+        width = min(self._product(x, dtype).width, len(z))
+        height = _tile_height(len(x), len(z), width)
 
         def run(part: slice) -> None:
             product = self._product(x, dtype)
-            width = min(product.width, len(z))
-            height = TILE * TILE // max(_NARROW, width)
             try:
                 for z0 in range(0, len(z), width):
                     cols = slice(z0, min(z0 + width, len(z)))
@@ -439,7 +453,7 @@ class Engine:
             finally:  # an interrupt must not leave vertices in the scratch
                 product.unload()
 
-        self.share(len(x), len(x) * len(z), run)
+        self.share(len(x), len(x) * len(z), run, height)
 
     def _product(self, x: Operand, dtype: type) -> _Product:
         """The product for rows like `x`, one for each thread."""
@@ -487,7 +501,19 @@ def choose_center(rows: Rows) -> Float32Array | None:
     return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
 
 
-def _split(n: int, parts: int) -> list[slice]:
-    """Ranges of about equal length, whole multiples of 16 rows but for the last."""
-    step = max(16, -(-n // (parts * 16)) * 16)
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+def _split(n: int, parts: int, step: int) -> list[slice]:
+    """Ranges of about equal length, whole multiples of `step` but for the last."""
+    length = max(step, -(-n // (parts * step)) * step)
+    return [slice(start, min(start + length, n)) for start in range(0, n, length)]
+
+
+def _tile_height(n: int, n_vertices: int, width: int) -> int:
+    """Rows of a tile beside `width` vertices, from the sizes of both sides alone.
+
+    As many as fit, but few rows are cut into tiles enough for several threads.
+    """
+    fitting = TILE * TILE // max(_NARROW, width)
+    if n * n_vertices <= _SMALL_WORK:
+        return fitting
+    n_tiles = 2 if n < TILE else 4 if n < 2 * TILE else 8
+    return min(fitting, -(-n // (n_tiles * 16)) * 16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model import Model, borrow_source
+from ooc_fw.parallel import Workers, borrow_workers
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int8Array
 from ooc_fw.scaling import Scaling
@@ -70,6 +72,11 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Above 0: show progress on standard error.
     stream_support : int
         Largest number of support vectors that `partial_fit` keeps; not used by `fit`.
+    dask : None, "threads", "processes" or str
+        Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
+        scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
+        this is. Other processes read files only: `fit` refuses arrays in RAM, predictions
+        for them are made here. The model and its predictions are the same.
 
     Attributes
     ----------
@@ -126,6 +133,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
         stream_support: int = MAX_SUPPORT,
+        dask: str | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -143,6 +151,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.stream_support = stream_support
+        self.dask = dask
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on `X`, from the beginning.
@@ -175,10 +184,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return self
 
     def _solve(self, source: RowSource, y: Int8Array, options: TrainOptions) -> None:
-        kernel = self._kernel(source, options)
-        tol = options.tol if options.stopping == "relative" else None
-        with Progress(quiet=not self.verbose, tol=tol) as progress:
-            solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+        with (
+            nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
+        ) as workers:
+            kernel = self._kernel(source, options, workers)
+            tol = options.tol if options.stopping == "relative" else None
+            with Progress(quiet=not self.verbose, tol=tol) as progress:
+                solution = solve(source, y, kernel, options, progress.callbacks, dask=workers)
         self._set_attributes(solution, kernel, options, source.scaling)
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
@@ -291,9 +303,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             )
         return Stream(self._kernel(source, options), options, self.stream_support)
 
-    def _kernel(self, source: RowSource, options: TrainOptions) -> Kernel:
+    def _kernel(
+        self, source: RowSource, options: TrainOptions, workers: Workers | None = None
+    ) -> Kernel:
         gamma = resolve_gamma(
-            self.kernel, self.gamma, lambda: sigma2(source, options.threads), source.n_features
+            self.kernel,
+            self.gamma,
+            lambda: sigma2(source, options.threads, dask=workers),
+            source.n_features,
         )
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
@@ -323,9 +340,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Rows come in the order in which `X` stores them.
         """
         check_is_fitted(self)
+        dask = self.dask
         if not _is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self.model_.decision_function(X, threads=_threads(self.n_jobs))
+            X, dask = (
+                validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False),
+                None,
+            )
+        return self.model_.decision_function(X, threads=_threads(self.n_jobs), dask=dask)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""

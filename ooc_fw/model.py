@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,10 @@ from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
-from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.sources import RowSource, iter_blocks, open_source
+from ooc_fw.sources import RowSource, block_slices, open_source
 
 if TYPE_CHECKING:
     from ooc_fw.state import Solution
@@ -172,7 +174,14 @@ class Model:
 
     # -- applying the model ------------------------------------------------------------------
 
-    def decision_function(self, X: Any, *, threads: int = 1) -> Float64Array:
+    def decision_function(
+        self,
+        X: Any,
+        *,
+        threads: int = 1,
+        dask: Any = None,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> Float64Array:
         """Decision values of all rows of `X`, in the order in which `X` stores them.
 
         Parameters
@@ -181,6 +190,11 @@ class Model:
             Read block by block; only the result grows with the number of rows.
         threads : int
             Threads for kernel values.
+        dask : optional
+            Where blocks are looked at: see `ooc_fw.parallel.borrow_workers`. None is here, one
+            after the other. The values are the same to the last bit.
+        on_rows : callable, optional
+            Called after each block with the number of rows done.
 
         Returns
         -------
@@ -190,30 +204,43 @@ class Model:
         Raises
         ------
         InputError
-            When `X` has another number of features or was scaled in another way.
+            When `X` has another number of features or was scaled in another way, or cannot be read
+            by the processes that should.
+        ChildProcessError
+            A worker died and nobody could take its place.
         """
-        with borrow_source(X) as source:
+        with borrow_source(X) as source, self.engine(threads) as engine:
             self.check_source(source)
-            blocks = (rows for _, rows in iter_blocks(source, 0, source.n_rows))
-            return self.decide(blocks, threads=threads)
+            slices = block_slices(source, 0, source.n_rows)
+            values = np.empty(source.n_rows)
+            here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
+            with here if dask is None else borrow_workers(dask, threads) as workers:
+                decision = self._decision(engine)
+                shared = Shared(decision, decision.recipe), shared_source(source, workers)
+                with closing(workers.map(_decide_rows, slices, *shared)) as results:
+                    for (start, stop), (part, n_bytes) in zip(slices, results, strict=True):
+                        values[start:stop] = part
+                        if workers.remote:
+                            source.count(stop - start, n_bytes)
+                        if on_rows is not None:
+                            on_rows(stop)
+            source.check_unchanged()
+        return values
 
-    def predict(self, X: Any, *, threads: int = 1) -> Float64Array:
+    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:
         """Class values of all rows of `X`; see `decision_function`."""
-        return self.label_values(self.decision_function(X, threads=threads))
+        return self.label_values(self.decision_function(X, threads=threads, dask=dask))
 
     def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Float64Array:
         """Decision values of a stream of blocks of rows, each `n_features` wide."""
+        with self.engine(threads) as engine:
+            decision = self._decision(engine)
+            return np.concatenate([np.zeros(0), *(decision(block) for block in blocks)])
+
+    def _decision(self, engine: Engine) -> _Decision:
         (machine,) = self.machines
         vectors = take_rows(self.support_vectors, machine.sv)
-        beta = machine.alpha * machine.labels
-        values = [np.zeros(0)]
-        with self.engine(threads) as engine:
-            prepared = engine.prepare(vectors)
-            for block in blocks:
-                for rows in [block] if engine.sparse else _dense_parts(block):
-                    sums = engine.weighted_sum(engine.prepare(rows), prepared, beta)
-                    values.append((sums + beta.sum()) / machine.rho)
-        return np.concatenate(values)
+        return _Decision(engine, vectors, machine.alpha * machine.labels, machine.rho)
 
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
@@ -316,6 +343,59 @@ class Model:
                 value = getattr(machine, name)
                 if value is not None:
                     group.attrs[name] = float(value)
+
+
+class _Decision:
+    """The decision function, ready to be applied.
+
+    Parameters
+    ----------
+    engine : Engine
+        Computes kernel values.
+    vectors : Rows, shape (n_support, n_features)
+        Support vectors.
+    beta : ndarray of float64, shape (n_support,)
+        Weights times labels.
+    rho : float
+        Margin.
+
+    Attributes
+    ----------
+    recipe : callable
+        Makes another one, with an engine of its own that stays open, in another process.
+    """
+
+    def __init__(self, engine: Engine, vectors: Rows, beta: Float64Array, rho: float) -> None:
+        self._engine = engine
+        self._vectors = engine.prepare(vectors)
+        self._beta = beta
+        self._bias = beta.sum()
+        self._rho = rho
+        self.recipe = partial(_make_decision, engine.recipe(), vectors, beta, rho)
+
+    def __call__(self, block: Rows) -> Float64Array:
+        """Decision values of some rows."""
+        engine = self._engine
+        values = []
+        for rows in [block] if engine.sparse else _dense_parts(block):
+            sums = engine.weighted_sum(engine.prepare(rows), self._vectors, self._beta)
+            values.append((sums + self._bias) / self._rho)
+        return np.concatenate([np.zeros(0), *values])
+
+
+def _make_decision(
+    engine: Callable[[], Engine], vectors: Rows, beta: Float64Array, rho: float
+) -> _Decision:
+    return _Decision(engine(), vectors, beta, rho)
+
+
+def _decide_rows(
+    decision: Shared[_Decision], source: Shared[RowSource], start: int, stop: int
+) -> tuple[Float64Array, int]:
+    """Decision values of a range of rows, and the bytes read for them."""
+    rows = source.get().read(start, stop)
+    source.get().check_unchanged()
+    return decision.get()(rows), rows_bytes(rows)
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:

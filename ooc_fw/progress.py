@@ -143,6 +143,75 @@ class Bar:
         self._bar.close()
 
 
+class RowProgress:
+    """Progress of one pass over the rows of a file: a bar on a terminal, else a line now and then.
+
+    Parameters
+    ----------
+    what : str
+        Name of the pass.
+    n_rows : int
+        Rows in all.
+    stream : file or None
+        Where to show it, standard error by default.
+    quiet : bool
+        Show nothing.
+    """
+
+    def __init__(
+        self, what: str, n_rows: int, stream: IO[str] | None = None, *, quiet: bool = False
+    ) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._what = what
+        self._n_rows = n_rows
+        self._started = time.monotonic()
+        self._bar: Any = None
+        self._due = Throttle(math.inf if quiet else LINE_SECONDS)
+        if not quiet and self._stream.isatty():
+            from tqdm import tqdm
+
+            size = shutil.get_terminal_size()
+            self._due = Throttle(BAR_SECONDS)
+            self._bar = tqdm(
+                desc=what,
+                total=n_rows,
+                file=self._stream,
+                leave=False,
+                ncols=size.columns,
+                nrows=size.lines,
+                unit=" rows",
+                unit_scale=True,
+            )
+
+    def __call__(self, rows_seen: int) -> None:
+        """Show how many rows have been seen, when it is time."""
+        if not self._due():
+            return
+        if self._bar is not None:
+            self._bar.n = rows_seen
+            self._bar.refresh()
+            return
+        elapsed = time.monotonic() - self._started
+        print(
+            f"{elapsed:.0f} s, {self._what} {rows_seen / self._n_rows:.0%}: "
+            f"{rows_seen / elapsed:,.0f} rows/s",
+            file=self._stream,
+            flush=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 

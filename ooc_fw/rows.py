@@ -81,6 +81,11 @@ class CSRRows:
 Rows: TypeAlias = Float32Array | CSRRows
 
 
+def rows_bytes(rows: Rows) -> int:
+    """Bytes of the values of `rows`, and of their columns where those are stored."""
+    return rows.data.nbytes + rows.indices.nbytes if isinstance(rows, CSRRows) else rows.nbytes
+
+
 def take_rows(rows: Rows, indices: npt.NDArray[Any]) -> Rows:
     """Copy of the rows at `indices` (any order, repeats allowed)."""
     if not isinstance(rows, CSRRows):

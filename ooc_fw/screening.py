@@ -29,6 +29,8 @@ Owns the bounds and the inequality. Knows nothing of files or kernels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,6 +42,40 @@ _ROWS_AT_ONCE = 1 << 18
 def _upwards(values: Float64Array) -> Float32Array:
     """Float32 numbers that are no less."""
     return np.nextafter(values.astype(np.float32), np.float32(np.inf))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a `Screen` keeps of some rows, rounded outwards to float32; arrays of shape (k,).
+
+    Parameters
+    ----------
+    lower, reach : ndarray of float32
+        At most g_ref, and at least sqrt(k(x, x) + 1).
+    vertex, way : ndarray of int32 and of float32, or None
+        Place of a near vertex, and at least the distance to it.
+    """
+
+    lower: Float32Array
+    reach: Float32Array
+    vertex: npt.NDArray[np.int32] | None
+    way: Float32Array | None
+
+    @classmethod
+    def outwards(
+        cls,
+        lower: Float64Array,
+        diagonal: Float64Array,
+        vertex: Int64Array | None = None,
+        way: Float64Array | None = None,
+    ) -> Bounds:
+        """Bounds from the parameters of `Screen.record`."""
+        return cls(
+            np.nextafter(lower.astype(np.float32), np.float32(-np.inf)),
+            _upwards(np.sqrt(diagonal + 1.0)),
+            None if vertex is None else vertex.astype(np.int32),
+            None if way is None else _upwards(way),
+        )
 
 
 class Screen:
@@ -105,12 +141,15 @@ class Screen:
         way : ndarray of float64, shape (k,), optional
             At least the distance to it in feature space.
         """
-        # Rounded outwards, so that float32 storage keeps them bounds.
-        self._lower[rows] = np.nextafter(lower.astype(np.float32), np.float32(-np.inf))
-        self._reach[rows] = _upwards(np.sqrt(diagonal + 1.0))
-        if vertex is not None and way is not None:
-            self._vertex[rows] = vertex
-            self._way[rows] = _upwards(way)
+        self.store(rows, Bounds.outwards(lower, diagonal, vertex, way))
+
+    def store(self, rows: slice | Int64Array, bounds: Bounds) -> None:
+        """Keep the bounds of some rows."""
+        self._lower[rows] = bounds.lower
+        self._reach[rows] = bounds.reach
+        if bounds.vertex is not None and bounds.way is not None:
+            self._vertex[rows] = bounds.vertex
+            self._way[rows] = bounds.way
 
     def suspects(
         self,

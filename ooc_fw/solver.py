@@ -21,7 +21,9 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LARGEST_BLOCK, LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
 from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
+from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
@@ -108,6 +111,8 @@ def solve(
     kernel: Kernel,
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
+    *,
+    dask: Any = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -123,6 +128,9 @@ def solve(
         Method, tolerance and budgets.
     callbacks : sequence of Callback
         Told of every iteration and every block of a sweep.
+    dask : optional
+        Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
+        here. Steps are always taken here. The numbers are the same to the last bit.
 
     Returns
     -------
@@ -133,7 +141,8 @@ def solve(
     Raises
     ------
     InputError
-        For options that do not fit together, or a source that cannot be read.
+        For options that do not fit together, or a source that cannot be read, or not by the
+        processes that should.
     """
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
@@ -147,11 +156,17 @@ def solve(
             source.name,
         )
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
-    with Engine(
-        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
-    ) as engine:
+    with (
+        Engine(
+            kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
+        ) as engine,
+        nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
+    ):
+        if workers is not None:
+            shared_source(source, workers)  # what cannot be read there is refused at once
         plan = plan_run(source, engine.kernel, options)
-        return _Run(source, labels, engine, sampler, options, callbacks, choice, plan).solve()
+        run = _Run(source, labels, engine, sampler, options, callbacks, choice, plan, workers)
+        return run.solve()
 
 
 def is_quantised(method: str, kernel: Kernel) -> bool:
@@ -198,6 +213,7 @@ class _Run:
         callbacks: Sequence[Callback],
         choice: str,
         plan: MemoryPlan,
+        workers: Workers | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -205,6 +221,7 @@ class _Run:
         self.options = options
         self.callbacks = callbacks
         self.choice = choice
+        self.workers = workers  # of sweeps; None: this process
         self.started = time.perf_counter()
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
@@ -438,6 +455,7 @@ class _Run:
             screen=screen,
             suspects=suspects,
             on_block=on_block,
+            dask=self.workers,
         )
         if screen is not None:
             self.screen = screen

@@ -1,24 +1,25 @@
 """Statistics of a data set in one pass: means, norms, ranges, sigma^2, and the two classes.
 
 Owns what `gamma="auto"` needs and the translation of label values into -1 and +1. Keeps only column
-sums of the rows, whatever their number. How the pass is spread over threads is
-`ooc_fw.parallel`.
+sums of the rows, whatever their number. Where the tasks of the pass run is `ooc_fw.parallel`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
-from ooc_fw.parallel import map_reduce, row_slices
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int8Array
-from ooc_fw.sources.base import RowSource, iter_blocks
+from ooc_fw.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int8Array, Int64Array, Rows, rows_bytes
+from ooc_fw.scaling import KINDS, Scaling
+from ooc_fw.sources import RowSource, ScaledSource, iter_blocks
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,12 @@ class Statistics:
     mean_square_norm : float
         Mean of the squared Euclidean norms of the rows.
     minimum, maximum : ndarray of float32, shape (n_features,)
-        Range of each column, implicit zeros included.
+        Range of each column, implicit zeros included. All values are finite, or there would be no
+        statistics.
+    largest_square_norm : float
+        Squared Euclidean norm of the largest row.
+    class_counts : dict or None
+        Rows of each label value, sorted by label; None where there are no labels.
     """
 
     n_rows: int
@@ -62,6 +68,8 @@ class Statistics:
     mean_square_norm: float
     minimum: Float32Array
     maximum: Float32Array
+    largest_square_norm: float
+    class_counts: dict[Any, int] | None
 
     @property
     def sigma2(self) -> float:
@@ -88,11 +96,19 @@ def average_squared_distance(mean: Float64Array, mean_square_norm: float) -> flo
     return 2 * spread if spread > ROUNDING * mean_square_norm else 0.0
 
 
-def sigma2(source: RowSource, threads: int = 1) -> float:
+def sigma2(
+    source: RowSource,
+    threads: int = 1,
+    *,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> float:
     """Average squared distance of two rows, at a cost that does not grow with the file.
 
     As stored in the file; from one pass over rows that are few or in RAM already; else from
-    SAMPLE_ROWS of them, and a warning says so.
+    SAMPLE_ROWS of them, and a warning says so. Parameters are those of `compute_statistics`.
+
+    Parameters are those of `compute_statistics`.
 
     Raises
     ------
@@ -103,9 +119,11 @@ def sigma2(source: RowSource, threads: int = 1) -> float:
         stored = source.statistics
         value = average_squared_distance(stored.mean, stored.mean_square_norm)
     elif source.in_memory or source.n_rows <= SAMPLE_ROWS:
-        value = compute_statistics(source, threads).sigma2
+        value = average_squared_distance(*_sum_columns(source, threads, dask, on_rows).means())
     else:
-        value = sampled_sigma2(source, threads)
+        slices = sample_slices(source.n_rows)
+        sums = _sum_columns(source, threads, dask, on_rows, slices)
+        value = average_squared_distance(*sums.means())
         logger.warning(
             "%s stores no statistics: the average squared distance of two rows, %.6g, comes from "
             "a sample of %d of its %d rows; ooc-fw convert stores that of all",
@@ -122,7 +140,13 @@ def sigma2(source: RowSource, threads: int = 1) -> float:
     return value
 
 
-def compute_statistics(source: RowSource, threads: int = 1) -> Statistics:
+def compute_statistics(
+    source: RowSource,
+    threads: int = 1,
+    *,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Statistics:
     """Statistics of all rows in one pass.
 
     Parameters
@@ -130,65 +154,146 @@ def compute_statistics(source: RowSource, threads: int = 1) -> Statistics:
     source : RowSource
         Rows to look at.
     threads : int
-        Number of threads.
+        Tasks at a time; a cluster has its own number.
+    dask : optional
+        Where tasks run: see `ooc_fw.parallel.borrow_workers`.
+    on_rows : callable, optional
+        Called now and then with the number of rows seen so far.
 
     Returns
     -------
     Statistics
-        The same bits for any number of threads, chunk size and storage.
+        The same bits for any number of threads, way to run, chunk size and storage.
 
     Raises
     ------
     InputError
-        A value is not finite, or the file cannot be read.
+        A value is not finite, a label is missing, or the file cannot be read.
+    ChildProcessError
+        A worker died and nobody could take its place.
     """
-    source.check_unchanged()
-    slices = row_slices(source.n_rows, TASK_ROWS)
-    sums = map_reduce(partial(_column_sums, source), slices, _ColumnSums.merged, threads=threads)
+    sums = _sum_columns(source, threads, dask, on_rows)
+    mean, mean_square_norm = sums.means()
     return Statistics(
         n_rows=source.n_rows,
-        mean=sums.sums / source.n_rows,
-        mean_square_norm=float(sums.squares.sum()) / source.n_rows,
+        mean=mean,
+        mean_square_norm=mean_square_norm,
         minimum=sums.minimum,
         maximum=sums.maximum,
+        largest_square_norm=sums.largest_square_norm,
+        class_counts=_count_classes(source),
     )
 
 
-def sampled_sigma2(source: RowSource, threads: int = 1) -> float:
-    """Average squared distance of two rows, from SAMPLE_ROWS of more rows.
+def fit_scaling(
+    source: RowSource,
+    kind: str,
+    *,
+    log1p: bool = False,
+    threads: int = 1,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Scaling:
+    """Choose offset and factor of each column of raw rows in one pass.
 
     Parameters
     ----------
     source : RowSource
-        More than SAMPLE_ROWS rows.
-    threads : int
-        Number of threads.
+        Raw rows, of a file that `ooc-fw convert` did not scale.
+    kind : {"none", "minmax", "maxabs", "standard"}
+        minmax maps the range to [0, 1], maxabs divides by the largest size, standard takes the
+        mean to 0 and the (population) standard deviation to 1. Implicit zeros count.
+    log1p : bool
+        Take log(1 + x) of every value first.
+    threads, dask, on_rows
+        As for `compute_statistics`.
 
     Returns
     -------
-    float
-        The same bits for any number of threads, chunk size and storage.
+    Scaling
+        To be applied by `ooc_fw.sources.ScaledSource`; constant columns become 0. The same bits
+        wherever the tasks ran.
 
     Raises
     ------
     InputError
-        A value met is not finite, or the file cannot be read.
+        The rows are scaled already, or log1p meets a value that is not above -1.
 
     Notes
     -----
-    The file is cut into equal parts, and a stretch of consecutive rows is read at a random place of
-    each (a stratified sample): files that are sorted by class, or by anything else, are covered
-    evenly. The places are a function of the number of rows alone.
+    The deviation comes from sums of squares in float64: it loses digits where a column's mean is
+    more than some 1e5 times its deviation.
     """
+    first = Scaling("none", log1p)
+    sums = _sum_columns(ScaledSource(source, first), threads, dask, on_rows)
+    if kind == "none":
+        return first
+    low, high = sums.minimum.astype(np.float64), sums.maximum.astype(np.float64)
+    if kind == "minmax":
+        offset, spread = low, high - low
+    elif kind == "maxabs":
+        offset, spread = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
+    elif kind == "standard":
+        offset = sums.sums / sums.n_rows
+        spread = np.sqrt(np.maximum(sums.squares / sums.n_rows - offset**2, 0.0))
+    else:
+        raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
+    constant = (low == high) | (spread == 0)
+    factor = np.divide(1.0, spread, out=np.zeros(len(low)), where=~constant)
+    return Scaling(kind, log1p, np.where(constant, 0.0, offset), factor)
+
+
+def _sum_columns(
+    source: RowSource,
+    threads: int,
+    dask: Any,
+    on_rows: Callable[[int], None] | None,
+    slices: list[tuple[int, int]] | None = None,
+) -> _ColumnSums:
+    """Sums over all rows, or those of some slices, from tasks of `TASK_ROWS` rows each."""
     source.check_unchanged()
-    slices = sample_slices(source.n_rows)
-    sums = map_reduce(partial(_column_sums, source), slices, _ColumnSums.merged, threads=threads)
-    n_rows = sum(stop - start for start, stop in slices)
-    return average_squared_distance(sums.sums / n_rows, float(sums.squares.sum()) / n_rows)
+    slices = row_slices(source.n_rows, TASK_ROWS) if slices is None else slices
+    with borrow_workers(dask, threads) as workers:
+        shared = shared_source(source, workers)
+
+        def results() -> Generator[_ColumnSums, None, None]:
+            with closing(workers.map(_column_sums, slices, shared)) as found:
+                for (_, stop), sums in zip(slices, found, strict=True):
+                    if workers.remote:
+                        source.count(sums.n_rows, sums.n_bytes)
+                    if on_rows is not None:
+                        on_rows(stop)
+                    yield sums
+
+        with closing(results()) as found:
+            total = merge_tree(len(slices), found, _ColumnSums.merged)
+    source.check_unchanged()
+    return total
+
+
+def _count_classes(source: RowSource) -> dict[Any, int] | None:
+    """Rows of each label.
+
+    Counted here, whatever the tasks of the rows are: labels are one number a row, and may have been
+    given apart from a file that other processes open.
+    """
+    if not source.has_labels:
+        return None
+    counts: dict[Any, int] = {}
+    for start, stop in row_slices(source.n_rows, LABEL_ROWS):
+        values, numbers = np.unique(_read_labels(source, start, stop), return_counts=True)
+        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
+            counts[value] = counts.get(value, 0) + number
+    return dict(sorted(counts.items()))
 
 
 def sample_slices(n_rows: int) -> list[tuple[int, int]]:
-    """Stretches of SAMPLE_ROWS of more rows in all, each in a part of them of its own."""
+    """Stretches of SAMPLE_ROWS of more rows in all, each in a part of them of its own.
+
+    The file is cut into equal parts, and a stretch of consecutive rows is taken at a random place
+    of each (a stratified sample): files that are sorted by class, or by anything else, are covered
+    evenly. The places are a function of the number of rows alone.
+    """
     rng = np.random.default_rng(SAMPLE_SEED)
     slices = []
     for start, stop in row_slices(SAMPLE_ROWS, SAMPLE_STRETCH):
@@ -200,50 +305,81 @@ def sample_slices(n_rows: int) -> list[tuple[int, int]]:
 
 @dataclass
 class _ColumnSums:
-    """Sums and ranges of the columns over some of the rows."""
+    """Sums and ranges of the columns over some of the rows, and what was read for them."""
 
+    n_rows: int
+    n_bytes: int
     sums: Float64Array
     squares: Float64Array
     minimum: Float32Array
     maximum: Float32Array
+    largest_square_norm: float
 
     @classmethod
     def empty(cls, n_features: int) -> _ColumnSums:
         """Start with no rows."""
         return cls(
+            0,
+            0,
             np.zeros(n_features),
             np.zeros(n_features),
             np.full(n_features, np.inf, dtype=np.float32),
             np.full(n_features, -np.inf, dtype=np.float32),
+            0.0,
         )
 
     def merged(self, other: _ColumnSums) -> _ColumnSums:
         """Add up the rows of both."""
         return _ColumnSums(
+            self.n_rows + other.n_rows,
+            self.n_bytes + other.n_bytes,
             self.sums + other.sums,
             self.squares + other.squares,
             np.minimum(self.minimum, other.minimum),
             np.maximum(self.maximum, other.maximum),
+            max(self.largest_square_norm, other.largest_square_norm),
         )
 
+    def means(self) -> tuple[Float64Array, float]:
+        """Mean row, and mean of the squared norms."""
+        return self.sums / self.n_rows, float(self.squares.sum()) / self.n_rows
 
-def _column_sums(source: RowSource, start: int, stop: int) -> _ColumnSums:
+
+def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> _ColumnSums:
     """Column sums of rows ``start:stop``, read a block at a time."""
-    from ooc_fw._core.statistics import add_dense, add_sparse  # numba is slow to import
+    from ooc_fw._core.statistics import (  # numba is slow to import
+        add_dense,
+        add_sparse,
+        largest_square_norm,
+    )
 
+    source = shared.get()
     total = _ColumnSums.empty(source.n_features)
     counts = np.zeros(source.n_features if source.sparse else 0, dtype=np.int64)
     columns = (total.sums, total.squares, total.minimum, total.maximum)
     for _, rows in iter_blocks(source, start, stop):
+        values, indptr = _values_by_row(rows)
         if isinstance(rows, CSRRows):
             add_sparse(rows.data, rows.indices, *columns, counts)
         else:
             add_dense(rows, *columns)
+        largest = float(largest_square_norm(values, indptr))
+        total.largest_square_norm = max(total.largest_square_norm, largest)
+        total.n_bytes += rows_bytes(rows)
+    source.check_unchanged()
+    total.n_rows = stop - start
     if source.sparse:
         implicit = counts < stop - start
         total.minimum[implicit] = np.minimum(total.minimum[implicit], 0)
         total.maximum[implicit] = np.maximum(total.maximum[implicit], 0)
     return total
+
+
+def _values_by_row(rows: Rows) -> tuple[Float32Array, Int64Array]:
+    """Values of all rows, one after the other, and where each row begins."""
+    if isinstance(rows, CSRRows):
+        return rows.data, rows.indptr
+    return rows.reshape(-1), np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
 
 
 def encode_labels(source: RowSource) -> tuple[npt.NDArray[Any], Int8Array]:
@@ -316,3 +452,12 @@ def _more_classes(
             f"but only binary problems can be trained; keep the rows of two classes"
         )
     return np.concatenate([found, together[together != found[0]]])
+
+
+def _read_labels(source: RowSource, start: int, stop: int) -> npt.NDArray[Any]:
+    """Labels of some rows, none of them missing."""
+    labels = source.labels(start, stop)
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        row = start + int(np.flatnonzero(np.isnan(labels))[0])
+        raise InputError(f"the label of row {row} of {source.name} is missing (NaN); remove it")
+    return labels

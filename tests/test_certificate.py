@@ -77,6 +77,18 @@ def test_is_an_upper_bound_and_a_tight_one(case):
     assert 0 <= certificate.rounding <= 1e-6 * truth.gap + slack
 
 
+@given(cases(), st.integers(1, 9))
+def test_blocks_that_do_not_know_of_each_other_bound_the_gap_together(case, rows_at_once):
+    problem, model, options = case
+    source = ReadInStrips(problem, rows_at_once)
+    certificate = certificate_of(problem, model, source=source, center=options["center"])
+    truth = problem.truth(*model)
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
+    assert truth.gap <= certificate.certified_gap
+    assert certificate.certified_gap <= truth.gap * (1 + 1e-6) + slack
+
+
 @given(cases())
 def test_objective_and_pair_gap_are_those_of_the_model(case):
     problem, model, options = case

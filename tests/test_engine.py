@@ -135,6 +135,37 @@ def test_threads_and_strips_change_nothing_but_the_last_bits(name, sparse):
         np.testing.assert_allclose(result, results[0], rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("n_vertices", [3, 40, 600])
+@pytest.mark.parametrize("n_rows", [1, 70, 194, 700, 1500])
+def test_any_number_of_threads_gives_the_same_bits(n_rows, n_vertices):
+    """Whatever the shapes BLAS treats apart: few rows, few columns, few products."""
+    rng = np.random.default_rng(0)
+    for n_features in (1, 7, 127):
+        X = rng.normal(size=(n_rows, n_features)).astype(np.float32)
+        Z = rng.normal(size=(n_vertices, n_features)).astype(np.float32)
+        weights = rng.random(n_vertices)
+        results = []
+        for threads in (1, 2, 5):
+            with Engine(make_kernel("rbf", gamma=0.1 / n_features), threads) as engine:
+                x, z = engine.prepare(X), engine.prepare(Z)
+                block = np.empty((n_rows, n_vertices), dtype=np.float32)
+                engine.block(x, z, block)
+                sums = engine.weighted_sum(x, z, weights)
+                sums64 = engine.weighted_sum64(engine.prepare64(X), engine.prepare64(Z), weights)
+                results.append([part.tobytes() for part in (block, sums, sums64)])
+        assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_recipe_makes_an_engine_of_the_same_bits(sparse):
+    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    center = problem.X.mean(axis=0)
+    with Engine(problem.kernel, 2, center, sparse) as engine, engine.recipe()() as other:
+        assert other.threads == 1
+        values = [block_of(each, problem.X, problem.X).tobytes() for each in (engine, other)]
+        assert values[0] == values[1]
+
+
 def test_large_column_means_cost_digits_unless_rows_are_centred():
     X = (np.random.default_rng(0).normal(size=(50, 4)) + 300).astype(np.float32)
     expected = kernel_values(make_kernel("rbf", gamma=0.2), X, X)

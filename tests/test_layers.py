@@ -61,8 +61,8 @@ ALLOWED = {
         "distinct",
         "_core",
     },
-    "model": {"kernels", "engine", "problem", "sources"},
-    "certificate": {"kernels", "engine", "problem", "sources", "distinct", "_core"},
+    "model": {"kernels", "engine", "problem", "sources", "parallel"},
+    "certificate": {"kernels", "engine", "problem", "sources", "distinct", "parallel", "_core"},
     "solver": {
         "steps",
         "lmo",
@@ -74,6 +74,7 @@ ALLOWED = {
         "kernels",
         "kernel_rows",
         "engine",
+        "parallel",
     },
     "streaming": {
         "steps",
@@ -85,7 +86,16 @@ ALLOWED = {
         "engine",
         "distinct",
     },
-    "estimators": {"solver", "streaming", "model", "stats", "sources", "kernels", "progress"},
+    "estimators": {
+        "solver",
+        "streaming",
+        "model",
+        "stats",
+        "sources",
+        "kernels",
+        "progress",
+        "parallel",
+    },
 }
 EVERYTHING_BUT_ESTIMATORS = set(ALLOWED) - {"estimators"}
 ALLOWED["cli"] = EVERYTHING_BUT_ESTIMATORS
@@ -96,6 +106,7 @@ ALLOWED["__init__"] = set(ALLOWED)
 CONFINED = {
     "numba": {"_core"},
     "dask": {"parallel.py", "sources/dask_array.py"},
+    "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
 }

@@ -5,7 +5,16 @@ import json
 
 import pytest
 
-from ooc_fw.progress import Bar, EventLog, Lines, Progress, Throttle, describe, to_json
+from ooc_fw.progress import (
+    Bar,
+    EventLog,
+    Lines,
+    Progress,
+    RowProgress,
+    Throttle,
+    describe,
+    to_json,
+)
 from ooc_fw.state import SolverState, StepKind
 
 
@@ -158,3 +167,34 @@ def test_callbacks_never_stop_the_run(clock):
 def test_json_has_null_for_what_is_no_number():
     values = {"a": float("nan"), "b": {"c": float("inf")}, "d": 1.5, "e": None}
     assert json.loads(to_json(values)) == {"a": None, "b": {"c": None}, "d": 1.5, "e": None}
+
+
+def test_row_progress_in_lines(clock):
+    stream = io.StringIO()
+    with RowProgress("certify", 200, stream) as progress:
+        progress(20)
+        clock.now = 10.0
+        progress(50)
+        progress(60)
+        clock.now = 20.0
+        progress(200)
+    assert stream.getvalue().splitlines() == [
+        "10 s, certify 25%: 5 rows/s",
+        "20 s, certify 100%: 10 rows/s",
+    ]
+
+
+def test_quiet_row_progress(clock):
+    stream = Terminal()
+    with RowProgress("certify", 200, stream, quiet=True) as progress:
+        clock.now = 100.0
+        progress(200)
+    assert stream.getvalue() == ""
+
+
+def test_row_progress_on_a_terminal(clock):
+    stream = Terminal()
+    with RowProgress("certify", 200, stream) as progress:
+        clock.now = 10.0
+        progress(50)
+    assert "certify:  25%" in stream.getvalue()

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from ooc_fw import stats
 from ooc_fw.errors import InputError
-from ooc_fw.sources import base, open_source
-from ooc_fw.stats import compute_statistics, encode_labels, sigma2
-from ooc_fw.testing.contracts import small_table
+from ooc_fw.prep.columns import ColumnRanges
+from ooc_fw.scaling import Scaling
+from ooc_fw.sources import ScaledSource, base, open_source
+from ooc_fw.stats import compute_statistics, encode_labels, fit_scaling, sigma2
+from ooc_fw.testing.contracts import small_table, to_dense
 from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.reference import to_csr
 
 
 def naive_sigma2(X):
@@ -27,7 +30,14 @@ def naive_sigma2(X):
 def same_bits(first, second):
     return all(
         np.asarray(getattr(first, name)).tobytes() == np.asarray(getattr(second, name)).tobytes()
-        for name in ("mean", "mean_square_norm", "minimum", "maximum", "sigma2")
+        for name in (
+            "mean",
+            "mean_square_norm",
+            "minimum",
+            "maximum",
+            "largest_square_norm",
+            "sigma2",
+        )
     )
 
 
@@ -42,6 +52,8 @@ def test_against_definitions(seed, n_rows, n_features):
         np.testing.assert_allclose(found.mean_square_norm, np.mean(np.sum(exact**2, axis=1)))
         np.testing.assert_array_equal(found.minimum, X.min(axis=0))
         np.testing.assert_array_equal(found.maximum, X.max(axis=0))
+        np.testing.assert_allclose(found.largest_square_norm, np.sum(exact**2, axis=1).max())
+        assert found.class_counts is None
         assert found.sigma2 == pytest.approx(naive_sigma2(X), rel=1e-10)
 
 
@@ -200,3 +212,53 @@ def test_unusable_labels(labels, message):
 def test_many_classes_are_not_all_listed():
     with pytest.raises(InputError, match=r"\(0, 1, 2, 3, 4, \.\.\.\)"):
         encode_labels(open_source(np.eye(9), np.arange(9)))
+
+
+def test_classes_are_counted(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    found = compute_statistics(open_source(np.eye(5), [2, 7, 2, 2, -1]))
+    assert list(found.class_counts.items()) == [(-1, 1), (2, 3), (7, 1)]
+    with pytest.raises(InputError, match=r"label of row 2 of array is missing"):
+        compute_statistics(open_source(np.eye(3), [1, 0, np.nan]))
+
+
+# -- scaling ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("kind", ["none", "minmax", "maxabs", "standard"])
+def test_scaling_is_that_of_the_converter(tmp_path, kind, log1p, sparse):
+    X = np.abs(small_table(300))
+    X[:, 1], X[:, 2] = 3.0, 0.0
+    ranges = ColumnRanges()
+    ranges.add(to_csr(np.log1p(X.astype(np.float64)).astype(np.float32) if log1p else X))
+    expected = ranges.fit(kind, log1p, X.shape[1])
+    write = write_sparse if sparse else write_dense
+    path = write(tmp_path / "data.h5", X, X[:, 0])
+    for dask in (None, "threads"):
+        with open_source(path) as source:
+            found = fit_scaling(source, kind, log1p=log1p, threads=2, dask=dask)
+            assert (found.kind, found.log1p) == (kind, log1p)
+            if kind == "standard":
+                np.testing.assert_allclose(found.offset, expected.offset, rtol=1e-12)
+                np.testing.assert_allclose(found.factor, expected.factor, rtol=1e-10)
+            else:
+                assert found.same_as(expected)
+            scaled = ScaledSource(source, found)
+            rows = to_dense(scaled.read(0, 300))
+            np.testing.assert_array_equal(rows, found.apply(X, X.shape[1]))
+            np.testing.assert_array_equal(compute_statistics(scaled).maximum, rows.max(axis=0))
+
+
+def test_scaling_that_does_not_fit():
+    source = open_source(np.eye(3))
+    with pytest.raises(InputError, match="must be one of none, minmax, maxabs, standard, not 'z'"):
+        fit_scaling(source, "z")
+    with pytest.raises(InputError, match="is for 2 features, and array has 3"):
+        ScaledSource(source, Scaling("minmax", False, np.zeros(2), np.ones(2)))
+    with pytest.raises(InputError, match="log1p needs values above -1"):
+        fit_scaling(open_source(-np.eye(3)), "none", log1p=True)
+    scaled = ScaledSource(source, fit_scaling(source, "minmax"))
+    with pytest.raises(InputError, match=r"array is scaled already \(minmax\)"):
+        fit_scaling(scaled, "minmax")

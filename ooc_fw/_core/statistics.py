@@ -69,3 +69,28 @@ def add_sparse(data, indices, sums, squares, minimum, maximum, counts):
         minimum[j] = min(minimum[j], data[k])
         maximum[j] = max(maximum[j], data[k])
         counts[j] += 1
+
+
+@njit(cache=True, nogil=True)
+def largest_square_norm(values, indptr):
+    """Return the largest squared norm of consecutive rows.
+
+    Parameters
+    ----------
+    values : ndarray of float32, shape (n_stored,)
+        Finite values, row after row.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Where each row begins.
+
+    Notes
+    -----
+    O(n_stored) time. Each norm is summed in float64 from the first column to the last, so that left
+    out zeros change no bit.
+    """
+    largest = 0.0
+    for i in range(indptr.size - 1):
+        norm = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            norm += np.float64(values[k]) * np.float64(values[k])
+        largest = max(largest, norm)
+    return largest

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.progress import RowProgress
 
 if TYPE_CHECKING:
     from ooc_fw.certificate import Certificate
@@ -31,6 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--tol", type=float, default=1e-3, help="relative tolerance (default: 0.001)"
     )
     common.add_threads_argument(parser)
+    common.add_dask_argument(parser)
     common.add_json_argument(parser)
 
 
@@ -71,7 +73,11 @@ def certify_model(model: Model, args: argparse.Namespace) -> Certificate:
                 "give the file it was trained on"
             )
         model.check_training_rows(source, y)
-        with model.engine(threads) as engine:
+        with (
+            common.open_workers(args) as workers,
+            model.engine(threads) as engine,
+            RowProgress("certify", source.n_rows) as progress,
+        ):
             return certify(
                 source,
                 y,
@@ -81,4 +87,6 @@ def certify_model(model: Model, args: argparse.Namespace) -> Certificate:
                 row_ids=machine.rows,
                 alpha=machine.alpha,
                 tol=args.tol,
+                on_block=progress,
+                dask=workers,
             )

@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.errors import InputError
 from ooc_fw.memory import parse_bytes
-from ooc_fw.progress import to_json
+from ooc_fw.progress import RowProgress, to_json
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ooc_fw.model import Model
+    from ooc_fw.parallel import Workers
     from ooc_fw.rows import Float64Array, Int8Array, Rows
     from ooc_fw.sources import RowSource
 
@@ -56,6 +58,17 @@ def add_threads_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all CPUs)")
 
 
+def add_dask_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--dask``."""
+    parser.add_argument(
+        "--dask",
+        metavar="WHERE",
+        help="go through the file with Dask: on threads, on processes (as many as --threads), or "
+        "on the cluster at an address, tcp://HOST:PORT (default: without Dask); the numbers are "
+        "the same",
+    )
+
+
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
     """Declare ``--json``."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -68,6 +81,18 @@ def thread_count(args: argparse.Namespace) -> int:
     if args.threads < 1:
         raise InputError(f"--threads must be at least 1, not {args.threads}")
     return int(args.threads)
+
+
+@contextmanager
+def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
+    """Workers that ``--dask`` names; None without it, which imports no Dask."""
+    if args.dask is None:
+        yield None
+        return
+    from ooc_fw.parallel import borrow_workers
+
+    with borrow_workers(args.dask, thread_count(args)) as workers:
+        yield workers
 
 
 def open_data(args: argparse.Namespace) -> RowSource:
@@ -152,6 +177,11 @@ def _apply_to_text(
 
     from ooc_fw.prep.libsvm import iter_libsvm
 
+    if args.dask is not None:
+        raise InputError(
+            f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
+            f"(ooc-fw convert)"
+        )
     labels = []
 
     def blocks() -> Iterator[Rows]:
@@ -171,7 +201,10 @@ def _apply_to_source(
     with open_data(args) as source:
         if with_labels and not source.has_labels:
             raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
-        values = model.decision_function(source, threads=thread_count(args))
+        with open_workers(args) as workers, RowProgress("predict", source.n_rows) as progress:
+            values = model.decision_function(
+                source, threads=thread_count(args), dask=workers, on_rows=progress
+            )
         order = np.argsort(source.row_ids(0, source.n_rows), kind="stable")
         if not with_labels:
             return values[order], None

@@ -27,6 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train")
     common.add_data_arguments(parser, text=True)
     common.add_threads_argument(parser)
+    common.add_dask_argument(parser)
     common.add_json_argument(parser)
 
 

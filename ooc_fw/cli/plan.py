@@ -39,6 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     common.add_data_arguments(parser, text=False)
     add_training_arguments(parser)
+    parser.set_defaults(quiet=True)  # of the options of train that have no use here
     common.add_json_argument(parser)
 
 
@@ -47,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.solver import plan_run
 
     options = options_from(args)
-    with common.open_data(args) as source:
+    with common.open_data(args) as source, common.open_workers(args) as workers:
         _, y = common.binary_labels(source)
-        kernel = kernel_from(args, source, options.threads)
+        kernel = kernel_from(args, source, options.threads, workers)
         plan = plan_run(source, kernel, options)
         estimate = _estimate(source, y, kernel, options, plan)
     result = {

@@ -31,6 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="print decision values (margin at -1 and 1, positive for the larger label)",
     )
     common.add_threads_argument(parser)
+    common.add_dask_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

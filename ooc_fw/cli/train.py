@@ -18,6 +18,7 @@ from ooc_fw.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.kernels import Kernel
+    from ooc_fw.parallel import Workers
     from ooc_fw.progress import EventLog
     from ooc_fw.sources import RowSource
     from ooc_fw.state import Solution, TrainOptions
@@ -51,6 +52,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     _add_problem_arguments(parser)
     _add_method_arguments(parser)
     common.add_threads_argument(parser)
+    common.add_dask_argument(parser)
     parser.add_argument(
         "--memory",
         type=common.byte_size,
@@ -119,13 +121,13 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.solver import solve
 
     options = options_from(args)
-    with common.open_data(args) as source:
+    with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
         classes, y = common.binary_labels(source)
-        kernel = kernel_from(args, source, options.threads)
+        kernel = kernel_from(args, source, options.threads, workers)
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log) as progress:
-            solution = solve(source, y, kernel, options, callbacks=progress.callbacks)
+            solution = solve(source, y, kernel, options, callbacks=progress.callbacks, dask=workers)
             model = Model.from_solution(
                 solution, kernel=kernel, C=options.C, classes=classes, scaling=source.scaling
             )
@@ -217,14 +219,19 @@ def options_from(args: argparse.Namespace) -> TrainOptions:
     )
 
 
-def kernel_from(args: argparse.Namespace, source: RowSource, threads: int) -> Kernel:
+def kernel_from(
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+) -> Kernel:
     """Kernel of the arguments; an automatic gamma takes the source's statistics."""
     from ooc_fw.kernels import make_kernel, resolve_gamma
+    from ooc_fw.progress import RowProgress
     from ooc_fw.stats import sigma2
 
-    gamma = resolve_gamma(
-        args.kernel, args.gamma, lambda: sigma2(source, threads), source.n_features
-    )
+    def average_distance() -> float:
+        with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
+            return sigma2(source, threads, dask=workers, on_rows=progress)
+
+    gamma = resolve_gamma(args.kernel, args.gamma, average_distance, source.n_features)
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 

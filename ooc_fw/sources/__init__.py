@@ -12,6 +12,8 @@ scipy sparse matrix               `CSRSource`
 dask array                        `DaskSource`
 ================================  =====================================================
 
+Raw rows that shall be scaled as they are read are wrapped in a `ScaledSource`.
+
 To add a source, write a module with a subclass of `SourceBase`, pick it in `open_source`, and give
 it a test class that inherits `ooc_fw.testing.contracts.RowSourceContract`.
 """
@@ -35,6 +37,7 @@ from ooc_fw.sources.base import (
     Sliceable,
     SourceBase,
     StoredStatistics,
+    block_slices,
     iter_blocks,
 )
 from ooc_fw.sources.cached import CachedSource
@@ -49,6 +52,7 @@ from ooc_fw.sources.hdf5 import (
     open_rows,
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.sources.scaled import ScaledSource
 
 __all__ = [
     "ArraySource",
@@ -59,7 +63,9 @@ __all__ = [
     "HDF5Source",
     "MemmapSource",
     "RowSource",
+    "ScaledSource",
     "StoredStatistics",
+    "block_slices",
     "iter_blocks",
     "open_source",
 ]
@@ -107,8 +113,7 @@ def open_source(
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         source = _open_path(path, found, x_name, y_name)
-        if found is None:
-            source.reopen = functools.partial(_open_once, os.path.abspath(path), x_name, y_name)
+        _let_reopen(source, path, x_name, y_name, with_labels=found is None)
         return source
     if isinstance(data, h5py.Group):
         return open_group(data, found, x_name=x_name, y_name=y_name)
@@ -117,10 +122,26 @@ def open_source(
     return _open_object(data, found)
 
 
+def _let_reopen(
+    source: SourceBase, path: str, x_name: str, y_name: str, *, with_labels: bool
+) -> None:
+    """Have other processes open the same file, and no other that may stand there by then."""
+    source.reopen = functools.partial(
+        _open_once, os.path.abspath(path), x_name, y_name, source.stamp, with_labels
+    )
+
+
 @functools.lru_cache(maxsize=16)
-def _open_once(path: str, x_name: str, y_name: str) -> RowSource:
+def _open_once(
+    path: str, x_name: str, y_name: str, stamp: tuple[int, int] | None, with_labels: bool
+) -> RowSource:
     """One open source a file and process, shared by all tasks that were sent there."""
-    return open_source(path, x_name=x_name, y_name=y_name)
+    source = _open_path(path, None, x_name, y_name)
+    source.check_stamp(stamp)
+    if not with_labels:
+        source.drop_labels()
+    _let_reopen(source, path, x_name, y_name, with_labels=with_labels)
+    return source
 
 
 def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:

@@ -127,6 +127,13 @@ class RowSource(Protocol):
     def bytes_read(self) -> int:
         """Bytes (uncompressed) fetched from the storage so far."""
 
+    @property
+    def reopen(self) -> Callable[[], RowSource] | None:
+        """What another process calls to read the same rows; None where it cannot."""
+
+    def count(self, n_rows: int, n_bytes: int) -> None:
+        """Add to `rows_read` and `bytes_read`, for what another process read of these rows."""
+
     def read(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop``.
 
@@ -191,11 +198,16 @@ class FileStamp:
         File to remember; what it is now is what it has to stay.
     descriptor : int or None
         The same file as it was opened, where somebody may have put another in its place since.
+
+    Attributes
+    ----------
+    seen : tuple of int
+        Size in bytes and time of change in nanoseconds.
     """
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
-        self._seen = self._look(path if descriptor is None else descriptor)
+        self.seen = self._look(path if descriptor is None else descriptor)
 
     def _look(self, file: str | int) -> tuple[int, int]:
         status = os.stat(file)
@@ -209,9 +221,9 @@ class FileStamp:
             raise InputError(
                 f"{self.path} went away while it was in use ({error.strerror}); put it back"
             ) from error
-        if now != self._seen:
+        if now != self.seen:
             raise InputError(
-                f"{self.path} was changed while it was in use (it had {self._seen[0]} bytes, now "
+                f"{self.path} was changed while it was in use (it had {self.seen[0]} bytes, now "
                 f"{now[0]}); start again with a file that stays as it is"
             )
 
@@ -220,7 +232,8 @@ class SourceBase(ABC):
     """Common part of the sources: range checks, spans, labels and counters.
 
     A subclass implements `_fetch`; everything else has a sensible default. Whoever knows how to
-    open the same rows in another process sets `reopen`.
+    open the same rows in another process sets `reopen`. Labels that were given apart from the rows
+    may stay behind.
 
     Parameters
     ----------
@@ -317,10 +330,18 @@ class SourceBase(ABC):
         """Bytes (uncompressed) fetched from the storage so far."""
         return self._bytes_read
 
+    def count(self, n_rows: int, n_bytes: int) -> None:
+        """Add what another process read of these rows; see `RowSource.count`."""
+        self._count(n_rows, n_bytes)
+
     @property
     def has_labels(self) -> bool:
         """Whether `labels` can be called."""
         return self._labels is not None
+
+    def drop_labels(self) -> None:
+        """Forget the labels: they are not those of the rows."""
+        self._labels = None
 
     def labels(self, start: int, stop: int) -> AnyArray:
         """Label values of rows ``start:stop`` as stored."""
@@ -339,10 +360,25 @@ class SourceBase(ABC):
         self._check_range(start, stop)
         return np.arange(start, stop, dtype=np.int64)
 
+    @property
+    def stamp(self) -> tuple[int, int] | None:
+        """Size and time of change of the file behind the rows, as `FileStamp.seen`."""
+        return None if self._stamp is None else self._stamp.seen
+
     def check_unchanged(self) -> None:
         """Raise InputError when the file behind the rows is not as it was when opened."""
         if self._stamp is not None:
             self._stamp.check()
+
+    def check_stamp(self, stamp: tuple[int, int] | None) -> None:
+        """Close the source and raise InputError unless its `stamp` is this one."""
+        if self.stamp != stamp:
+            self.close()
+            raise InputError(
+                f"{self.name} is not the file it was when the work began (size or time of change "
+                f"differ); start again, and let all machines see one file, or copies with equal "
+                f"times (cp -p)"
+            )
 
     def own(self, release: Callable[[], object]) -> None:
         """Have `release` called when the source is closed."""
@@ -401,9 +437,16 @@ def iter_blocks(
     tuple of int and Rows
         Position of the block's first row, and the block.
     """
+    for first, last in block_slices(source, start, stop, max_bytes):
+        yield first, source.read(first, last)
+
+
+def block_slices(
+    source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
+) -> list[tuple[int, int]]:
+    """Where the blocks of `iter_blocks` begin and end; follows from the rows alone."""
     step = max(1, max_bytes * source.n_rows // max(1, source.decoded_bytes))
-    for first in range(start, stop, step):
-        yield first, source.read(first, min(first + step, stop))
+    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:

@@ -6,7 +6,9 @@ are read by offset (`ooc_fw.sources.flatfile`).
 
 from __future__ import annotations
 
+import functools
 import mmap
+import os
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,8 @@ class MemmapSource(SourceBase):
         super().__init__(table.path, table.shape, labels=labels)
         self._table = table
         self._stamp = FileStamp(table.path)
+        place = os.path.abspath(table.path), table.offset, table.shape, table.strides, table.dtype
+        self.reopen = functools.partial(_open_table, *place, self._stamp.seen)
         self.own(table.close)
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
@@ -49,6 +53,21 @@ class MemmapSource(SourceBase):
 
     def _labels_hint(self) -> str:
         return "give them as another .npy file (--labels y.npy, or labels= in Python)"
+
+
+@functools.lru_cache(maxsize=16)
+def _open_table(
+    path: str,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+    stamp: tuple[int, int],
+) -> MemmapSource:
+    """The rows of a map in another process, one open source for all its tasks; without labels."""
+    source = MemmapSource(FileArray(path, offset, shape, strides, dtype))
+    source.check_stamp(stamp)
+    return source
 
 
 def open_npy(path: str) -> FileArray:

@@ -174,6 +174,17 @@ def test_travels_as_its_path(X, tmp_path):
     assert copy is again  # one open file a process
 
 
+def test_a_map_travels_as_its_place_in_the_file(X, tmp_path):
+    whole = np.load(save(tmp_path, X), mmap_mode="r")
+    source = open_source(whole[7:40], labels=np.arange(33))
+    copy = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(copy.read(0, 33), X[7:40])
+    assert not copy.has_labels
+    save(tmp_path, X[::-1])
+    with pytest.raises(InputError, match=r"is not the file it was when the work began|was changed"):
+        pickle.loads(pickle.dumps(source)).check_unchanged()
+
+
 def test_rows_in_ram_do_not_travel(X):
     with pytest.raises(TypeError, match="cannot be sent to another process"):
         pickle.dumps(open_source(X))

@@ -1,6 +1,7 @@
 """What open_source picks, and what it says about files it cannot use."""
 
 import gzip
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import ooc_fw
 from ooc_fw.errors import InputError
 from ooc_fw.sources import ArraySource, iter_blocks, open_source
 from ooc_fw.testing.contracts import small_table
+from ooc_fw.testing.files import write_dense
 
 
 @pytest.mark.parametrize(
@@ -99,3 +101,13 @@ def test_blocks_cover_the_range(max_bytes):
         np.testing.assert_array_equal(rows, X[start : start + len(rows)])
         position += len(rows)
     assert position == 50
+
+
+def test_labels_given_apart_do_not_travel(tmp_path):
+    """And those in the file, which they replace, do not come in their stead."""
+    X = small_table()
+    path = write_dense(tmp_path / "data.h5", X, np.ones(len(X)))
+    copy = pickle.loads(pickle.dumps(open_source(path, np.zeros(len(X)))))
+    np.testing.assert_array_equal(copy.read(0, 57), X)
+    assert not copy.has_labels
+    assert pickle.loads(pickle.dumps(open_source(path))).has_labels
