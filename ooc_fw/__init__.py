@@ -27,6 +27,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``distinct.py``    equal rows of a block, found once
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
+``products.py``    dense products with the same bits in every block
 ``kernels.py``     the kernels: product, map, diagonal, rounding bound
 ``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
 ``parallel.py``    map over slices and merge in a fixed tree, by Dask
