@@ -19,6 +19,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``progress.py``    callbacks that show or log a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
 ``model.py``       a trained model: file, decision function
+``checkpoint.py``  the state of a run in a file, to go on from
 ``certificate.py`` the exact duality gap: one sweep over all rows
 ``screening.py``   which rows a later sweep need not look at, and why
 ``lmo.py``         linear minimization oracles: which rows to step toward
@@ -39,7 +40,8 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``scaling.py``     per-column scaling, as stored in files
 ``files.py``       files written atomically
 ``growing.py``     arrays that grow, the active set's buffers
-``interrupt.py``   Ctrl-C between iterations
+``interrupt.py``   Ctrl-C and SIGTERM between iterations
+``deadline.py``    the time limit, and what the end of a run will take
 ``state.py``       records: options, progress, solution
 ``rows.py``        dense and CSR rows in RAM
 ``errors.py``      `InputError`: a user's mistake, in one sentence

@@ -10,6 +10,7 @@ Vertices of weight 0 may stay for a while: candidates a sweep has found, or vert
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -243,6 +244,29 @@ class ActiveSet:
             vector.keep(keep)
         self._places = {row: place for place, row in enumerate(self.ids.tolist())}
         return keep
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What cannot be computed again from the rows: arrays, and values for JSON.
+
+        The gradient is among it: its last bits depend on the steps that led to it.
+        """
+        arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
+        return {**arrays, "rho": self.rho, "rounding": self.rounding}
+
+    def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
+        """Fill an empty active set from what `state` gave and the rows and labels of its vertices.
+
+        Raises
+        ------
+        BlockBudgetError
+            When the kernel block would outgrow its budget.
+        """
+        self.add(state["ids"], rows, labels)
+        for name in ("alpha", "grad", "pinned"):
+            self._vectors[name].view[:] = state[name]
+        self.rho, self.rounding = state["rho"], state["rounding"]
 
     # -- moving ----------------------------------------------------------------------------------
 

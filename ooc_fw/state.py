@@ -59,6 +59,9 @@ class TrainOptions:
         Sweep all rows at the end of a sampled run.
     max_iter : int or None
         Largest number of iterations; None sets no bound.
+    max_time : float or None
+        Seconds after which the run ends with what it has, the certificate's sweep included as far
+        as it fits; None sets no bound.
     seed : int
         Seed of every random draw.
     threads : int
@@ -74,6 +77,7 @@ class TrainOptions:
     stopping: str = "relative"
     certify: bool = True
     max_iter: int | None = None
+    max_time: float | None = None
     seed: int = 0
     threads: int = 1
 
@@ -88,6 +92,8 @@ class TrainOptions:
                 raise InputError(f"{name} must be at least 1, not {value}")
         if self.max_iter is not None and self.max_iter < 0:
             raise InputError(f"max_iter must not be negative, not {self.max_iter}")
+        if self.max_time is not None and not 0 < self.max_time < float("inf"):
+            raise InputError(f"max_time must be a positive number of seconds, not {self.max_time}")
         for name, known in (
             ("lmo", ("auto", "full", "sampled")),
             ("start", ("random", "farthest")),
@@ -154,3 +160,4 @@ class Solution:
     rows_read: int
     bytes_read: int
     seconds: float
+    signal: int | None = None  # the one that interrupted the run

@@ -23,6 +23,7 @@ LEAVES = {
     "growing",
     "screening",
     "interrupt",
+    "deadline",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -36,6 +37,8 @@ ALLOWED = {
     "growing": set(),
     "screening": set(),
     "interrupt": set(),
+    "deadline": set(),
+    "checkpoint": {"sources"},
     "distinct": {"_core"},
     "_core": set(),
     "sampling": set(),
@@ -69,6 +72,7 @@ ALLOWED = {
         "active_set",
         "problem",
         "certificate",
+        "checkpoint",
         "sources",
         "sampling",
         "kernels",
