@@ -13,26 +13,40 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+_SMALL_SHARE = 0.3  # of the largest work measured, below which less tells nothing
 _FADING = 0.7  # weight of what was measured before, at each new measurement
 _SWEEP_SHARE = 0.5  # of the limit: a certificate that takes more is not worth the time
 _SPARE = 1.2  # factor of every estimate
 _BEYOND_LOOKS = 2.0  # factor from looks while training to a sweep, which does more for each row
+_FLOAT64 = 1.5  # factor from looks to the gradient in float64, of which half is computed
+_LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
 _GRACE = 0.1  # of the limit, by which a sweep that is under way may exceed it
+_EARLY = 0.02  # of the limit, before which the pace of a sweep tells nothing
 _FEWEST_STEPS = 1000  # of a corrective step, before which looking at the clock does not pay
 
 
 class Rate:
-    """Seconds per unit of work, recent measurements counting most."""
+    """Seconds per unit of work, recent and large measurements counting most.
 
-    def __init__(self) -> None:
+    What is measured on little work is mostly calls, and code being loaded: it tells nothing of much
+    work. So nothing is estimated from less than `least`, nor from a small part of the work that was
+    measured before or after.
+    """
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._largest = 0.0
         self._seconds = 0.0
         self._work = 0.0
 
     def add(self, seconds: float, work: float) -> None:
         """Take a measurement into account."""
-        if work > 0:
-            self._seconds = _FADING * self._seconds + seconds
-            self._work = _FADING * self._work + work
+        if work < max(self._least, _SMALL_SHARE * self._largest):
+            return
+        fading = _FADING if _SMALL_SHARE * work < self._largest else 0.0
+        self._largest = max(self._largest, work)
+        self._seconds = fading * self._seconds + seconds
+        self._work = fading * self._work + work
 
     def seconds_for(self, work: float) -> float:
         """Estimated time for some work; 0 while nothing was measured."""
@@ -70,7 +84,7 @@ class Deadline:
         self._max_time = math.inf if max_time is None else max_time
         self._started = started
         self._clock = clock
-        self.looks, self.sweeps, self.gradients, self.inner = (Rate() for _ in range(4))
+        self.looks, self.sweeps, self.gradients, self.inner = (Rate(_LEAST_WORK) for _ in range(4))
 
     @property
     def limited(self) -> bool:
@@ -107,7 +121,9 @@ class Deadline:
         sweep = self.sweep_takes(sweep_work)
         if sweep > _SWEEP_SHARE * self._max_time:
             sweep = 0.0
-        return _SPARE * self.gradients.seconds_for(n_active**2) + sweep
+        work = n_active**2
+        gradient = self.gradients.seconds_for(work) or _FLOAT64 * self.looks.seconds_for(work)
+        return _SPARE * gradient + sweep
 
     def is_over(self, n_active: int, sweep_work: float) -> bool:
         """Whether training has to stop now; the parameters are those of `end_takes`."""
@@ -119,7 +135,7 @@ class Deadline:
 
     def sweep_is_late(self, seconds: float, fraction: float) -> bool:
         """Whether a sweep that has done `fraction` of its work in `seconds` will end too late."""
-        if not self.limited:
+        if not self.limited or seconds < _EARLY * self._max_time:
             return False
         return seconds / fraction * (1 - fraction) > self._left_to_sweeps()
 

@@ -24,7 +24,7 @@ def make_deadline(max_time):
 
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(1, 1e6)), min_size=1, max_size=20))
 def test_a_rate_lies_between_the_rates_measured(measured):
-    rate = Rate()
+    rate = Rate(least=1)
     for seconds, work in measured:
         rate.add(seconds, work)
     rates = [seconds / work for seconds, work in measured]
@@ -32,7 +32,7 @@ def test_a_rate_lies_between_the_rates_measured(measured):
 
 
 def test_recent_measurements_count_most():
-    rate = Rate()
+    rate = Rate(least=1)
     assert rate.seconds_for(5) == 0
     rate.add(1, 0)  # nothing was done
     assert rate.seconds_for(5) == 0
@@ -41,10 +41,22 @@ def test_recent_measurements_count_most():
     assert 5 / 3 < rate.seconds_for(1) < 3
 
 
+def test_little_work_tells_nothing_of_much():
+    rate = Rate(least=10)
+    rate.add(1, 9)
+    assert rate.seconds_for(1000) == 0
+    rate.add(1, 10)
+    assert rate.seconds_for(1000) == 100
+    rate.add(1, 1000)
+    assert rate.seconds_for(1000) == 1
+    rate.add(1, 10)
+    assert rate.seconds_for(1000) == 1
+
+
 def test_without_a_limit_there_is_always_time():
     deadline, clock = make_deadline(None)
-    deadline.sweeps.add(1e9, 1)
-    deadline.inner.add(1e9, 1)
+    deadline.sweeps.add(1e9, 1e6)
+    deadline.inner.add(1e9, 1e6)
     clock.now += 1e12
     assert not deadline.limited
     assert deadline.left() == math.inf
@@ -56,30 +68,35 @@ def test_without_a_limit_there_is_always_time():
 
 def test_time_is_kept_for_what_comes_after_training():
     deadline, clock = make_deadline(100)
-    assert not deadline.is_over(10, 1000)
-    deadline.gradients.add(1, 100)
-    deadline.sweeps.add(20, 1000)
-    end = deadline.end_takes(10, 1000)
+    m, work = 1000, 10**7
+    assert not deadline.is_over(m, work)
+    deadline.gradients.add(1, m**2)
+    deadline.sweeps.add(20, work)
+    end = deadline.end_takes(m, work)
     assert 21 <= end <= 30
     clock.now += 100 - end - 1
-    assert not deadline.is_over(10, 1000)
+    assert not deadline.is_over(m, work)
     clock.now += 2
-    assert deadline.is_over(10, 1000)
-    assert not deadline.is_over(10, 0)  # no sweep wanted
-    assert deadline.allows_sweep(1000)
+    assert deadline.is_over(m, work)
+    assert not deadline.is_over(m, 0)  # no sweep wanted
+    assert deadline.allows_sweep(work)
 
 
-def test_looks_tell_of_sweeps_until_there_was_one():
+def test_looks_tell_of_the_end_until_it_was_measured():
     deadline, _ = make_deadline(100)
-    deadline.looks.add(1, 100)
-    assert 2 <= deadline.sweep_takes(100) <= 4
-    deadline.sweeps.add(0.1, 100)
-    assert 0.1 <= deadline.sweep_takes(100) <= 0.2
+    work = 10**6
+    deadline.looks.add(1, work)
+    assert 2 <= deadline.sweep_takes(work) <= 4
+    assert 1 <= deadline.end_takes(1000, 0) <= 3
+    deadline.sweeps.add(0.1, work)
+    deadline.gradients.add(0.1, work)
+    assert 0.1 <= deadline.sweep_takes(work) <= 0.2
+    assert 0.1 <= deadline.end_takes(1000, 0) <= 0.2
 
 
 def test_nothing_is_kept_for_a_sweep_that_takes_too_long():
     deadline, clock = make_deadline(100)
-    deadline.sweeps.add(1000, 1)
+    deadline.sweeps.add(1e9, 1e6)
     assert deadline.end_takes(10, 1) == 0
     clock.now += 99
     assert not deadline.is_over(10, 1)
@@ -94,6 +111,7 @@ def test_a_sweep_under_way_may_exceed_the_limit_a_little():
     assert not deadline.sweep_is_late(10, 0.4)  # 15 s to go
     assert deadline.sweep_is_late(10, 0.3)  # 23 s to go
     assert not deadline.sweep_is_late(1000, 1.0)
+    assert not deadline.sweep_is_late(1, 0.001)  # the first block may take long
 
 
 def test_corrective_steps_are_cut_to_the_time_left():
