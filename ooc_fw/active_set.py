@@ -17,17 +17,15 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
-from ooc_fw.growing import GrowingArray, GrowingRows, lazy_square
+from ooc_fw.growing import GrowingArray, GrowingRows
+from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.problem import relative_gap
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
+_FETCHED = 64  # rows computed at once when steps lack one
 _SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
-
-
-class BlockBudgetError(MemoryError):
-    """The kernel block would outgrow its budget."""
 
 
 class ActiveSet:
@@ -39,8 +37,8 @@ class ActiveSet:
         Computes kernel values.
     C : float
         Penalty of a unit squared slack.
-    capacity : int
-        Largest number of vertices; growing beyond raises `BlockBudgetError`.
+    kernel_rows : KernelRows
+        Holds the kernel values between vertices; empty.
 
     Attributes
     ----------
@@ -50,13 +48,12 @@ class ActiveSet:
         Bound on the error of the gradient at the last `refresh`.
     """
 
-    def __init__(self, engine: Engine, C: float, capacity: int) -> None:
+    def __init__(self, engine: Engine, C: float, kernel_rows: KernelRows) -> None:
         self.engine = engine
         self.C = C
         self.rho = math.nan
         self.rounding = math.inf
-        self._capacity = capacity
-        self._block = lazy_square(capacity)
+        self._kernel_rows = kernel_rows
         self._places: dict[int, int] = {}
         self._rows = GrowingRows()
         self._values = self._rows  # what products see; a second copy only where it differs
@@ -115,9 +112,13 @@ class ActiveSet:
         return self._vectors["pinned"].view
 
     @property
-    def kernel_block(self) -> Float32Array:
-        """Kernel values between vertices; the leading m x m part of a larger array."""
-        return self._block
+    def quantised(self) -> bool:
+        """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
+        return self._kernel_rows.quantised
+
+    def kernel_row(self, place: int) -> Float32Array:
+        """Kernel values between one vertex and all, shape (m,)."""
+        return self._kernel_rows.row(place, self.engine, self.operand)
 
     @property
     def rows(self) -> Rows:
@@ -163,6 +164,32 @@ class ActiveSet:
         beta = self.alpha * self.labels
         return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
+    def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
+        """Gradient at the vertices from place `first` on, at which `alpha` has no weight.
+
+        Parameters
+        ----------
+        first : int
+            Place of the first of them.
+        alpha : ndarray of float64, shape (first,)
+            Weights of the vertices before, whose gradient is asked for.
+        """
+        x = self.operand
+        beta = alpha * self.labels[:first]
+        sums = np.empty(len(x) - first)
+        rows = self._kernel_rows
+        slots = rows.slots[first:]
+        if (slots < 0).any():
+            sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
+        else:
+
+            def weigh(part: slice) -> None:
+                core.weigh_rows(rows.values, slots[part], beta, sums[part])
+
+            self.engine.share(len(sums), len(sums) * first, weigh)
+            sums *= rows.unit
+        return np.asarray(self.labels[first:] * (sums + beta.sum()))
+
     # -- growing and shrinking -------------------------------------------------------------------
 
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
@@ -173,7 +200,7 @@ class ActiveSet:
         Raises
         ------
         BlockBudgetError
-            When the kernel block would outgrow its budget; nothing has changed then.
+            When there would be more vertices than memory allows; nothing has changed then.
         """
         new = self.outside(row_ids)
         if len(new) == 0:
@@ -181,7 +208,7 @@ class ActiveSet:
         if len(new) < len(row_ids):
             rows = take_rows(rows, new)
         before, m = len(self), len(self) + len(new)
-        if m > self._capacity:
+        if m > self._kernel_rows.capacity:
             raise BlockBudgetError
         y = labels[new].astype(np.float64)
         operand = self.engine.prepare(rows)
@@ -197,20 +224,8 @@ class ActiveSet:
         self._append("diag", self.engine.kernel.diagonal(operand.norms) + 1 + 1 / self.C)
         for place, row in enumerate(row_ids[new].tolist(), start=before):
             self._places[row] = place
-        block = self._block[before:m, :m]
-        self.engine.block(operand, self.operand, block)
-        beta = self.alpha * self.labels[:before]
-        sums = np.empty(len(new))
-
-        def mirror(part: slice) -> None:
-            core.mirror_rows(self._block, before, m, part.start, part.stop)
-
-        def weigh(part: slice) -> None:
-            core.weigh_rows(self._block, before + part.start, beta, sums[part])
-
-        self.engine.share(before, len(new) * before, mirror)
-        self.engine.share(len(new), len(new) * before, weigh)
-        self._append("grad", y * (sums + beta.sum()))
+        self._kernel_rows.add(len(new), self.engine, self.operand)
+        self._append("grad", self.gradient_at(before, self.alpha))
         self._append("alpha", np.zeros(len(new)))
         self._append("pinned", np.zeros(len(new), dtype=np.bool_))
 
@@ -236,7 +251,7 @@ class ActiveSet:
         if np.count_nonzero(spare) <= _SPARE_SHARE * len(self):
             return None
         keep = np.flatnonzero(~spare)
-        core.keep_vertices(keep, self._block)
+        self._kernel_rows.keep(keep)
         self._rows.keep(keep)
         if self._values is not self._rows:
             self._values.keep(keep)
@@ -253,7 +268,8 @@ class ActiveSet:
         The gradient is among it: its last bits depend on the steps that led to it.
         """
         arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
-        return {**arrays, "rho": self.rho, "rounding": self.rounding}
+        rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
+        return {**arrays, **rows, "rho": self.rho, "rounding": self.rounding}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
         """Fill an empty active set from what `state` gave and the rows and labels of its vertices.
@@ -264,6 +280,8 @@ class ActiveSet:
             When the kernel block would outgrow its budget.
         """
         self.add(state["ids"], rows, labels)
+        held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
+        self._kernel_rows.restore(held, self.engine, self.operand)
         for name in ("alpha", "grad", "pinned"):
             self._vectors[name].view[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
@@ -295,18 +313,37 @@ class ActiveSet:
         self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
     ) -> None:
         """Alpha = scale * alpha + weight_i e_i + weight_j e_j, gradient and rho included."""
+        j = i if j < 0 else j
+        rows = self._kernel_rows
+        rows.fetch(np.unique([i, j]), self.engine, self.operand)
         self.rho = core.move(
             self.alpha,
             self.grad,
             self.diag,
             self.labels,
-            self._block,
+            rows.values,
+            rows.unit,
+            rows.slots,
             scale,
             i,
             weight_i,
-            i if j < 0 else j,
+            j,
             weight_j,
         )
+
+    def _soon_needed(self, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
+        """A vertex whose row a step lacks, and others that steps will soon want.
+
+        They come from the end of the gradient that the vertex is at. Computing several rows costs
+        little more than one.
+        """
+        absent = np.flatnonzero(self._kernel_rows.slots < 0)
+        n = min(_FETCHED, self._kernel_rows.batch, len(absent)) - 1
+        order = grad[absent]
+        if grad[missing] > self.rho:
+            order = np.where(self.alpha[absent] > 0, -order, np.inf)
+        likely = absent[np.argpartition(order, n)[:n]]
+        return np.unique(np.append(likely, missing))
 
     def optimise(self, tol: float, max_steps: int) -> tuple[int, int]:
         """Pairwise steps until the relative gap on the active set is at most `tol`.
@@ -317,9 +354,28 @@ class ActiveSet:
             Steps taken, and how many of them dropped a vertex.
         """
         grad = self.grad.astype(np.float32) if tol >= _FLOAT32_GAP else self.grad
-        steps, drops, _ = core.optimise_pairwise(
-            self.alpha, grad, self.diag, self.labels, self._block, tol, max_steps
-        )
-        self.grad[:] = grad
-        self.rho = float(self.alpha @ self.grad)
+        rows = self._kernel_rows
+        steps = drops = 0
+        while True:
+            rows.clock += 1  # rows of the next step are used after those just fetched
+            taken, dropped, _, missing = core.optimise_pairwise(
+                self.alpha,
+                grad,
+                self.diag,
+                self.labels,
+                rows.values,
+                rows.unit,
+                rows.slots,
+                rows.used,
+                rows.clock,
+                tol,
+                max_steps - steps,
+            )
+            steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
+            if missing < 0:
+                break
+            rows.fetch(self._soon_needed(missing, grad), self.engine, self.operand)
+        if steps > 0:
+            self.grad[:] = grad
+            self.rho = float(self.alpha @ self.grad)
         return steps, drops

@@ -26,7 +26,7 @@ from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatte
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
 from ooc_fw.products import DenseProduct
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
@@ -64,6 +64,10 @@ class Operand:
 
     def __getitem__(self, key: slice) -> Operand:
         return Operand(self.values[key], self.norms[key], self.terms[key])
+
+    def take(self, places: Int64Array) -> Operand:
+        """Rows by number."""
+        return Operand(take_rows(self.values, places), self.norms[places], self.terms[places])
 
     def n_terms(self) -> Int64Array:
         """Number of stored values of each row, shape (n,)."""
@@ -266,8 +270,10 @@ class Engine:
         _check_range(self.kernel, norms)
         return Operand(values, norms, self.kernel.map_terms(norms).astype(dtype))
 
-    def block(self, x: Operand, z: Operand, out: Float32Array) -> None:
+    def block(self, x: Operand, z: Operand, out: AnyFloat) -> None:
         """Kernel values k(x_i, z_j) in float32 into `out`, shape (len(x), len(z)).
+
+        Where `out` is of uint16, multiples of 1/65535; for kernels with values in [0, 1].
 
         The longer side is divided among the threads and streams past the shorter one, of which the
         sparse product makes columns. A value has the same bits whatever the side, the block and
@@ -277,15 +283,19 @@ class Engine:
             x, z, out = z, x, out.T
         constants = self._constants(np.float32)
         code = int(self.kernel.code)
+        quantised = out.dtype == np.uint16
 
         def fill(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            if len(zt) < _NARROW:  # maps are vectorised along rows of the tile
+            narrow = len(zt) < _NARROW
+            if narrow:  # maps are vectorised along rows of the tile
                 tile = np.ascontiguousarray(tile[:, : len(zt)].T)
-                map_tile(code, tile, zt.terms, xt.terms, *constants)
-                out[rows, cols] = tile.T
-            else:
-                map_tile(code, tile, xt.terms, zt.terms, *constants)
-                out[rows, cols] = tile[:, : len(zt)]
+                xt, zt = zt, xt
+            map_tile(code, tile, xt.terms, zt.terms, *constants)
+            tile = tile[:, : len(zt)]
+            if quantised:
+                tile *= np.float32(65535)
+                tile += np.float32(0.5)  # the assignment below cuts off
+            out[rows, cols] = tile.T if narrow else tile
 
         self._for_tiles(x, z, np.float32, fill)
 

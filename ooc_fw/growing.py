@@ -7,12 +7,16 @@ the others. Knows nothing of what the numbers mean.
 from __future__ import annotations
 
 import mmap
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.rows import CSRRows, Float32Array, Rows, take_rows
+from ooc_fw.rows import CSRRows, Rows, take_rows
+
+# Linux alone has it; without it a large table might be refused though little of it gets used.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class GrowingArray:
@@ -96,16 +100,44 @@ class GrowingRows:
         self.append(rows)
 
 
-def lazy_square(n: int) -> Float32Array:
-    """Zeros of shape (n', n') with n' >= n, whose memory pages are taken when first written.
+class LazyTable:
+    """Rows of numbers, zeros at first, whose memory pages are taken when first written.
 
-    A kernel block in its leading corner can grow to n vertices without ever being copied, and takes
-    4 KiB pages instead of huge ones, so that no more than the corner becomes resident. Rows are not
-    a multiple of a page apart: columns would fall into one set of the cache.
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Largest numbers of rows and columns that will be used, from the first on.
+    dtype : dtype
+        Of the numbers.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows', n_columns') with n_rows' >= n_rows, n_columns' >= n_columns
+        The table.
+
+    Notes
+    -----
+    It can grow to its full size without ever being copied, and takes 4 KiB pages instead of huge
+    ones, so that no more than the part in use becomes resident.
     """
-    side = max(1, n) // 1024 * 1024 + 1040
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    pages = mmap.mmap(-1, 4 * side * side, flags=flags)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(pages, dtype=np.float32).reshape(side, side)
+
+    def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
+        item = np.dtype(dtype).itemsize
+        # Rows are not a multiple of a page apart: columns would fall into one set of the cache.
+        width = n_columns // 1024 * 1024 + 1040
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        self._pages = mmap.mmap(-1, max(1, n_rows) * width * item, flags=flags)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            self._pages.madvise(mmap.MADV_NOHUGEPAGE)
+        self._stride = width * item
+        self.values = np.frombuffer(self._pages, dtype=dtype).reshape(-1, width)
+
+    def row_bytes(self, n_columns: int) -> int:
+        """Bytes of memory that a row takes of which `n_columns` were written."""
+        return min(self._stride, n_columns * self.values.itemsize + mmap.PAGESIZE)
+
+    def release(self, n_rows: int) -> None:
+        """Give the memory of the rows from `n_rows` on back; they are zeros again."""
+        start = -(-n_rows * self._stride // mmap.PAGESIZE) * mmap.PAGESIZE
+        if start < len(self._pages) and hasattr(mmap, "MADV_DONTNEED"):
+            self._pages.madvise(mmap.MADV_DONTNEED, start)

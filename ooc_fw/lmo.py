@@ -202,7 +202,8 @@ class BlockLMO(SampledLMO):
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
         self._unseen = source.n_rows
-        self._looks = list(_NEAR)
+        self._looks = list(_NEAR)  # still to come
+        self._looking = False  # again, after the first pass
         self._near = np.empty(0, dtype=np.int64)  # rows left of the look under way
         self._found = self._looked_at = 0  # violators and rows of it
         self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
@@ -223,7 +224,8 @@ class BlockLMO(SampledLMO):
 
     def _look_again(self) -> None:
         """Begin the next look, if there is one and the last was worth its while."""
-        if self._looks and self._found >= _RARE * self._looked_at:
+        if self._looks and (not self._looking or self._found >= _RARE * self._looked_at):
+            self._looking = True
             self._near = np.flatnonzero(self._margins < self._looks.pop(0))
             self._found = self._looked_at = 0
 
@@ -231,7 +233,7 @@ class BlockLMO(SampledLMO):
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         margins = grads / active.rho
-        self._margins[row_ids] = margins if self._unseen > 0 else 1 + _SETTLED * (margins - 1)
+        self._margins[row_ids] = 1 + _SETTLED * (margins - 1) if self._looking else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._found += len(violators)
         self._looked_at += len(grads)
@@ -251,6 +253,7 @@ class BlockLMO(SampledLMO):
             "next_row": blocks.next_row if isinstance(blocks, BlockSampler) else None,
             "unseen": self._unseen,
             "looks": list(self._looks),
+            "looking": self._looking,
             "near": self._near,
             "found": self._found,
             "looked_at": self._looked_at,
@@ -263,7 +266,7 @@ class BlockLMO(SampledLMO):
         if isinstance(self._sampler, BlockSampler):
             self._sampler.next_row = state["next_row"]
         self._unseen = state["unseen"]
-        self._looks = list(state["looks"])
+        self._looks, self._looking = list(state["looks"]), state["looking"]
         self._near = state["near"]
         self._found, self._looked_at = state["found"], state["looked_at"]
         self._margins = state["margins"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import resource
 from pathlib import Path
@@ -16,19 +15,10 @@ COLUMN_CACHE_BYTES = 256 << 20
 _BLOCK_SHARE = 0.5  # of the memory free at the start, for the kernel block of the active set
 
 
-def block_capacity(n_rows: int, available: int | None = None) -> int:
-    """Largest number of vertices whose kernel block may be held.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the source, of which no more than all can be vertices.
-    available : int or None
-        Bytes of memory that are free; None asks the operating system.
-    """
-    if available is None:
-        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(n_rows, math.isqrt(int(_BLOCK_SHARE * available) // 4))
+def kernel_rows_budget() -> int:
+    """Bytes for kernel rows where no limit is given: a share of the memory that is free."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(_BLOCK_SHARE * available)
 
 
 def peak_rss_bytes() -> int:

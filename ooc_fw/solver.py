@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.active_set import ActiveSet, BlockBudgetError
+from ooc_fw.active_set import ActiveSet
 from ooc_fw.certificate import Certificate, SupportGradient, certify
 from ooc_fw.checkpoint import (
     CheckpointPlan,
@@ -46,9 +46,10 @@ from ooc_fw.deadline import Deadline
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
-from ooc_fw.memory import ROWS_CACHE_BYTES, block_capacity
+from ooc_fw.memory import ROWS_CACHE_BYTES, kernel_rows_budget
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
@@ -217,8 +218,11 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.rows = CachedSource(source, ROWS_CACHE_BYTES)
-        self.active = ActiveSet(engine, options.C, block_capacity(source.n_rows))
         self.rule = STEP_RULES[options.method]()
+        # Many steps on many vertices: memory counts. Single steps move more weight, and round more.
+        quantised = self.rule.takes_many and engine.kernel.constant_diagonal
+        kernel_rows = KernelRows(source.n_rows, kernel_rows_budget(), quantised)
+        self.active = ActiveSet(engine, options.C, kernel_rows)
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
@@ -231,6 +235,7 @@ class _Run:
         self.least, self.idle_rounds = math.inf, 0  # least gap certified, rounds since then
         self.trained = False  # whether a sweep is next
         self.resumed = False
+        self.exact = True  # whether the gradient is renewed now that no vertices are added
         self.swept_share = 1.0  # of the rows, that the last sweep looked at
         self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
         self.plan: CheckpointPlan | None = None
@@ -278,7 +283,7 @@ class _Run:
                 self.trained = True
                 if self.options.certify:
                     self._save()  # a sweep may take long, and is not to be repeated with training
-            self.trained = False
+            self.trained = self.resumed = False
             self._renew()
             tolerance = self.stopping.relative_tolerance(self.active.rho)
             self.idle_rounds += 1
@@ -310,12 +315,20 @@ class _Run:
     def _train(self) -> None:
         """Step until the gap passes the test, on a second draw too."""
         self.state.phase = "train"
+        if not self.resumed:
+            self.exact = not self.active.quantised
+        self.resumed = False
         while True:
             last = self.state.iteration == self.options.max_iter
             if self.plan is not None:
                 if last or time.perf_counter() >= self.saved_at + self.plan.every_s:
                     self._save()
             candidates = self._propose()
+            if candidates.n_scanned == 0 and not self.exact:
+                # Nothing will be added any more; from here on little weight moves.
+                self._refresh()
+                self.exact = True
+                continue
             if self._passes(candidates):
                 if candidates.exact:
                     return
@@ -605,6 +618,7 @@ class _Run:
                 "trained": self.trained,
                 "rng": self.rng.bit_generator.state,
                 "aim": self.aim,
+                "exact": self.exact,
                 "least": self.least,
                 "idle_rounds": self.idle_rounds,
                 "swept_share": self.swept_share,
@@ -654,7 +668,7 @@ class _Run:
         if "seen" in state:
             self.last_seen = self._seen(state["seen"])
         self.rng.bit_generator.state = run["rng"]
-        self.trained, self.aim = run["trained"], run["aim"]
+        self.trained, self.aim, self.exact = run["trained"], run["aim"], run["exact"]
         self.least, self.idle_rounds = run["least"], run["idle_rounds"]
         self.swept_share = run["swept_share"]
         self.state.iteration = run["iteration"]

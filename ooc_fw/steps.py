@@ -132,7 +132,7 @@ def away_step(active: ActiveSet, j: int) -> StepRecord:
 def pairwise_size(active: ActiveSet, i: int, j: int) -> tuple[float, float]:
     """Step size along e_i - e_j and the decrease of f it brings."""
     slope = active.grad[j] - active.grad[i]
-    q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_block[i, j]) + 1)
+    q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_row(i)[j]) + 1)
     curvature = active.diag[i] + active.diag[j] - 2 * q_ij
     size = _clipped(slope, curvature, float(active.alpha[j]))
     return size, float(size * slope - size * size * curvature / 2)
@@ -208,7 +208,8 @@ class SecondOrderPairwise(Pairwise):
                 active.grad,
                 np.where(active.alpha > 0, active.labels, 0.0),
                 active.diag,
-                active.kernel_block[i, : len(active)],
+                active.kernel_row(i),
+                np.float32(1),
                 active.grad[i],
                 1 / active.rho,
                 active.diag[i],
@@ -255,10 +256,7 @@ class Partan(StepRule):
         old = len(alpha)
         new = len(active) - old
         if new > 0:
-            beta = alpha * active.labels[:old]
-            sums = np.empty(new)
-            core.weigh_rows(active.kernel_block, old, beta, sums)
-            rest = active.labels[old:] * (sums + beta.sum())
+            rest = active.gradient_at(old, alpha)
             alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
         return {"alpha": alpha, "grad": grad}
 

@@ -164,6 +164,20 @@ def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
     assert_same(resumed, expected)
 
 
+@pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
+def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch):
+    """Which rows are held decides in which order sums are formed."""
+    monkeypatch.setattr(ooc_fw.solver, "kernel_rows_budget", lambda: 4 * 40**2)
+    problem = make_problem(make_kernel("rbf"), n_rows=400, overlap=2)
+    options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
+    expected = train(problem, **options)
+    assert len(expected.rows) > 60
+    path = tmp_path / "run.ckpt"
+    for k in sorted({1, expected.iterations // 2, expected.iterations - 1}):
+        train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
+        assert_same(train(problem, resume=path, **options), expected)
+
+
 def test_uncertified_runs_go_on_too(tmp_path):
     problem = make_problem(make_kernel("rbf"), n_rows=300)
     options = {"method": "swap2", "lmo": "sampled", "certify": False, "tol": 1e-4}
@@ -360,7 +374,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(checkpoint, monk
 
 def test_too_little_memory_to_resume_is_said(checkpoint, monkeypatch):
     problem, path = checkpoint
-    monkeypatch.setattr(ooc_fw.solver, "block_capacity", lambda n_rows: 5)
+    monkeypatch.setattr(ooc_fw.solver, "kernel_rows_budget", lambda: 4)
     with pytest.raises(InputError, match=r"vertices of the checkpoint .* more memory"):
         train(problem, method="swap2", resume=path)
 

@@ -1,5 +1,7 @@
 """Compiled work on the active set against a few lines of dense numpy each."""
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -14,23 +16,50 @@ from ooc_fw.testing.strategies import SEEDS
 class Plain:
     """An active set as plain arrays, and its matrix Q in float64.
 
-    The kernel block is larger than the active set, as it is in the program, and off the diagonal
-    its float32 values are the truth.
+    The kernel block is larger than the active set and its rows are in no order, as in the program;
+    off the diagonal its stored values are the truth.
     """
 
-    def __init__(self, m, seed, C=1.0):
+    def __init__(self, m, seed, C=1.0, quantised=False):
         rng = np.random.default_rng(seed)
         problem = make_problem(make_kernel("rbf"), n_rows=m, seed=seed, C=C)
-        self.K = np.full((m + 3, m + 3), np.nan, dtype=np.float32)
-        self.K[:m, :m] = kernel_values(problem.kernel, problem.X, problem.X)
+        values = kernel_values(problem.kernel, problem.X, problem.X)
+        self.unit = np.float32(1 / 65535 if quantised else 1)
+        self.slots = rng.permutation(m + 3)[:m]
+        self.used = np.full(m + 3, -1)
+        if quantised:
+            self.K = np.full((m + 3, m + 3), 12345, dtype=np.uint16)
+            self.K[self.slots, :m] = np.rint(values * 65535)
+        else:
+            self.K = np.full((m + 3, m + 3), np.nan, dtype=np.float32)
+            self.K[self.slots, :m] = values
+        values = self.K[self.slots, :m].astype(np.float64) * np.float64(self.unit)
         self.y = problem.y.astype(np.float64)
         self.diag = np.full(m, 2 + 1 / C)
-        self.Q = np.multiply.outer(self.y, self.y) * (self.K[:m, :m].astype(np.float64) + 1)
+        self.Q = np.multiply.outer(self.y, self.y) * (values + 1)
         self.Q[np.diag_indices(m)] = self.diag
         self.alpha = rng.random(m) * (rng.random(m) < 0.7)
         self.alpha[rng.integers(m)] += 0.1
         self.alpha /= self.alpha.sum()
         self.grad = self.Q @ self.alpha
+
+    def optimise(self, tol, max_steps, grad=None, clock=0):
+        """Steps, drops and gap of `optimise_pairwise`, which lacks no row."""
+        steps, drops, gap, missing = core.optimise_pairwise(
+            self.alpha,
+            self.grad if grad is None else grad,
+            self.diag,
+            self.y,
+            self.K,
+            self.unit,
+            self.slots,
+            self.used,
+            clock,
+            tol,
+            max_steps,
+        )
+        assert missing == -1
+        return steps, drops, gap
 
     def assert_consistent(self, drift=1e-12):
         assert (self.alpha >= 0).all()
@@ -44,7 +73,7 @@ class Plain:
 @st.composite
 def actives(draw, sizes=(1, 2, 3, 20, 130, 300)):
     m = draw(st.sampled_from(sizes))
-    return Plain(m, draw(st.integers(0, 20)))
+    return Plain(m, draw(st.integers(0, 20)), quantised=draw(st.booleans()))
 
 
 @given(actives(), SEEDS, st.floats(0, 2))
@@ -55,7 +84,18 @@ def test_move(plain, seed, scale):
     expected = scale * plain.alpha
     np.add.at(expected, [i, j], [weight_i, weight_j])
     rho = core.move(
-        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, scale, i, weight_i, j, weight_j
+        plain.alpha,
+        plain.grad,
+        plain.diag,
+        plain.y,
+        plain.K,
+        plain.unit,
+        plain.slots,
+        scale,
+        i,
+        weight_i,
+        j,
+        weight_j,
     )
     np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
     np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
@@ -107,7 +147,8 @@ def test_second_order_away(plain, seed):
         plain.grad,
         np.where(plain.alpha > 0, plain.y, 0),
         plain.diag,
-        plain.K[i, : len(plain.alpha)],
+        plain.K[plain.slots[i], : len(plain.alpha)],
+        plain.unit,
         plain.grad[i],
         1 / plain.objective(),
         plain.diag[i],
@@ -123,9 +164,7 @@ def test_second_order_away(plain, seed):
 @given(actives(sizes=(1, 2, 3, 20, 70)), st.sampled_from([1e-2, 1e-6, 1e-10]))
 def test_optimise_pairwise_reaches_its_tolerance(plain, tol):
     before = plain.objective()
-    steps, drops, gap = core.optimise_pairwise(
-        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, tol, 100_000
-    )
+    steps, drops, gap = plain.optimise(tol, 100_000)
     plain.assert_consistent()
     after = plain.objective()
     least = minimise(plain.Q).objective
@@ -139,18 +178,13 @@ def test_optimise_pairwise_reaches_its_tolerance(plain, tol):
 @given(actives(sizes=(20, 70, 130)), st.integers(0, 30))
 def test_optimise_pairwise_counts_its_steps_and_drops(plain, max_steps):
     """One step at a time gives the same course as many at once."""
-    other = Plain(1, 0)
-    other.__dict__.update({name: np.copy(value) for name, value in plain.__dict__.items()})
-    steps, drops, _ = core.optimise_pairwise(
-        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, 1e-9, max_steps
-    )
+    other = copy.deepcopy(plain)
+    steps, drops, _ = plain.optimise(1e-9, max_steps)
     singles = singles_dropped = 0
     objective = other.objective()
     for _ in range(max_steps):
         support = np.count_nonzero(other.alpha)
-        step, drop, _ = core.optimise_pairwise(
-            other.alpha, other.grad, other.diag, other.y, other.K, 1e-9, 1
-        )
+        step, drop, _ = other.optimise(1e-9, 1)
         assert other.objective() <= objective + 1e-15
         objective = other.objective()
         change = np.count_nonzero(other.alpha) - support
@@ -168,7 +202,7 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
     grad = plain.grad.astype(np.float32)
     rounding = 3e-6 * np.abs(grad).max()
     before = plain.objective()
-    core.optimise_pairwise(plain.alpha, grad, plain.diag, plain.y, plain.K, tol, 100_000)
+    plain.optimise(tol, 100_000, grad)
     plain.grad = plain.Q @ plain.alpha
     plain.assert_consistent()
     rho = 2 * plain.objective()
@@ -180,9 +214,7 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
 def test_optimise_pairwise_with_no_steps_only_tells_the_gap():
     plain = Plain(10, 0)
     before = plain.alpha.copy()
-    steps, drops, gap = core.optimise_pairwise(
-        plain.alpha, plain.grad, plain.diag, plain.y, plain.K, 0.0, 0
-    )
+    steps, drops, gap = plain.optimise(0.0, 0)
     assert (steps, drops) == (0, 0)
     assert gap == pytest.approx(1 - plain.grad.min() / (2 * plain.objective()))
     np.testing.assert_array_equal(plain.alpha, before)
@@ -193,9 +225,57 @@ def test_keep_vertices(m, seed):
     rng = np.random.default_rng(seed)
     K = rng.normal(size=(m + 2, m + 2)).astype(np.float32)
     keep = np.flatnonzero(rng.random(m) < 0.6)
-    expected = K[np.ix_(keep, keep)]
-    core.keep_vertices(keep, K)
-    np.testing.assert_array_equal(K[: len(keep), : len(keep)], expected)
+    sources = np.flatnonzero(rng.random(m) < 0.6)
+    expected = K[np.ix_(sources, keep)]
+    core.keep_vertices(sources, keep, K)
+    np.testing.assert_array_equal(K[: len(sources), : len(keep)], expected)
+
+
+@given(st.integers(1, 150), st.integers(1, 150), SEEDS)
+def test_mirror_rows(n_old, n_new, seed):
+    """Rows of new vertices become columns of the old ones that are held, part by part."""
+    rng = np.random.default_rng(seed)
+    m = n_old + n_new
+    K = rng.normal(size=(m, m)).astype(np.float32)
+    order = rng.permutation(m)
+    slots, new_slots = order[:n_old].copy(), order[n_old:]
+    slots[rng.random(n_old) < 0.3] = -1
+    held = slots[slots >= 0]
+    expected = K.copy()
+    expected[held, n_old:] = K[np.ix_(new_slots, np.flatnonzero(slots >= 0))].T
+    middle = int(rng.integers(0, n_old + 1))
+    for start, stop in ((0, middle), (middle, n_old)):
+        core.mirror_rows(K, slots, n_old, new_slots, start, stop)
+    np.testing.assert_array_equal(K, expected)
+
+
+@given(actives(), SEEDS)
+def test_a_missing_row_ends_the_steps_before_it_is_needed(plain, seed):
+    """Steps that are handed the rows they lack take the same course as if they had all."""
+    whole = copy.deepcopy(plain)
+    whole.optimise(1e-4, 50)
+    slots, steps = plain.slots, 0
+    plain.slots = np.full(len(slots), -1)
+    while True:
+        taken, _, _, missing = core.optimise_pairwise(
+            plain.alpha,
+            plain.grad,
+            plain.diag,
+            plain.y,
+            plain.K,
+            plain.unit,
+            plain.slots,
+            plain.used,
+            0,
+            1e-4,
+            50 - steps,
+        )
+        steps += taken
+        if missing < 0:
+            break
+        assert plain.slots[missing] == -1
+        plain.slots[missing] = slots[missing]
+    np.testing.assert_allclose(plain.alpha, whole.alpha, atol=1e-12)
 
 
 def best_on_a_ray(plain, alpha, d):

@@ -51,7 +51,8 @@ ALLOWED = {
     "engine": {"kernels", "products", "_core"},
     "stats": {"sources", "parallel", "_core"},
     "prep": {"sources", "stats", "_core"},
-    "active_set": {"kernels", "engine", "problem", "_core"},
+    "kernel_rows": {"engine", "_core"},
+    "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
     "steps": {"active_set", "_core"},
     "lmo": {
         "sampling",
@@ -76,6 +77,7 @@ ALLOWED = {
         "sources",
         "sampling",
         "kernels",
+        "kernel_rows",
         "engine",
     },
     "estimators": {"solver", "model", "stats", "sources", "kernels", "progress"},

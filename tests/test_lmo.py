@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import ooc_fw.lmo
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.engine import Engine
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.lmo import BlockLMO, FullLMO, Request, SampledLMO
 from ooc_fw.rows import CSRRows, take_rows
@@ -31,7 +32,7 @@ class Bench:
         self.engine.close()
         self.rows = self.problem.rows(sparse)
         self.source = self.problem.source(sparse) if source is None else source
-        self.active = ActiveSet(self.engine, C, N_ROWS)
+        self.active = ActiveSet(self.engine, C, KernelRows(N_ROWS, 1 << 30))
         self.rng = np.random.default_rng(seed)
         self.add(self.rng.permutation(N_ROWS)[:start])
         self.active.set_weights(self.rng.random(start))

@@ -326,7 +326,8 @@ def test_ctrl_c_before_there_is_a_model_goes_through():
 @LMOS
 @pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
-    monkeypatch.setattr(ooc_fw.solver, "block_capacity", lambda n_rows: 25)
+    monkeypatch.setattr(ooc_fw.kernel_rows, "_WIDEST", 1)
+    monkeypatch.setattr(ooc_fw.solver, "kernel_rows_budget", lambda: 4 * 25**2)
     problem = make_problem(make_kernel("rbf"), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
     assert_consistent(solution, problem)
@@ -484,7 +485,7 @@ def test_progress(method, lmo):
     assert seen[-1][0] == "certify"
     for (_, i, f, n), (_, next_i, next_f, next_n) in pairwise(seen):
         assert next_i in (i, i + 1)
-        assert next_f <= f * (1 + 1e-6)
+        assert next_f <= f * (1 + 1e-5)  # kernel values of 16 bits err by as much
         assert next_n >= n
     steps = dict(solution.steps)
     steps.pop(StepKind.DROP)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.engine import Engine
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.rows import take_rows
 from ooc_fw.state import StepKind
@@ -27,7 +28,7 @@ RULES = pytest.mark.parametrize("name", STEP_RULES)
 
 def activate(problem, row_ids, weights):
     """Active set of the given rows and weights."""
-    active = ActiveSet(Engine(problem.kernel), problem.C, len(problem.y))
+    active = ActiveSet(Engine(problem.kernel), problem.C, KernelRows(len(problem.y), 1 << 30))
     active.add(row_ids, take_rows(problem.X, row_ids), problem.y[row_ids])
     active.set_weights(weights)
     active.engine.close()

@@ -10,6 +10,7 @@ import numpy as np
 from bench.report import table
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.engine import Engine
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import make_kernel
 
 SIZES = (1000, 6000)
@@ -23,7 +24,7 @@ def step_microseconds(m: int, steps: int) -> float:
     X = rng.normal(size=(m, FEATURES)).astype(np.float32)
     labels = np.where(np.square(X[:, :4]).sum(axis=1) > 3.36, 1, -1).astype(np.int8)
     with Engine(make_kernel("rbf", gamma=1 / (2 * FEATURES))) as engine:
-        active = ActiveSet(engine, C=10.0, capacity=m)
+        active = ActiveSet(engine, 10.0, KernelRows(m, 8 * m * m, quantised=True))
         active.add(np.arange(m), X, labels)
         active.set_weights(np.full(m, 1 / m))
         active.optimise(0.0, 10)  # compiles

@@ -20,12 +20,20 @@ _TINY = np.float32(1e-30)  # keeps a quotient finite where two vertices coincide
 _STILL = 1e-9  # weight moved below which a direction is mostly rounding
 
 
+@njit(cache=True, inline="always")
+def _value(stored, unit):
+    """Kernel value of a stored number, in float64."""
+    return np.float64(stored) * np.float64(unit)
+
+
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_columns(grad, y, scale, row_i, weight_i, row_j, weight_j):
-    """Set grad = scale * grad + y * (weight_i (row_i + 1) + weight_j (row_j + 1)), in place."""
+def _add_columns(grad, y, scale, unit, row_i, weight_i, row_j, weight_j):
+    """Set grad = scale * grad + y * (weight_i (k_i + 1) + weight_j (k_j + 1)), in place."""
     both = weight_i + weight_j
+    units_i = weight_i * unit
+    units_j = weight_j * unit
     for k in range(grad.size):
-        change = weight_i * np.float64(row_i[k]) + weight_j * np.float64(row_j[k]) + both
+        change = units_i * np.float64(row_i[k]) + units_j * np.float64(row_j[k]) + both
         grad[k] = scale * grad[k] + y[k] * change
 
 
@@ -38,16 +46,18 @@ def _dot(a, b):
 
 
 @njit(cache=True, nogil=True)
-def move(alpha, grad, diag, y, K, scale, i, weight_i, j, weight_j):
+def move(alpha, grad, diag, y, K, unit, slots, scale, i, weight_i, j, weight_j):
     """Alpha = scale * alpha + weight_i e_i + weight_j e_j, with the gradient; returns rho.
 
     Covers toward, away and pairwise steps; O(m). `alpha` and `grad` are modified.
     """
     m = alpha.size
-    _add_columns(grad, y, scale, K[i, :m], weight_i * y[i], K[j, :m], weight_j * y[j])
+    row_i = K[slots[i], :m]
+    row_j = K[slots[j], :m]
+    _add_columns(grad, y, scale, unit, row_i, weight_i * y[i], row_j, weight_j * y[j])
     # On the diagonal Q has its own value, rounding of K and 1/C included.
-    grad[i] += weight_i * (diag[i] - np.float64(K[i, i]) - 1.0)
-    grad[j] += weight_j * (diag[j] - np.float64(K[j, j]) - 1.0)
+    grad[i] += weight_i * (diag[i] - _value(row_i[i], unit) - 1.0)
+    grad[j] += weight_j * (diag[j] - _value(row_j[j], unit) - 1.0)
     for k in range(m):
         alpha[k] *= scale
     alpha[i] += weight_i
@@ -90,26 +100,26 @@ def argmin(values):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _raise_to_gains(lanes, grad, away, diag, row, g_i, scale, q_ii, twice_y_i):
+def _raise_to_gains(lanes, grad, away, diag, row, unit, g_i, scale, q_ii, twice_y_i):
     """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
     for k in range(lanes.size):
         slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
-        curvature = q_ii + diag[k] - twice_y_i * away[k] * (row[k] + _ONE)
+        curvature = q_ii + diag[k] - twice_y_i * away[k] * (np.float32(row[k]) * unit + _ONE)
         lanes[k] = max(lanes[k], slope * slope / max(curvature, _TINY))
 
 
 @njit(cache=True, nogil=True)
-def second_order_away(grad, away, diag, row, g_i, scale, q_ii, y_i, lanes):
+def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes):
     """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
 
-    All numbers are of the gradient's precision but for the row's, which are float32.
+    All numbers are of the gradient's precision but for the row's.
 
     Parameters
     ----------
     away : ndarray, shape (m,)
         Labels of the support vertices, 0 at the others.
-    row : ndarray of float32, shape (m,)
-        Kernel values between vertex i, in the active set or not, and the active set.
+    row : ndarray of float32 or uint16, shape (m,)
+        Kernel values between vertex i and the active set, in multiples of `unit`.
     g_i, q_ii, y_i : float
         Gradient, diagonal entry and label of vertex i.
     scale : float
@@ -127,7 +137,16 @@ def second_order_away(grad, away, diag, row, g_i, scale, q_ii, y_i, lanes):
     for s in range(0, m, LANES):
         e = min(s + LANES, m)
         _raise_to_gains(
-            lanes[: e - s], grad[s:e], away[s:e], diag[s:e], row[s:e], g_i, scale, q_ii, twice_y_i
+            lanes[: e - s],
+            grad[s:e],
+            away[s:e],
+            diag[s:e],
+            row[s:e],
+            unit,
+            g_i,
+            scale,
+            q_ii,
+            twice_y_i,
         )
     lane = 0
     for k in range(1, LANES):
@@ -140,7 +159,7 @@ def second_order_away(grad, away, diag, row, g_i, scale, q_ii, y_i, lanes):
         single[0] = 0
         e = k + 1
         _raise_to_gains(
-            single, grad[k:e], away[k:e], diag[k:e], row[k:e], g_i, scale, q_ii, twice_y_i
+            single, grad[k:e], away[k:e], diag[k:e], row[k:e], unit, g_i, scale, q_ii, twice_y_i
         )
         if single[0] > best:
             best = single[0]
@@ -149,25 +168,26 @@ def second_order_away(grad, away, diag, row, g_i, scale, q_ii, y_i, lanes):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_pair(lanes, grad, y, row_i, row_j, weight_i, weight_j, both):
-    """Add y * (weight_i (row_i + 1) + weight_j (row_j + 1)) to grad; lower the lanes to it."""
+def _add_pair(lanes, grad, y, row_i, row_j, units_i, units_j, both):
+    """Add y * (units_i row_i + units_j row_j + both) to grad; lower the lanes to it."""
+    real = grad.dtype.type
     for k in range(lanes.size):
-        value = grad[k] + y[k] * (weight_i * row_i[k] + weight_j * row_j[k] + both)
+        value = grad[k] + y[k] * (units_i * real(row_i[k]) + units_j * real(row_j[k]) + both)
         grad[k] = value
         lanes[k] = min(lanes[k], value)
 
 
 @njit(cache=True, nogil=True)
-def _add_pair_and_find_least(grad, y, row_i, row_j, weight_i, weight_j, lanes):
+def _add_pair_and_find_least(grad, y, row_i, row_j, unit, weight_i, weight_j, lanes):
     """Update the gradient in place and return the place of its least value, in one scan."""
     m = grad.size
     lanes[:] = np.inf
     both = weight_i + weight_j
+    units_i = grad.dtype.type(weight_i * unit)
+    units_j = grad.dtype.type(weight_j * unit)
     for s in range(0, m, LANES):
         e = min(s + LANES, m)
-        _add_pair(
-            lanes[: e - s], grad[s:e], y[s:e], row_i[s:e], row_j[s:e], weight_i, weight_j, both
-        )
+        _add_pair(lanes[: e - s], grad[s:e], y[s:e], row_i[s:e], row_j[s:e], units_i, units_j, both)
     lane = 0
     for k in range(1, LANES):
         if lanes[k] < lanes[lane]:
@@ -180,7 +200,7 @@ def _add_pair_and_find_least(grad, y, row_i, row_j, weight_i, weight_j, lanes):
 
 
 @njit(cache=True, nogil=True)
-def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
+def optimise_pairwise(alpha, grad, diag, y, K, unit, slots, used, clock, tol, max_steps):
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
     i is the vertex of least gradient, j the support vertex of largest second-order gain, the step
@@ -192,6 +212,10 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
     grad : ndarray of float32 or float64, shape (m,)
         Its precision is that of the scans: float32 ones take half the time and, the gradient being
         summed up in it, lose about 1e-7 of rho a step.
+    slots : ndarray of int64, shape (m,)
+        Row of K that holds each vertex's values, -1 where none does.
+    used : ndarray of int64
+        When each row of K was last used; step number s of this call writes clock + s.
 
     Returns
     -------
@@ -201,6 +225,8 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
         Steps after which a vertex had weight exactly 0.
     gap : float
         Relative gap on the active set at the end.
+    missing : int
+        Vertex whose row the next step lacks, -1 where none does.
     """
     m = alpha.size
     real = grad.dtype.type
@@ -211,19 +237,29 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
     rho = _dot(alpha, grad)
     drops = 0
     steps = 0
+    missing = -1
     i = argmin(grad)
     while True:
         gap = 1.0 - np.float64(grad[i]) / rho
         if gap <= tol or steps >= max_steps:
             break
-        row_i = K[i, :m]
+        if slots[i] < 0:
+            missing = i
+            break
+        used[slots[i]] = clock + steps
+        row_i = K[slots[i], :m]
+        scale = real(1.0 / rho)
         j = second_order_away(
-            grad, away, diagonal, row_i, grad[i], real(1.0 / rho), diagonal[i], signs[i], lanes
+            grad, away, diagonal, row_i, unit, grad[i], scale, diagonal[i], signs[i], lanes
         )
         if j < 0:
             break
-        row_j = K[j, :m]
-        q_ij = y[i] * y[j] * (np.float64(row_i[j]) + 1.0)
+        if slots[j] < 0:
+            missing = j
+            break
+        used[slots[j]] = clock + steps
+        row_j = K[slots[j], :m]
+        q_ij = y[i] * y[j] * (_value(row_i[j], unit) + 1.0)
         slope = np.float64(grad[j]) - np.float64(grad[i])
         curvature = diag[i] + diag[j] - 2.0 * q_ij
         step = alpha[j]
@@ -231,8 +267,8 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
             step = slope / curvature
         dropped = step >= alpha[j]
         # On the diagonal Q has its own value, rounding of K and 1/C included.
-        grad[i] += real(step * (diag[i] - np.float64(row_i[i]) - 1.0))
-        grad[j] -= real(step * (diag[j] - np.float64(row_j[j]) - 1.0))
+        grad[i] += real(step * (diag[i] - _value(row_i[i], unit) - 1.0))
+        grad[j] -= real(step * (diag[j] - _value(row_j[j], unit) - 1.0))
         alpha[i] += step
         away[i] = signs[i]
         if dropped:
@@ -244,9 +280,9 @@ def optimise_pairwise(alpha, grad, diag, y, K, tol, max_steps):
         rho += step * (step * curvature - 2.0 * slope)
         steps += 1
         i = _add_pair_and_find_least(
-            grad, signs, row_i, row_j, real(step * y[i]), real(-step * y[j]), lanes
+            grad, signs, row_i, row_j, unit, real(step * y[i]), real(-step * y[j]), lanes
         )
-    return steps, drops, gap
+    return steps, drops, gap, missing
 
 
 @njit(cache=True, nogil=True)
@@ -262,10 +298,10 @@ def away_vertex(alpha, grad):
 
 
 @njit(cache=True, nogil=True)
-def keep_vertices(keep, K):
-    """Squeeze the kernel block to the vertices in `keep` (increasing places), in place."""
-    for a in range(keep.size):
-        row = K[keep[a]]
+def keep_vertices(sources, keep, K):
+    """Move row sources[a] of K to row a, with only the columns in `keep`; both increase."""
+    for a in range(sources.size):
+        row = K[sources[a]]
         for b in range(keep.size):
             K[a, b] = row[keep[b]]
 
@@ -336,20 +372,24 @@ def _dot_row(row, weights):
 
 
 @njit(cache=True, nogil=True)
-def weigh_rows(K, first, weights, out):
-    """out[r] = sum_k K[first + r, k] weights[k], k over all weights."""
+def weigh_rows(K, slots, weights, out):
+    """out[r] = sum_k K[slots[r], k] weights[k], k over all weights."""
     for r in range(out.size):
-        out[r] = _dot_row(K[first + r, : weights.size], weights)
+        out[r] = _dot_row(K[slots[r], : weights.size], weights)
 
 
 @njit(cache=True, nogil=True)
-def mirror_rows(K, first, m, start, stop):
-    """Copy columns start..stop of rows first..m into the rows of their number; by tiles.
+def mirror_rows(K, slots, first, new_slots, start, stop):
+    """Copy the rows of new vertices into the columns of vertices start..stop, where held; by tiles.
 
-    With all columns up to `first` the block is symmetric.
+    The new vertices are those from place `first` on, their rows in `new_slots`. With all vertices
+    before them the block is symmetric.
     """
-    for a in range(first, m, _TILE):
+    n_new = new_slots.size
+    for a in range(0, n_new, _TILE):
         for b in range(start, stop, _TILE):
             for k in range(b, min(b + _TILE, stop)):
-                for r in range(a, min(a + _TILE, m)):
-                    K[k, r] = K[r, k]
+                slot = slots[k]
+                if slot >= 0:
+                    for r in range(a, min(a + _TILE, n_new)):
+                        K[slot, first + r] = K[new_slots[r], k]
