@@ -64,11 +64,11 @@ def rare_violator(n_rows=1500):
 @LMOS
 @METHODS
 def test_resumed_run_equals_the_uninterrupted_one(method, lmo, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=400, overlap=2)
-    options = {"method": method, "lmo": lmo, "tol": 3e-2 if method in SLOW else 1e-4}
+    problem = make_problem(make_kernel("rbf"), n_rows=200, overlap=2)
+    options = {"method": method, "lmo": lmo, "tol": 1e-1 if method in SLOW else 1e-3}
     expected = train(problem, **options)
     path = tmp_path / "run.ckpt"
-    for k in sorted({0, 1, 2, 7, expected.iterations // 2, expected.iterations - 1}):
+    for k in sorted({0, 1, 7, expected.iterations // 2} & set(range(expected.iterations))):
         stopped = train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
         assert stopped.iterations == k
         assert stopped.status is Status.MAX_ITER
@@ -79,7 +79,7 @@ def test_resumed_run_equals_the_uninterrupted_one(method, lmo, tmp_path):
 @METHODS
 def test_checkpoints_do_not_alter_a_run(method, lmo, tmp_path):
     problem = make_problem(make_kernel("rbf"), n_rows=200)
-    options = {"method": method, "lmo": lmo, "tol": 3e-2 if method in SLOW else 1e-4}
+    options = {"method": method, "lmo": lmo, "tol": 1e-4, "max_iter": 60}
     expected = train(problem, **options)
     plan = CheckpointPlan(tmp_path / "run.ckpt", every_s=0)
     assert_same(train(problem, checkpoint=plan, **options), expected)
