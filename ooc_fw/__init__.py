@@ -20,6 +20,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``solver.py``      `solve`: the one outer loop; stopping, certification
 ``streaming.py``   `Stream`: a machine trained by rows that come by once
 ``model.py``       a trained model: file, decision function
+``checkpoint.py``  the state of a run in a file, to go on from
 ``certificate.py`` the exact duality gap: one sweep over all rows
 ``screening.py``   which rows a later sweep need not look at, and why
 ``lmo.py``         linear minimization oracles: which rows to step toward
@@ -28,6 +29,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``distinct.py``    equal rows of a block, found once
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
+``products.py``    dense products with the same bits in every block
 ``kernels.py``     the kernels: product, map, diagonal, rounding bound
 ``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
 ``parallel.py``    one ordered map over parts of a file, here or by Dask
@@ -39,7 +41,8 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``scaling.py``     per-column scaling, as stored in files
 ``files.py``       files written atomically
 ``growing.py``     arrays that grow, the active set's buffers
-``interrupt.py``   Ctrl-C between iterations
+``interrupt.py``   Ctrl-C and SIGTERM between iterations
+``deadline.py``    the time limit, and what the end of a run will take
 ``state.py``       records: options, progress, solution
 ``rows.py``        dense and CSR rows in RAM
 ``errors.py``      `InputError`: a user's mistake, in one sentence

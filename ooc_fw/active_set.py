@@ -260,6 +260,32 @@ class ActiveSet:
         self._places = {row: place for place, row in enumerate(self.ids.tolist())}
         return keep
 
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What cannot be computed again from the rows: arrays, and values for JSON.
+
+        The gradient is among it: its last bits depend on the steps that led to it.
+        """
+        arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
+        rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
+        return {**arrays, **rows, "rho": self.rho, "rounding": self.rounding}
+
+    def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
+        """Fill an empty active set from what `state` gave and the rows and labels of its vertices.
+
+        Raises
+        ------
+        BlockBudgetError
+            When the kernel block would outgrow its budget.
+        """
+        self.add(state["ids"], rows, labels)
+        held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
+        self._kernel_rows.restore(held, self.engine, self.operand)
+        for name in ("alpha", "grad", "pinned"):
+            self._vectors[name].view[:] = state[name]
+        self.rho, self.rounding = state["rho"], state["rounding"]
+
     # -- moving ----------------------------------------------------------------------------------
 
     def set_weights(self, alpha: Float64Array) -> None:

@@ -26,6 +26,7 @@ from ooc_fw._core.maps import map_tile, raise_largest, sum_tile, sum_tile64
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
+from ooc_fw.products import DenseProduct
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
@@ -112,8 +113,11 @@ class _Product(Protocol):
     def load(self, z: Operand) -> None:
         """Make `z` the tile of vertices."""
 
-    def into(self, x: Operand, out: AnyFloat) -> None:
-        """Write the products of `x` with the loaded vertices, shape (len(x), len(z))."""
+    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
+        """Shape of the tile that `into` needs for `n` rows and `m` vertices."""
+
+    def into(self, x: Operand, tile: AnyFloat) -> None:
+        """Write the products of `x` with the loaded vertices into the leading corner of `tile`."""
 
     def unload(self) -> None:
         """Forget the tile of vertices; harmless when there is none."""
@@ -124,19 +128,18 @@ class _DenseProduct:
 
     width = TILE
 
-    def __init__(self, dtype: type) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: type, n_features: int) -> None:
+        self._product = DenseProduct(dtype, n_features)
+        self.tile_shape = self._product.tile_shape
 
     def load(self, z: Operand) -> None:
-        self._vertices: AnyFloat = np.asarray(z.values, dtype=self._dtype)
+        self._product.load(np.asarray(z.values))
 
-    def into(self, x: Operand, out: AnyFloat) -> None:
-        # BLAS also computes on what lies beyond short rows, and may flag it though it drops it.
-        with np.errstate(invalid="ignore", over="ignore"):
-            np.matmul(np.asarray(x.values, dtype=self._dtype), self._vertices.T, out=out)
+    def into(self, x: Operand, tile: AnyFloat) -> None:
+        self._product.into(np.asarray(x.values), tile)
 
     def unload(self) -> None:
-        self._vertices = np.empty((0, 0), dtype=self._dtype)
+        self._product.unload()
 
 
 class _SparseProduct:
@@ -154,15 +157,19 @@ class _SparseProduct:
         self._z = z
         scatter_columns(z.values.data, z.values.indices, z.values.indptr, self._columns)
 
-    def into(self, x: Operand, out: AnyFloat) -> None:
+    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
+        return n, m
+
+    def into(self, x: Operand, tile: AnyFloat) -> None:
         rows = x.values
         assert isinstance(rows, CSRRows)
         assert self._z is not None
+        stored = rows.data, rows.indices, rows.indptr
         if self._uses_distance:
-            norms = self._z.norms.astype(out.dtype)
-            distance_tile(rows.data, rows.indices, rows.indptr, self._columns, norms, out)
+            x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
+            distance_tile(*stored, x_norms, self._columns, z_norms, tile)
         else:
-            dot_tile(rows.data, rows.indices, rows.indptr, self._columns, out)
+            dot_tile(*stored, self._columns, tile)
 
     def unload(self) -> None:
         if self._z is not None:
@@ -176,10 +183,12 @@ class _Workspace(threading.local):
 
     def __init__(self) -> None:
         self.products: dict[tuple[bool, type, int], _Product] = {}
-        self._tile = np.empty(8 * TILE * TILE, dtype=np.uint8)
+        # Two tiles' worth, for the padding of products; what is not used costs nothing.
+        self._tile = np.empty(8 * 2 * TILE * TILE, dtype=np.uint8)
 
-    def tile(self, n: int, m: int, dtype: type) -> AnyFloat:
-        """Uninitialised tile of shape (n, m), with n m <= TILE^2."""
+    def tile(self, shape: tuple[int, int], dtype: type) -> AnyFloat:
+        """Uninitialised tile for at most TILE^2 products, padding aside."""
+        n, m = shape
         n_bytes = n * m * np.dtype(dtype).itemsize
         return self._tile[:n_bytes].view(dtype).reshape(n, m)
 
@@ -278,7 +287,8 @@ class Engine:
         Where `out` is of uint16, multiples of 1/65535; for kernels with values in [0, 1].
 
         The longer side is divided among the threads and streams past the shorter one, of which the
-        sparse product makes columns; a value does not depend on the side.
+        sparse product makes columns. A value has the same bits whatever the side, the block and
+        the thread (see :mod:`ooc_fw.products`).
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
@@ -287,11 +297,12 @@ class Engine:
         quantised = out.dtype == np.uint16
 
         def fill(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            narrow = tile.shape[1] < _NARROW
+            narrow = len(zt) < _NARROW
             if narrow:  # maps are vectorised along rows of the tile
-                tile = np.ascontiguousarray(tile.T)
+                tile = np.ascontiguousarray(tile[:, : len(zt)].T)
                 xt, zt = zt, xt
             map_tile(code, tile, xt.terms, zt.terms, *constants)
+            tile = tile[:, : len(zt)]
             if quantised:
                 tile *= np.float32(65535)
                 tile += np.float32(0.5)  # the assignment below cuts off
@@ -313,7 +324,8 @@ class Engine:
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
             sum_tile(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
             if nearest is not None:
-                raise_largest(tile, cols.start, nearest.value[rows], nearest.place[rows])
+                largest, place = nearest.value[rows], nearest.place[rows]
+                raise_largest(tile, len(zt), cols.start, largest, place)
 
         self._for_tiles(x, z, np.float32, add)
         return out
@@ -333,40 +345,41 @@ class Engine:
     def symmetric_sum64(self, z: Operand, weights: Float64Array) -> Float64Array:
         """`weighted_sum64` of vertices with themselves, from half of the kernel values.
 
-        Each tile off the diagonal serves twice, as it is and transposed. The last bits depend on
-        the number of threads, since each sums up its own tiles.
+        Each tile off the diagonal serves twice, as it is and transposed. Each strip of tiles has
+        sums of its own, added up in the order of strips, so that threads change no bit.
         """
         constants = self._constants(np.float64)
         code = int(self.kernel.code)
         width = self._product(z, np.float64).width
-        starts = range(0, len(z), width)
 
-        def run(thread: int) -> Float64Array:
-            out = np.zeros(len(z))
+        def run(x0: int) -> Float64Array:
+            rows = slice(x0, min(x0 + width, len(z)))
+            out = np.zeros(rows.stop)
             product = self._product(z, np.float64)
             try:
-                for x0 in starts[thread :: self.threads]:
-                    rows = slice(x0, min(x0 + width, len(z)))
-                    product.load(z[rows])
-                    for y0 in range(0, x0 + 1, width):
-                        cols = slice(y0, min(y0 + width, len(z)))
-                        tile = self._workspace.tile(cols.stop - y0, rows.stop - x0, np.float64)
-                        product.into(z[cols], tile)
-                        terms = z.terms[cols], z.terms[rows]
-                        sum_tile64(code, tile, *terms, *constants, weights[rows], out[cols])
-                        if y0 < x0:
-                            out[rows] += weights[cols] @ tile
-                    product.unload()
+                product.load(z[rows])
+                for y0 in range(0, x0 + 1, width):
+                    cols = slice(y0, min(y0 + width, len(z)))
+                    n, m = cols.stop - y0, rows.stop - x0
+                    tile = self._workspace.tile(product.tile_shape(n, m), np.float64)
+                    product.into(z[cols], tile)
+                    terms = z.terms[cols], z.terms[rows]
+                    sum_tile64(code, tile[:n], *terms, *constants, weights[rows], out[cols])
+                    if y0 < x0:
+                        out[rows] += weights[cols] @ tile[:n, :m]
             finally:
                 product.unload()
             return out
 
         self.count(len(z) * (len(z) + width) // 2)
-        if self._pool is None:
-            return run(0)
-        return np.asarray(np.sum(list(self._pool.map(run, range(self.threads))), axis=0))
+        total = np.zeros(len(z))
+        starts = range(0, len(z), width)[::-1]  # the longest strips first
+        strips = map(run, starts) if self._pool is None else self._pool.map(run, starts)
+        for sums in strips:
+            total[: len(sums)] += sums
+        return total
 
-    def share(self, n: int, work: int, run: Callable[[slice], None], step: int = 16) -> None:
+    def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
         """Call `run` on ranges that make up range(n), each on its thread.
 
         Parameters
@@ -378,10 +391,8 @@ class Engine:
             as much as some ten thousand of them.
         run : callable
             Releases the GIL where it matters.
-        step : int
-            Ranges begin at multiples of it.
         """
-        parts = _split(n, self.threads if work > _SMALL_WORK else 1, step)
+        parts = _split(n, self.threads if work > _SMALL_WORK else 1)
         if self._pool is None or len(parts) == 1:
             for part in parts:
                 run(part)
@@ -426,15 +437,15 @@ class Engine:
     ) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
-        Tiles of rows, of a size that does not depend on the number of threads, are divided among
-        them, and each thread meets the tiles of vertices in order: BLAS is asked for the same
-        products, and sums come out with the same bits, for any number of threads.
+        The products may have more columns than `z_tile` vertices, which then mean nothing.
+        Rows are divided among the threads; each thread meets the tiles of vertices in order, so
+        that sums come out the same for any number of threads.
         """
         if len(z) == 0:
             return
         self.count(len(x) * len(z))
         width = min(self._product(x, dtype).width, len(z))
-        height = _tile_height(len(x), len(z), width)
+        height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:
             product = self._product(x, dtype)
@@ -446,14 +457,15 @@ class Engine:
                     for x0 in range(part.start, part.stop, height):
                         rows = slice(x0, min(x0 + height, part.stop))
                         x_tile = x[rows]
-                        tile = self._workspace.tile(len(x_tile), len(z_tile), dtype)
+                        shape = product.tile_shape(len(x_tile), len(z_tile))
+                        tile = self._workspace.tile(shape, dtype)
                         product.into(x_tile, tile)
-                        use(rows, cols, tile, x_tile, z_tile)
+                        use(rows, cols, tile[: len(x_tile)], x_tile, z_tile)
                     product.unload()
             finally:  # an interrupt must not leave vertices in the scratch
                 product.unload()
 
-        self.share(len(x), len(x) * len(z), run, height)
+        self.share(len(x), len(x) * len(z), run)
 
     def _product(self, x: Operand, dtype: type) -> _Product:
         """The product for rows like `x`, one for each thread."""
@@ -465,7 +477,7 @@ class Engine:
             products[key] = (
                 _SparseProduct(dtype, self.kernel.uses_distance, n_features)
                 if sparse
-                else _DenseProduct(dtype)
+                else _DenseProduct(dtype, n_features)
             )
         return products[key]
 
@@ -501,19 +513,7 @@ def choose_center(rows: Rows) -> Float32Array | None:
     return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
 
 
-def _split(n: int, parts: int, step: int) -> list[slice]:
-    """Ranges of about equal length, whole multiples of `step` but for the last."""
-    length = max(step, -(-n // (parts * step)) * step)
-    return [slice(start, min(start + length, n)) for start in range(0, n, length)]
-
-
-def _tile_height(n: int, n_vertices: int, width: int) -> int:
-    """Rows of a tile beside `width` vertices, from the sizes of both sides alone.
-
-    As many as fit, but few rows are cut into tiles enough for several threads.
-    """
-    fitting = TILE * TILE // max(_NARROW, width)
-    if n * n_vertices <= _SMALL_WORK:
-        return fitting
-    n_tiles = 2 if n < TILE else 4 if n < 2 * TILE else 8
-    return min(fitting, -(-n // (n_tiles * 16)) * 16)
+def _split(n: int, parts: int) -> list[slice]:
+    """Ranges of about equal length, whole multiples of 16 rows but for the last."""
+    step = max(16, -(-n // (parts * 16)) * 16)
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]

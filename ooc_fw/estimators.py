@@ -63,6 +63,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Establish the exact gap by a sweep over all rows.
     max_iter : int or None
         Largest number of iterations.
+    max_time : float or None
+        Seconds after which training ends with what it has.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
@@ -129,6 +131,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         stopping: str = "relative",
         certify: bool = True,
         max_iter: int | None = None,
+        max_time: float | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -147,6 +150,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.stopping = stopping
         self.certify = certify
         self.max_iter = max_iter
+        self.max_time = max_time
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -376,6 +380,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             stopping=self.stopping,
             certify=self.certify,
             max_iter=self.max_iter,
+            max_time=self.max_time,
             seed=_seed(self.random_state),
             threads=_threads(self.n_jobs),
         )

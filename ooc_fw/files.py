@@ -44,13 +44,15 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         _flush_to_disk(temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(target)  # the name that the user knows
         raise
     _flush_to_disk(target.parent)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
     """Replace the file at `path` by `data`, all of it or not at all.
 
     Raises

@@ -1,32 +1,70 @@
-"""Ctrl-C between two iterations instead of in the middle of one.
+"""Signals between two iterations instead of in the middle of one.
 
 An interrupt that arrives while weights and gradient are being changed would leave them at odds.
-Owns the handler of SIGINT while a run is on; restores the old one afterwards.
+Owns the handlers of SIGINT and SIGTERM while a run is on; restores the old ones afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 
-class DeferredInterrupt:
-    """Notes the first SIGINT and raises at `check`; a second one raises where it arrives.
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; like Ctrl-C, so that whatever cleans up after one does after the other."""
 
-    Does nothing outside the main thread, where Python delivers no signals, and nothing where SIGINT
-    is ignored.
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+@contextlib.contextmanager
+def terminating() -> Iterator[None]:
+    """Have SIGTERM raise `Terminated`, so that temporary files are removed.
+
+    Does nothing outside the main thread, and nothing where the program handles SIGTERM already.
+    """
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class DeferredInterrupt:
+    """Notes the first signal, to be asked for between iterations; a second one raises at once.
+
+    Takes over SIGINT, and SIGTERM within `terminating`: a program that handles SIGTERM in its own
+    way, or not at all, keeps doing so. Does nothing outside the main thread, where Python delivers
+    no signals, and nothing where SIGINT is ignored.
+
+    Attributes
+    ----------
+    noted : int or None
+        Number of the first signal.
+    urgent : bool
+        Whether a second one has come, and raised KeyboardInterrupt or `Terminated`.
     """
 
     def __init__(self) -> None:
-        self._noted = False
-        self._old: Any = None
+        self.noted: int | None = None
+        self.urgent = False
+        self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            self._old = signal.signal(signal.SIGINT, self._note)
+        if not _in_main_thread():
+            return self
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            self._old[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
+        if signal.getsignal(signal.SIGTERM) is _terminate:
+            self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
         return self
 
     def __exit__(
@@ -35,16 +73,16 @@ class DeferredInterrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._old is not None:
-            signal.signal(signal.SIGINT, self._old)
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._old.clear()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._noted:
-            raise KeyboardInterrupt
-        self._noted = True
+        if self.noted is not None:
+            self.urgent = True
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        self.noted = number
 
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if a SIGINT has arrived since the last check."""
-        if self._noted:
-            self._noted = False
-            raise KeyboardInterrupt
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -11,7 +11,9 @@ moved since it was last computed exactly, so that an exact gradient now and then
 
 from __future__ import annotations
 
+import logging
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,8 @@ from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.growing import GrowingArray, LazyTable
 from ooc_fw.rows import Float32Array, Int64Array
+
+logger = logging.getLogger(__name__)
 
 _WIDEST = 8  # times the side of the largest whole block: vertices a cache of rows may serve
 _BATCH_BYTES = 4 << 20  # of rows computed at once, to be put where there is room
@@ -133,6 +137,48 @@ class KernelRows:
         self._owners[:] = -1
         self._owners[: len(held)] = held
         self._make_room_for(len(places))
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Which rows are held, and what decides which go first: arrays, and values for JSON."""
+        held = np.flatnonzero(self._owners >= 0)
+        return {
+            "held": held,
+            "owners": self._owners[held],
+            "used": self.used[held],
+            "clock": self.clock,
+            "budget": self._budget,
+        }
+
+    def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
+        """Hold the rows that were held when `state` was given; all vertices are here already.
+
+        With another budget, where not all rows fit, others may be held: steps then differ by
+        rounding, and a warning says so.
+        """
+        held, owners = state["held"], state["owners"]
+        now = np.flatnonzero(self._owners >= 0)
+        if len(held) == len(now) == len(self) or state["budget"] == self._budget:
+            if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
+                self._release(now)
+                batch = max(1, _BATCH_BYTES // (len(self) * self.values.itemsize))
+                for start in range(0, len(held), batch):
+                    part = slice(start, start + batch)
+                    rows = np.empty((len(held[part]), len(self)), dtype=self.values.dtype)
+                    engine.block(z.take(owners[part]), z, rows)
+                    self.values[held[part], : len(self)] = rows
+                self._owners[held] = owners
+                self.slots[owners] = held
+            self.used[held] = state["used"]
+            self.clock = state["clock"]
+        else:
+            logger.warning(
+                "memory for kernel rows is %d bytes and was %d: the run goes on, but not to the "
+                "last bit as it would have",
+                self._budget,
+                state["budget"],
+            )
 
     # -- slots -----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from ooc_fw.active_set import ActiveSet
 from ooc_fw.distinct import distinct_rows
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
-from ooc_fw.sampling import Sampler
+from ooc_fw.sampling import BlockSampler, Sampler
 from ooc_fw.sources import RowSource, iter_blocks
 from ooc_fw.steps import StepRecord
 
@@ -94,6 +94,12 @@ class LMO(Protocol):
 
     def reset(self) -> None:
         """Forget what was derived from the weights; they were changed from outside."""
+
+    def state(self) -> dict[str, Any]:
+        """What it has to know to go on as if never stopped: arrays, and values for JSON."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
 
 
 def _nothing(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
@@ -171,6 +177,13 @@ class SampledLMO:
     def reset(self) -> None:
         """Nothing to forget."""
 
+    def state(self) -> dict[str, Any]:
+        """See `LMO.state`."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `LMO.restore`."""
+
 
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
@@ -231,6 +244,32 @@ class BlockLMO(SampledLMO):
         self._unseen = 0
         self._looks = []
         self._near = self._near[:0]
+
+    def state(self) -> dict[str, Any]:
+        """See `LMO.state`."""
+        blocks = self._sampler
+        return {
+            "next_row": blocks.next_row if isinstance(blocks, BlockSampler) else None,
+            "unseen": self._unseen,
+            "looks": list(self._looks),
+            "looking": self._looking,
+            "near": self._near,
+            "found": self._found,
+            "looked_at": self._looked_at,
+            "margins": self._margins,
+            "share": self._share,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `LMO.restore`."""
+        if isinstance(self._sampler, BlockSampler):
+            self._sampler.next_row = state["next_row"]
+        self._unseen = state["unseen"]
+        self._looks, self._looking = list(state["looks"]), state["looking"]
+        self._near = state["near"]
+        self._found, self._looked_at = state["found"], state["looked_at"]
+        self._margins = state["margins"]
+        self._share = state["share"]
 
 
 class FullLMO:
@@ -354,3 +393,11 @@ class FullLMO:
         """Forget the gradient; the next proposal computes it anew."""
         self._grad = None
         self._before = None
+
+    def state(self) -> dict[str, Any]:
+        """See `LMO.state`. The gradient depends on the steps it has seen, hence is kept."""
+        return {"grad": self._grad, "before": self._before}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `LMO.restore`."""
+        self._grad, self._before = state["grad"], state["before"]

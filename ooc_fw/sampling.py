@@ -65,21 +65,26 @@ class BlockSampler:
     ----------
     n_rows : int
         Rows of the source.
+
+    Attributes
+    ----------
+    next_row : int or None
+        Where the next draw starts; None before the first.
     """
 
     name: ClassVar[str] = "blocks"
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
-        self._next: int | None = None
+        self.next_row: int | None = None
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Next `size` row numbers, increasing; all rows if there are no more."""
-        if self._next is None:
-            self._next = int(rng.integers(self.n_rows))
+        if self.next_row is None:
+            self.next_row = int(rng.integers(self.n_rows))
         size = min(size, self.n_rows)
-        rows = (self._next + np.arange(size, dtype=np.int64)) % self.n_rows
-        self._next = (self._next + size) % self.n_rows
+        rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
+        self.next_row = (self.next_row + size) % self.n_rows
         return np.sort(rows)
 
 

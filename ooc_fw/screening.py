@@ -30,6 +30,7 @@ Owns the bounds and the inequality. Knows nothing of files or kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -201,3 +202,16 @@ class Screen:
         """
         worst = max(rounding, self.rounding)
         return float(np.sqrt(max(0.0, norm2 + self.norm2 - 2 * cross) + 4 * worst))
+
+    def state(self) -> dict[str, Any]:
+        """All of it: arrays, and values for JSON."""
+        return {name.removeprefix("_"): value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Screen:
+        """Build the screen that gave `state`."""
+        given = [state[name] for name in ("row_ids", "alpha", "plain", "norm2", "rounding")]
+        screen = cls(0, *given)
+        screen._lower, screen._reach = state["lower"], state["reach"]
+        screen._vertex, screen._way = state["vertex"], state["way"]
+        return screen

@@ -11,14 +11,19 @@
         if the certified gap is above the tolerance: add the violators found
     until certified, or out of budget
 
-Owns the order of these things, progress and interrupts. The mathematics is in
+Between two iterations, and before a sweep, the state of all parts can be written to a checkpoint; a
+run that goes on from there takes the same course to the last bit.
+
+Owns the order of these things, progress, checkpoints and interrupts. The mathematics is in
 :mod:`ooc_fw.problem`, the steps in :mod:`ooc_fw.steps`, the oracles in :mod:`ooc_fw.lmo`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
+import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -29,6 +34,16 @@ import numpy as np
 
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.certificate import Certificate, SupportGradient, certify
+from ooc_fw.checkpoint import (
+    CheckpointPlan,
+    Identity,
+    State,
+    check_same_run,
+    data_identity,
+    load_checkpoint,
+    save_checkpoint,
+)
+from ooc_fw.deadline import Deadline
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
@@ -38,7 +53,7 @@ from ooc_fw.lmo import LARGEST_BLOCK, LMO, BlockLMO, Candidates, FullLMO, Reques
 from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Int8Array, Int64Array, take_rows
+from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
@@ -59,6 +74,10 @@ _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
 _IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
 _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a violation
+
+
+_BUDGETS = ("max_iter", "max_time", "threads")
+"""Options that may change when a run is resumed: they say when to stop, not where to go."""
 
 
 class _Stop(Exception):  # noqa: N818  (not an error)
@@ -113,6 +132,9 @@ def solve(
     callbacks: Sequence[Callback] = (),
     *,
     dask: Any = None,
+    checkpoint: CheckpointPlan | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    started: float | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -131,6 +153,13 @@ def solve(
     dask : optional
         Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
         here. Steps are always taken here. The numbers are the same to the last bit.
+    checkpoint : CheckpointPlan, optional
+        Where to leave the state of the run, and how often.
+    resume : str or PathLike, optional
+        Checkpoint to go on from, of the same data, kernel and options; only `max_iter`, `max_time`
+        and `threads` may differ. The course taken is that of a run that was never stopped.
+    started : float, optional
+        Reading of `time.perf_counter` from which `max_time` counts; now by default.
 
     Returns
     -------
@@ -141,9 +170,12 @@ def solve(
     Raises
     ------
     InputError
-        For options that do not fit together, or a source that cannot be read, or not by the
-        processes that should.
+        For options that do not fit together, a source that cannot be read, here or by the processes
+        that should, or a checkpoint that is damaged or of another run.
+    OSError
+        When a checkpoint cannot be written.
     """
+    deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
     sampler = choose_sampler(
@@ -165,7 +197,14 @@ def solve(
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
         plan = plan_run(source, engine.kernel, options)
-        run = _Run(source, labels, engine, sampler, options, callbacks, choice, plan, workers)
+        run = _Run(
+            source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
+        )
+        if checkpoint is not None or resume is not None:
+            run.identify()
+        if resume is not None:
+            run.resume(resume)
+        run.checkpoint = checkpoint
         return run.solve()
 
 
@@ -212,6 +251,7 @@ class _Run:
         options: TrainOptions,
         callbacks: Sequence[Callback],
         choice: str,
+        deadline: Deadline,
         plan: MemoryPlan,
         workers: Workers | None = None,
     ) -> None:
@@ -223,6 +263,7 @@ class _Run:
         self.choice = choice
         self.workers = workers  # of sweeps; None: this process
         self.started = time.perf_counter()
+        self.deadline = deadline
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
@@ -240,6 +281,16 @@ class _Run:
         self.screen: Screen | None = None
         self.last_seen: Candidates | None = None  # drawn for the weights of now
         self.interrupt = DeferredInterrupt()
+        self.least, self.idle_rounds = math.inf, 0  # least gap certified, rounds since then
+        self.trained = False  # whether a sweep is next
+        self.resumed = False
+        self.exact = True  # whether the gradient is renewed now that no vertices are added
+        self.swept_share = 1.0  # of the rows, that the last sweep looked at
+        self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
+        self.checkpoint: CheckpointPlan | None = None
+        self.identity: Identity = {}
+        self.saved_at = self.started
+        self.between = False  # whether the state is that between two iterations
 
     def _make_lmo(self) -> LMO:
         options = self.options
@@ -268,24 +319,31 @@ class _Run:
 
     def _run(self) -> Status:
         try:
-            self._start()
+            if not self.resumed:
+                self._start()
             return self._train_and_certify()
         except _Stop as stop:
+            if self.between:
+                self._save()
             return stop.status
         except BlockBudgetError:
             return Status.MEMORY_LIMIT
         except KeyboardInterrupt:
-            if math.isnan(self.active.rho):
-                raise  # there are no weights to return yet
+            if self.interrupt.urgent or math.isnan(self.active.rho):
+                raise  # there is no time for weights, or there are none to return yet
             return Status.INTERRUPTED
 
     def _train_and_certify(self) -> Status:
-        least, idle_rounds = math.inf, 0
-        while idle_rounds < _IDLE_ROUNDS:
-            self._train()
+        while self.idle_rounds < _IDLE_ROUNDS:
+            if not self.trained:
+                self._train()
+                self.trained = True
+                if self.options.certify:
+                    self._save()  # a sweep may take long, and is not to be repeated with training
+            self.trained = self.resumed = False
             self._renew()
             tolerance = self.stopping.relative_tolerance(self.active.rho)
-            idle_rounds += 1
+            self.idle_rounds += 1
             # Steps see float32 kernel values and may have been content too early.
             if self.active.relative_gap() <= max(tolerance, _FLOAT64_GAP):
                 if not self.options.certify:
@@ -300,27 +358,33 @@ class _Run:
                     tolerance,
                     len(certificate.worst),
                 )
-                if gap < least:
-                    least, idle_rounds = gap, 0
+                if gap < self.least:
+                    self.least, self.idle_rounds = gap, 0
                 if len(self.active.outside(certificate.worst)) > 0:
                     self._add(certificate.worst)
                     self.lmo.reset()
-                    idle_rounds = 0
+                    self.idle_rounds = 0
                     continue
             self.aim *= _TIGHTER
-        logger.warning("the gap stays at %.3g: rounding allows no less", least)
+        logger.warning("the gap stays at %.3g: rounding allows no less", self.least)
         return Status.MAX_ITER
 
     def _train(self) -> None:
         """Step until the gap passes the test, on a second draw too."""
         self.state.phase = "train"
-        exact = not self.active.quantised
+        if not self.resumed:
+            self.exact = not self.active.quantised
+        self.resumed = False
         while True:
+            last = self.state.iteration == self.options.max_iter
+            if self.checkpoint is not None:
+                if last or time.perf_counter() >= self.saved_at + self.checkpoint.every_s:
+                    self._save()
             candidates = self._propose()
-            if candidates.n_scanned == 0 and not exact:
+            if candidates.n_scanned == 0 and not self.exact:
                 # Nothing will be added any more; from here on little weight moves.
-                self.active.refresh()
-                exact = True
+                self._refresh()
+                self.exact = True
                 continue
             if self._passes(candidates):
                 if candidates.exact:
@@ -328,7 +392,7 @@ class _Run:
                 candidates = self._propose()  # the safeguard
                 if self._passes(candidates):
                     return
-            if self.state.iteration == self.options.max_iter:
+            if last:
                 raise _Stop(Status.MAX_ITER)
             self._step(candidates)
 
@@ -337,11 +401,16 @@ class _Run:
         return max(self.aim * self.stopping.relative_tolerance(self.active.rho), _FLOAT64_GAP)
 
     def _propose(self) -> Candidates:
+        self.between = False
         request = Request()
         if self.rule.takes_many:
             threshold = self.active.rho * (1 - self._tolerance())
             request = Request(max(_LEAST_BATCH, len(self.active)), threshold)
+        started, evaluations = time.perf_counter(), self.engine.evaluations
         self.last_seen = self.lmo.propose(self.active, self.rng, request)
+        if self.engine.evaluations > evaluations:  # else a gradient was kept, not computed
+            work = self.last_seen.n_scanned * len(self.active)
+            self.deadline.looks.add(time.perf_counter() - started, work)
         return self.last_seen
 
     def _passes(self, candidates: Candidates) -> bool:
@@ -358,11 +427,20 @@ class _Run:
             worst = float(np.median(candidates.grads))
         violation = relative_gap(active.rho, worst)
         self.rule.inner_tol = max(_INNER_SHARE * violation, _INNER_AIM * self._tolerance())
-        record = self.rule.step(active, self._toward(candidates))
+        record = self._timed_step(self._toward(candidates))
         self.lmo.update(record, active)
         self.rule.prune(active)
         self._count(record)
+        self.between = True
         self._report()
+
+    def _timed_step(self, i: int) -> StepRecord:
+        rule, m = self.rule, len(self.active)
+        rule.inner_limit = self.deadline.inner_steps(m, self._sweep_work())
+        started = time.perf_counter()
+        record = rule.step(self.active, i)
+        self.deadline.inner.add(time.perf_counter() - started, rule.inner_steps * m)
+        return record
 
     def _toward(self, candidates: Candidates) -> int:
         """Place of the toward vertex in the active set."""
@@ -381,7 +459,8 @@ class _Run:
         m = len(self.active)
         self.active.set_weights(np.full(m, 1 / m))
         self.active.optimise(0.0, 100 * m)
-        self.active.refresh()
+        self._refresh()
+        self.between = True
         self._report()
 
     def _random_rows(self) -> Int64Array:
@@ -417,9 +496,20 @@ class _Run:
 
     def _renew(self) -> None:
         """Gradient of the active set in float64; rule and oracle forget what hung on the old."""
-        self.active.refresh()
+        self.between = False
+        self._refresh()
         self.rule.reset()
         self.lmo.reset()
+
+    def _refresh(self) -> None:
+        with self.deadline.timed(self.deadline.gradients, len(self.active) ** 2):
+            self.active.refresh()
+
+    def _sweep_work(self) -> float:
+        """Rows times support vectors that the next sweep is likely to take, 0 without one."""
+        if not self.options.certify:
+            return 0.0
+        return self.swept_share * self.source.n_rows * len(self.active.support)
 
     def _certify(self, tolerance: float) -> Certificate:
         self.state.phase = "certify"
@@ -427,9 +517,17 @@ class _Run:
         suspects = self._suspects()
         n_rows = self.source.n_rows if suspects is None else len(suspects)
 
+        started = time.perf_counter()
+        work = n_rows * len(support)
+
         def on_block(rows_seen: int) -> None:
-            self.state.sweep_fraction = rows_seen / n_rows
+            fraction = rows_seen / n_rows
+            self.state.sweep_fraction = fraction
             self._report()
+            seconds = time.perf_counter() - started
+            if self.deadline.sweep_is_late(seconds, fraction):
+                self.deadline.sweeps.add(seconds, fraction * work)
+                raise _Stop(Status.TIME_LIMIT)
 
         screen = None
         if suspects is None:
@@ -457,6 +555,8 @@ class _Run:
             on_block=on_block,
             dask=self.workers,
         )
+        self.deadline.sweeps.add(time.perf_counter() - started, work)
+        self.swept_share = n_rows / self.source.n_rows
         if screen is not None:
             self.screen = screen
             active.pinned[:] = False
@@ -483,7 +583,11 @@ class _Run:
         tolerance = self.stopping.relative_tolerance(self.active.rho)
         try:
             gap = self._certify(tolerance).certified_gap
-        except (_Stop, KeyboardInterrupt):
+        except _Stop as stop:
+            return stop.status
+        except KeyboardInterrupt:
+            if self.interrupt.urgent:
+                raise
             return Status.INTERRUPTED
         return Status.CONVERGED if gap <= tolerance else status
 
@@ -495,7 +599,8 @@ class _Run:
         if status is not Status.CONVERGED:
             self._renew()
             self.certificate = None
-            if self.options.certify and status is not Status.INTERRUPTED:
+            wanted = self.options.certify and status is not Status.INTERRUPTED
+            if wanted and self.deadline.allows_sweep(self._sweep_work()):
                 status = self._certify_late(status)
         active, support, certificate = self.active, self.active.support, self.certificate
         sampled_gap = self._last_sampled_gap()
@@ -518,9 +623,10 @@ class _Run:
             steps=self.state.steps,
             kernel_evaluations=evaluations,
             passes=evaluations / (self.source.n_rows * len(support)),
-            rows_read=self.source.rows_read,
-            bytes_read=self.source.bytes_read,
+            rows_read=self.source.rows_read + self.read_before[0],
+            bytes_read=self.source.bytes_read + self.read_before[1],
             seconds=time.perf_counter() - self.started,
+            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
 
     def _last_sampled_gap(self) -> float:
@@ -537,6 +643,114 @@ class _Run:
             grad = min(grad, float((candidates.labels * values).min()))
         return relative_gap(active.rho, grad)
 
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def identify(self) -> None:
+        """Say which run this is, for checkpoints to be recognised by."""
+        read = self.source.rows_read, self.source.bytes_read
+        options = dataclasses.asdict(self.options)
+        self.identity = {
+            "data": data_identity(self.source, self.labels),
+            "kernel": self.engine.kernel.to_dict(),
+            "options": {name: options[name] for name in options if name not in _BUDGETS},
+        }
+        self._uncount(*read)
+
+    def _uncount(self, rows: int, n_bytes: int) -> None:
+        """Leave out of the counts what was read since they were `rows` and `n_bytes`."""
+        rows_before, bytes_before = self.read_before
+        rows_before += rows - self.source.rows_read
+        self.read_before = rows_before, bytes_before + n_bytes - self.source.bytes_read
+
+    def _save(self) -> None:
+        """Leave a checkpoint, if they are wanted."""
+        if self.checkpoint is None:
+            return
+        save_checkpoint(self.checkpoint.path, self.identity, self._state())
+        self.saved_at = time.perf_counter()
+
+    def _state(self) -> State:
+        state = self.state
+        parts: State = {
+            "run": {
+                "trained": self.trained,
+                "rng": self.rng.bit_generator.state,
+                "aim": self.aim,
+                "exact": self.exact,
+                "least": self.least,
+                "idle_rounds": self.idle_rounds,
+                "swept_share": self.swept_share,
+                "iteration": state.iteration,
+                "steps": dict(state.steps),
+                "sampled_gap": state.sampled_gap,
+                "certified_gap": state.certified_gap,
+                "evaluations": self.engine.evaluations,
+                "rows_read": self.source.rows_read + self.read_before[0],
+                "bytes_read": self.source.bytes_read + self.read_before[1],
+                "elapsed": time.perf_counter() - self.started,
+            },
+            "active": self.active.state(),
+            "lmo": self.lmo.state(),
+            "rule": self.rule.state(),
+        }
+        if self.screen is not None:
+            parts["screen"] = self.screen.state()
+        if self.trained and self.last_seen is not None:
+            seen = self.last_seen
+            parts["seen"] = {
+                "row_ids": seen.row_ids,
+                "grads": seen.grads,
+                "least": seen.least,
+                "n_scanned": seen.n_scanned,
+                "exact": seen.exact,
+            }
+        return parts
+
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint instead of from a start of its own."""
+        before, state = load_checkpoint(path)
+        check_same_run(path, before, self.identity)
+        run, active = state["run"], state["active"]
+        rows, labels = self._rows_of(active["ids"])
+        try:
+            self.active.restore(active, rows, labels)
+        except BlockBudgetError:
+            raise InputError(
+                f"the {len(labels)} vertices of the checkpoint {os.fspath(path)} need more memory "
+                f"than is free; resume it where there is more"
+            ) from None
+        self.lmo.restore(state["lmo"])
+        self.rule.restore(state["rule"])
+        if "screen" in state:
+            self.screen = Screen.from_state(state["screen"])
+        if "seen" in state:
+            self.last_seen = self._seen(state["seen"])
+        self.rng.bit_generator.state = run["rng"]
+        self.trained, self.aim, self.exact = run["trained"], run["aim"], run["exact"]
+        self.least, self.idle_rounds = run["least"], run["idle_rounds"]
+        self.swept_share = run["swept_share"]
+        self.state.iteration = run["iteration"]
+        self.state.steps = {StepKind(kind): count for kind, count in run["steps"].items()}
+        self.state.sampled_gap, self.state.certified_gap = run["sampled_gap"], run["certified_gap"]
+        self.engine.evaluations = run["evaluations"]
+        self.read_before = 0, 0
+        self._uncount(run["rows_read"], run["bytes_read"])
+        self.started -= run["elapsed"]
+        self.resumed = True
+
+    def _rows_of(self, row_ids: Int64Array) -> tuple[Rows, Int8Array]:
+        """Rows and labels of vertices, in any order."""
+        order = np.argsort(row_ids)
+        rows = self.rows.take(row_ids[order])
+        return take_rows(rows, np.argsort(order)), self.labels[row_ids]
+
+    def _seen(self, seen: dict[str, Any]) -> Candidates:
+        """The last proposal, from what a checkpoint says of it."""
+        row_ids = seen.pop("row_ids")
+        rows, labels = self._rows_of(row_ids)
+        found = rows if len(row_ids) > 0 else None
+        return Candidates(row_ids=row_ids, rows=found, labels=labels, **seen)
+
     # -- progress --------------------------------------------------------------------------------
 
     def _count(self, record: StepRecord) -> None:
@@ -545,16 +759,20 @@ class _Run:
         self.state.steps[StepKind.DROP] += record.drops
 
     def _report(self) -> None:
-        """Tell the callbacks; an interrupt, or one that returns False, ends the run."""
-        self.interrupt.check()
+        """Tell the callbacks; an interrupt, one that returns False, or the clock ends the run."""
+        if self.interrupt.noted is not None:
+            raise _Stop(Status.INTERRUPTED)
+        if self.state.phase != "certify":
+            if self.deadline.is_over(len(self.active), self._sweep_work()):
+                raise _Stop(Status.TIME_LIMIT)
         if not self.callbacks:
             return
         state = self.state
         state.objective = self.active.rho / 2
         state.n_active = len(self.active)
         state.n_support = len(self.active.support)
-        state.rows_read = self.source.rows_read
-        state.bytes_read = self.source.bytes_read
+        state.rows_read = self.source.rows_read + self.read_before[0]
+        state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
         if any([callback(state) is False for callback in self.callbacks]):

@@ -60,6 +60,9 @@ class TrainOptions:
         Sweep all rows at the end of a sampled run.
     max_iter : int or None
         Largest number of iterations; None sets no bound.
+    max_time : float or None
+        Seconds after which the run ends with what it has, the certificate's sweep included as far
+        as it fits; None sets no bound.
     seed : int
         Seed of every random draw.
     threads : int
@@ -77,6 +80,7 @@ class TrainOptions:
     stopping: str = "relative"
     certify: bool = True
     max_iter: int | None = None
+    max_time: float | None = None
     seed: int = 0
     threads: int = 1
     memory_limit: int | None = None
@@ -92,6 +96,8 @@ class TrainOptions:
                 raise InputError(f"{name} must be at least 1, not {value}")
         if self.max_iter is not None and self.max_iter < 0:
             raise InputError(f"max_iter must not be negative, not {self.max_iter}")
+        if self.max_time is not None and not 0 < self.max_time < float("inf"):
+            raise InputError(f"max_time must be a positive number of seconds, not {self.max_time}")
         for name, known in (
             ("lmo", ("auto", "full", "sampled")),
             ("start", ("random", "farthest")),
@@ -158,3 +164,4 @@ class Solution:
     rows_read: int
     bytes_read: int
     seconds: float
+    signal: int | None = None  # the one that interrupted the run

@@ -18,7 +18,7 @@ To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of di
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,6 +67,10 @@ class StepRule:
     """Whether one step can use many new vertices at once; the oracle then proposes many."""
     inner_tol: float = field(default=0.0)
     """Relative gap to which a fully corrective step optimises; set by the solver each iteration."""
+    inner_limit: int | None = field(default=None)
+    """Most pairwise steps of a fully corrective step, where time is short; set by the solver."""
+    inner_steps: int = field(default=0)
+    """Pairwise steps that the last one took."""
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
@@ -78,6 +82,13 @@ class StepRule:
     def prune(self, active: ActiveSet) -> None:
         """Let the active set forget vertices that no longer count."""
         active.prune()
+
+    def state(self) -> dict[str, Any]:
+        """What it has to know to go on as if never stopped: arrays, and values for JSON."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
 
 
 # -- single steps --------------------------------------------------------------------------------
@@ -232,6 +243,12 @@ class Partan(StepRule):
         if keep is not None:
             self._before = {name: vector[keep] for name, vector in before.items()}
 
+    def state(self) -> dict[str, Any]:
+        return {} if self._before is None else dict(self._before)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._before = state or None
+
     def _aligned(self, active: ActiveSet) -> dict[str, Float64Array]:
         """The previous iterate over the vertices of now; new ones have weight 0 in it."""
         assert self._before is not None
@@ -265,7 +282,9 @@ class FullyCorrective(StepRule):
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         before = active.alpha.copy()
-        _, drops = active.optimise(self.inner_tol, _INNER_STEPS_PER_VERTEX * len(active))
+        most = _INNER_STEPS_PER_VERTEX * len(active)
+        most = most if self.inner_limit is None else min(most, self.inner_limit)
+        self.inner_steps, drops = active.optimise(self.inner_tol, most)
         change = active.alpha - before
         moved = np.flatnonzero(change)
         return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)

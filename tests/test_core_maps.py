@@ -132,13 +132,14 @@ def test_exponential_ends(power, number, least):
     assert 0 <= power(number(-1e30)) <= least
 
 
-@given(st.integers(1, 200), st.integers(1, 3), SEEDS)
-def test_raise_largest(width, n_tiles, seed):
+@given(st.integers(1, 200), st.integers(1, 3), st.integers(0, 3), SEEDS)
+def test_raise_largest(width, n_tiles, spare, seed):
     rng = np.random.default_rng(seed)
     tiles = rng.integers(0, 50, (n_tiles, 5, width)).astype(np.float32)
     largest, place = np.zeros(5, dtype=np.float32), np.zeros(5, dtype=np.int64)
     for k, tile in enumerate(tiles):
-        raise_largest(tile, k * width, largest, place)
+        padded = np.concatenate([tile, np.full((5, spare), 99, dtype=np.float32)], axis=1)
+        raise_largest(padded, width, k * width, largest, place)
     whole = np.concatenate(tiles, axis=1)
     np.testing.assert_array_equal(largest, whole.max(axis=1))
     np.testing.assert_array_equal(place, whole.argmax(axis=1))

@@ -60,7 +60,8 @@ def test_distance_tile(dtype, rtol, X, spare):
     X, Z = X[:cut], X[cut:]
     norms = np.abs(Z).sum(axis=1, dtype=np.float64).astype(dtype)
     out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
-    distance_tile(*arrays_of_few(X), scattered(Z, dtype, spare), norms, out)
+    x_norms = np.abs(X).sum(axis=1, dtype=np.float64).astype(dtype)
+    distance_tile(*arrays_of_few(X), x_norms, scattered(Z, dtype, spare), norms, out)
     expected = np.abs(X.astype(np.float64)[:, None] - Z).sum(axis=2)
     scale = np.abs(X).sum(axis=1, dtype=np.float64)[:, None] + norms
     assert (np.abs(out - expected) <= rtol * scale).all()

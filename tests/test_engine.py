@@ -271,3 +271,70 @@ def test_dense_rows_of_few_nonzeros_prefer_the_sparse_product():
     assert prefers_sparse(X)
     assert prefers_sparse(to_csr(np.ones_like(X)))
     assert not prefers_sparse(np.ones_like(X))
+
+
+@st.composite
+def pairs_of_blocks(draw):
+    """An engine, rows of any number up to past a tile, and threads."""
+    sparse = draw(st.booleans())
+    problem = make_problem(
+        make_kernel(draw(st.sampled_from(sorted(KERNELS)))),
+        n_rows=draw(st.integers(2, 1200)),
+        n_features=draw(st.sampled_from([1, 2, 3, 5, 22, 100, 513])),
+        density=0.3 if sparse else 1.0,
+        seed=draw(SEEDS),
+    )
+    center = problem.X.mean(axis=0) if draw(st.booleans()) else None
+    engine = Engine(problem.kernel, draw(st.sampled_from([1, 2, 3])), center=center)
+    return engine, problem.rows(sparse), draw(st.integers(1, len(problem.X) - 1))
+
+
+@given(pairs_of_blocks(), SEEDS)
+def test_a_kernel_value_has_the_same_bits_whatever_computes_it(case, seed):
+    """Either side, strips of any height and width, single pairs."""
+    engine, rows, cut = case
+    rng = np.random.default_rng(seed)
+    with engine:
+        x, z = engine.prepare(rows[:cut]), engine.prepare(rows[cut:])
+        whole = np.empty((len(x), len(z)), dtype=np.float32)
+        engine.block(x, z, whole)
+        turned = np.empty((len(z), len(x)), dtype=np.float32)
+        engine.block(z, x, turned)
+        np.testing.assert_array_equal(turned.T, whole)
+        for _ in range(4):
+            a, b = np.sort(rng.integers(0, len(x) + 1, 2))
+            c, d = np.sort(rng.integers(0, len(z) + 1, 2))
+            part = np.empty((b - a, d - c), dtype=np.float32)
+            engine.block(x[a:b], z[c:d], part)
+            np.testing.assert_array_equal(part, whole[a:b, c:d])
+        for _ in range(4):
+            i, j = rng.integers(len(x)), rng.integers(len(z))
+            value = np.empty((1, 1), dtype=np.float32)
+            engine.block(x[i : i + 1], z[j : j + 1], value)
+            assert value[0, 0] == whole[i, j]
+            again = np.empty((1, 1), dtype=np.float32)
+            one = rows[cut + j : cut + j + 1]
+            engine.block(engine.prepare(one), x[i : i + 1], again)  # prepared alone, other side
+            assert again[0, 0] == whole[i, j]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_number_of_threads_changes_no_bit_of_a_sum(name, sparse):
+    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77, density=0.5)
+    rows = problem.rows(sparse)
+    weights = np.random.default_rng(0).normal(size=len(problem.X))
+    results = []
+    for threads in (1, 2, 5):
+        with Engine(problem.kernel, threads) as engine:
+            z, z64 = engine.prepare(rows), engine.prepare64(rows)
+            results.append(
+                (
+                    engine.weighted_sum(z, z, weights),
+                    engine.weighted_sum64(z64, z64, weights),
+                    engine.symmetric_sum64(z64, weights),
+                )
+            )
+    for result in results[1:]:
+        for sums, expected in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(sums, expected)

@@ -6,27 +6,53 @@ import threading
 
 import pytest
 
-from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.interrupt import DeferredInterrupt, Terminated, terminating
 
 
-def test_first_interrupt_waits_for_the_check():
+def test_first_signal_is_noted_and_raises_nothing():
     before = signal.getsignal(signal.SIGINT)
     with DeferredInterrupt() as interrupt:
-        interrupt.check()
+        assert interrupt.noted is None
         os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            interrupt.check()
-        interrupt.check()
+        assert interrupt.noted == signal.SIGINT
+        assert not interrupt.urgent
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_second_interrupt_is_not_put_off():
-    def interrupt_twice() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("second", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_second_signal_is_not_put_off(first, second, error):
+    def send_both() -> None:
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), second)
 
-    with DeferredInterrupt(), pytest.raises(KeyboardInterrupt):
-        interrupt_twice()
+    with terminating(), DeferredInterrupt() as interrupt:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            send_both()
+        assert raised.type is error
+        assert interrupt.noted == first
+        assert interrupt.urgent
+
+
+def test_sigterm_outside_a_run_raises_too():
+    with terminating():
+        with pytest.raises(Terminated):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_program_that_handles_sigterm_goes_on_doing_so():
+    seen = []
+    old = signal.signal(signal.SIGTERM, lambda *_: seen.append(True))
+    try:
+        with terminating(), DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert seen == [True]
 
 
 def test_ignored_interrupts_stay_ignored():
@@ -34,7 +60,7 @@ def test_ignored_interrupts_stay_ignored():
     try:
         with DeferredInterrupt() as interrupt:
             os.kill(os.getpid(), signal.SIGINT)
-            interrupt.check()
+            assert interrupt.noted is None
     finally:
         signal.signal(signal.SIGINT, old)
 
@@ -43,11 +69,10 @@ def test_other_threads_are_left_alone():
     done = []
 
     def work() -> None:
-        with DeferredInterrupt() as interrupt:
-            interrupt.check()
-            done.append(True)
+        with terminating(), DeferredInterrupt() as interrupt:
+            done.append(interrupt.noted is None)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert done
+    assert done == [True]

@@ -23,6 +23,7 @@ LEAVES = {
     "growing",
     "screening",
     "interrupt",
+    "deadline",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -36,6 +37,8 @@ ALLOWED = {
     "growing": set(),
     "screening": set(),
     "interrupt": set(),
+    "deadline": set(),
+    "checkpoint": {"sources"},
     "distinct": {"_core"},
     "_core": set(),
     "sampling": set(),
@@ -44,7 +47,8 @@ ALLOWED = {
     "parallel": set(),
     "sources": set(),
     "kernels": {"_core"},
-    "engine": {"kernels", "_core"},
+    "products": set(),
+    "engine": {"kernels", "products", "_core"},
     "stats": {"sources", "parallel", "_core"},
     "prep": {"sources", "stats", "_core"},
     "kernel_rows": {"engine", "_core"},
@@ -69,6 +73,7 @@ ALLOWED = {
         "active_set",
         "problem",
         "certificate",
+        "checkpoint",
         "sources",
         "sampling",
         "kernels",

@@ -1,6 +1,7 @@
 """Whole runs: every method and oracle against the exact optimum, and every way to end."""
 
 import logging
+import signal
 from itertools import pairwise
 
 import numpy as np
@@ -215,6 +216,56 @@ def test_max_iter(lmo, max_iter, certify):
     assert solution.status is Status.MAX_ITER
     assert solution.iterations == max_iter
     assert (solution.certified_gap is not None) is certify
+
+
+@pytest.mark.parametrize("certify", [False, True])
+@LMOS
+@METHODS
+def test_time_limit(method, lmo, certify):
+    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    solution = train(problem, method=method, lmo=lmo, tol=1e-13, max_time=0.05, certify=certify)
+    assert_consistent(solution, problem)
+    assert solution.status in (Status.TIME_LIMIT, Status.CONVERGED, Status.MAX_ITER)
+    assert solution.seconds < 5
+    if not certify:
+        assert solution.certified_gap is None
+
+
+def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
+    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    monkeypatch.setattr(ooc_fw.solver.Deadline, "sweep_is_late", lambda *_: True)
+    solution = train(problem, method="swap2", max_time=60.0)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.TIME_LIMIT
+    assert solution.certified_gap is None
+
+
+@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+def test_a_signal_leaves_a_model_and_says_which(phase):
+    problem = make_problem(make_kernel("rbf"))
+
+    def interrupt(state):
+        if state.phase == phase:
+            signal.raise_signal(signal.SIGINT)
+
+    solution = train(problem, callbacks=[interrupt], method="fw", tol=1e-2)
+    assert_consistent(solution, problem)
+    if phase != "certify":  # one block: the sweep had ended when the signal came
+        assert solution.status is Status.INTERRUPTED
+        assert solution.signal == signal.SIGINT
+    assert (solution.status is Status.INTERRUPTED) == (solution.signal is not None)
+
+
+def test_a_second_signal_goes_through():
+    problem = make_problem(make_kernel("rbf"))
+
+    def interrupt_twice(state):
+        if state.phase == "train":
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(problem, callbacks=[interrupt_twice])
 
 
 @LMOS

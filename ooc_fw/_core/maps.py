@@ -18,6 +18,9 @@ from numba import njit
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
 """Float liberties of the hot loops: sums in any order, no NaN (checked where data enters)."""
 
+MAP_FLAGS = FLOAT_FLAGS - {"reassoc"}
+"""Those of the maps: a value must not depend on which of its two rows is x, hence no reordering."""
+
 LOG2_E = 1.4426950408889634
 
 
@@ -82,19 +85,19 @@ def exp2_nonpositive64(t):
     return p * np.int64(bits).view(np.float64)
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _rbf_row(row, x_term, z_terms, scale):
     for j in range(row.size):
-        row[j] = exp2_nonpositive(min(scale * row[j] - x_term - z_terms[j], _F(0.0)))
+        row[j] = exp2_nonpositive(min(scale * row[j] - (x_term + z_terms[j]), _F(0.0)))
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _rbf_row64(row, x_term, z_terms, scale):
     for j in range(row.size):
-        row[j] = exp2_nonpositive64(min(scale * row[j] - x_term - z_terms[j], 0.0))
+        row[j] = exp2_nonpositive64(min(scale * row[j] - (x_term + z_terms[j]), 0.0))
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _polynomial_row(row, scale, shift, degree):
     for j in range(row.size):
         row[j] = scale * row[j] + shift
@@ -110,13 +113,13 @@ def _polynomial_row(row, scale, shift, degree):
             row[j] = power
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _laplacian_row(row, scale):
     for j in range(row.size):
         row[j] = exp2_nonpositive(-scale * max(row[j], _F(0.0)))
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _laplacian_row64(row, scale):
     for j in range(row.size):
         row[j] = exp2_nonpositive64(-scale * max(row[j], 0.0))
@@ -158,8 +161,8 @@ def map_tile(code, tile, x_terms, z_terms, scale, shift, degree):
     ----------
     code : int
         A `MapCode`.
-    tile : ndarray of float32, shape (n, m)
-        Products of n rows with m vertices; modified.
+    tile : ndarray of float32, shape (n, at least m)
+        Products of n rows with m vertices in its leading columns, which are modified.
     x_terms, z_terms : ndarray of float32, shapes (n,) and (m,)
         What the RBF map takes off each product: gamma log2(e) |x|^2.
     scale, shift : float32
@@ -168,7 +171,7 @@ def map_tile(code, tile, x_terms, z_terms, scale, shift, degree):
         Of the polynomial.
     """
     for i in range(tile.shape[0]):
-        _map_row(code, tile[i], x_terms[i], z_terms, scale, shift, degree)
+        _map_row(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
 
 
 @njit(cache=True, nogil=True)
@@ -178,7 +181,7 @@ def sum_tile(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
     The tile (see `map_tile`) is overwritten by kernel values.
     """
     for i in range(tile.shape[0]):
-        row = tile[i]
+        row = tile[i, : z_terms.size]
         _map_row(code, row, x_terms[i], z_terms, scale, shift, degree)
         out[i] += _weighted_row(row, weights)
 
@@ -192,16 +195,17 @@ def _largest(row):
 
 
 @njit(cache=True, nogil=True)
-def raise_largest(tile, first, largest, place):
-    """Raise largest[i] to the largest value of row i, and then set place[i] to first + its column.
+def raise_largest(tile, width, first, largest, place):
+    """Raise largest[i] to the largest of `width` values of row i, and set place[i] to its column.
 
-    Values are not negative, so that they compare like their bits, whose maximum is vectorised and
-    that of floats is not. The column is searched for only when there is something new: soon rarely.
+    Columns are counted from `first`. Values are not negative, so that they compare like their bits,
+    whose maximum is vectorised and that of floats is not. The column is searched for only when
+    there is something new: soon rarely.
     """
     values = tile.view(np.int32)
     largest_bits = largest.view(np.int32)
     for i in range(values.shape[0]):
-        row = values[i]
+        row = values[i, :width]
         best = _largest(row)
         if best > largest_bits[i]:
             largest_bits[i] = best
@@ -215,6 +219,6 @@ def raise_largest(tile, first, largest, place):
 def sum_tile64(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
     """`sum_tile` for a tile, terms and constants in float64."""
     for i in range(tile.shape[0]):
-        row = tile[i]
+        row = tile[i, : z_terms.size]
         _map_row64(code, row, x_terms[i], z_terms, scale, shift, degree)
         out[i] += _weighted_row(row, weights)

@@ -72,17 +72,22 @@ def dot_tile(data, indices, indptr, columns, out):
 
 
 @njit(cache=True, nogil=True)
-def distance_tile(data, indices, indptr, columns, z_norms, out):
-    """out[i, j] = |x_i - z_j|_1, from |z_j|_1 corrected where x_i has stored values."""
+def distance_tile(data, indices, indptr, x_norms, columns, z_norms, out):
+    """out[i, j] = |x_i - z_j|_1, from |x_i|_1 + |z_j|_1 corrected where both have values.
+
+    Where one of them has none, |a - z| - (|a| + |z|) is exactly 0, so that the sum has the same
+    bits when x and z change places.
+    """
     width = out.shape[1]
     for i in range(indptr.size - 1):
         row = out[i]
-        row[:] = z_norms
+        for j in range(width):
+            row[j] = x_norms[i] + z_norms[j]
         for p in range(indptr[i], indptr[i + 1]):
             a = data[p]
             z = columns[indices[p]]
             for j in range(width):
-                row[j] += abs(a - z[j]) - abs(z[j])
+                row[j] += abs(a - z[j]) - (abs(a) + abs(z[j]))
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)

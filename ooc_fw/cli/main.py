@@ -1,6 +1,7 @@
 """Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
 
-Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted.
+Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted by
+Ctrl-C, 143 by SIGTERM.
 What a command does is in its own module.
 """
 
@@ -28,6 +29,7 @@ from ooc_fw.cli import (
     verify,
 )
 from ooc_fw.errors import InputError
+from ooc_fw.interrupt import Terminated, terminating
 
 COMMANDS = {
     "convert": convert,
@@ -41,7 +43,7 @@ COMMANDS = {
     "demo": demo,
 }
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status.
     """
     try:
-        with _messages_on_stderr():
+        with _messages_on_stderr(), terminating():
             args = build_parser().parse_args(argv)
             load_numba_alone()
             status: int = COMMANDS[args.command].run(args)
@@ -89,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(exit_request.code or 0)
     except InputError as error:
         return _fail(str(error), USAGE)
+    except Terminated:
+        return _fail("terminated", TERMINATED)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
+from ooc_fw.errors import InputError
 from ooc_fw.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
+    from ooc_fw.checkpoint import CheckpointPlan
     from ooc_fw.kernels import Kernel
     from ooc_fw.parallel import Workers
     from ooc_fw.progress import EventLog
@@ -41,6 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="model file (default: DATA with .model.h5 in place of its suffix)",
     )
     add_training_arguments(parser)
+    _add_stopping_arguments(parser)
     parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     common.add_json_argument(parser)
@@ -110,6 +115,31 @@ def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_stopping_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("stopping and going on (durations: 90, 90s, 30m, 2h)")
+    group.add_argument(
+        "--max-time",
+        type=_duration,
+        metavar="TIME",
+        help="end after this time with the model found so far, certified if there is time for it",
+    )
+    group.add_argument(
+        "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        type=_duration,
+        metavar="TIME",
+        help="time between checkpoints (default: 60s)",
+    )
+    group.add_argument(
+        "--resume",
+        metavar="FILE",
+        help="go on from a checkpoint of the same data and options; only --max-iter, --max-time "
+        "and --threads may differ",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
     if args.stream:
@@ -121,13 +151,24 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.solver import solve
 
     options = options_from(args)
+    checkpoint = _checkpoint_plan(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
         classes, y = common.binary_labels(source)
         kernel = kernel_from(args, source, options.threads, workers)
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log) as progress:
-            solution = solve(source, y, kernel, options, callbacks=progress.callbacks, dask=workers)
+            solution = solve(
+                source,
+                y,
+                kernel,
+                options,
+                callbacks=progress.callbacks,
+                dask=workers,
+                checkpoint=checkpoint,
+                resume=args.resume,
+                started=started,
+            )
             model = Model.from_solution(
                 solution, kernel=kernel, C=options.C, classes=classes, scaling=source.scaling
             )
@@ -144,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
         common.print_result(result, as_json=True)
     else:
         print(output)
-    return 0
+    return 128 + (solution.signal or signal.SIGINT) if solution.status == "interrupted" else 0
 
 
 def report(
@@ -177,8 +218,8 @@ def report(
         "steps": {str(kind): count for kind, count in solution.steps.items()},
         "kernel_evaluations": solution.kernel_evaluations,
         "passes": solution.passes,
-        "rows_read": source.rows_read,
-        "bytes_read": source.bytes_read,
+        "rows_read": solution.rows_read,
+        "bytes_read": solution.bytes_read,
         "seconds": seconds,
         "peak_rss_bytes": peak_rss_bytes(),
         "model": str(output),
@@ -239,9 +280,27 @@ def _output_path(args: argparse.Namespace) -> Path:
     inputs = args.data, args.labels
     if args.log is not None:
         common.check_output(Path(args.log), *inputs)
+    if args.checkpoint is not None:
+        common.check_output(Path(args.checkpoint), *inputs)
     output = Path(args.output) if args.output else Path(args.data).with_suffix(".model.h5")
-    common.check_output(output, *inputs)
+    common.check_output(output, *inputs, args.resume)
+    if args.checkpoint is not None and os.path.realpath(args.checkpoint) == os.path.realpath(
+        output
+    ):
+        raise InputError(f"model and checkpoint would both be {output}; give two names")
     return output
+
+
+def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
+    from ooc_fw.checkpoint import CheckpointPlan
+
+    if args.checkpoint is None:
+        if args.checkpoint_every is not None:
+            raise InputError("--checkpoint-every needs --checkpoint FILE, where they go")
+        return None
+    if args.checkpoint_every is None:
+        return CheckpointPlan(args.checkpoint)
+    return CheckpointPlan(args.checkpoint, args.checkpoint_every)
 
 
 def _open_log(
@@ -272,8 +331,21 @@ def _progress(args: argparse.Namespace, options: TrainOptions, log: EventLog | N
     return Progress(quiet=args.quiet, tol=tol, log=log)
 
 
+def _duration(text: str) -> float:
+    """Seconds of a duration: a number, or one with the unit s, m or h."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    unit = units.get(text[-1:], 0.0)
+    seconds = float(text[:-1]) * unit if unit else float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_duration.__name__ = "duration"  # argparse names the type: invalid duration value: 'x'
+
+
 def _gamma(text: str) -> float | str:
     return text if text == "auto" else float(text)
 
 
-_gamma.__name__ = "gamma"  # argparse names the type in its message: invalid gamma value: 'x'
+_gamma.__name__ = "gamma"

@@ -1,0 +1,205 @@
+"""Runs of the command that are stopped by clock, signal or kill, and go on."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ooc_fw.checkpoint import load_checkpoint
+from ooc_fw.model import load_model
+
+LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
+
+
+def program(*arguments):
+    command = [sys.executable, "-m", "ooc_fw.cli.main", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=0
+    )
+
+
+def wait_for(path, process):
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw(
+        "train", data_file, "-o", tmp_path / "m.h5", "--json", "--max-time", "1.5s", *LONG
+    )
+    assert outcome.status == 0
+    assert "stopped by time_limit" in outcome.err
+    result = json.loads(outcome.out)
+    assert result["status"] == "time_limit"
+    assert 0.5 < result["seconds"] < 2.5
+    assert result["certified_gap"] is not None
+    assert load_model(tmp_path / "m.h5").status == "time_limit"
+
+
+def test_a_limit_that_is_not_met_changes_nothing(ooc_fw, data_file, tmp_path):
+    for name, more in (("a.h5", ()), ("b.h5", ("--max-time", "2h"))):
+        ooc_fw("train", data_file, "-o", tmp_path / name, "--lmo", "sampled", *more)
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_model_and_a_checkpoint(data_file, tmp_path, number, status):
+    model, checkpoint = tmp_path / "m.h5", tmp_path / "run.ckpt"
+    options = "--checkpoint", checkpoint, "--checkpoint-every", "0.05"
+    process = program("train", data_file, "-o", model, "--json", *options, *LONG)
+    wait_for(checkpoint, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "stopped by interrupted" in err
+    result = json.loads(out)
+    assert result["status"] == "interrupted"
+    assert result["certified_gap"] is None
+    assert load_model(model).status == "interrupted"
+    assert load_checkpoint(checkpoint)[1]["run"]["iteration"] == result["iterations"]
+    assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "run.ckpt"}
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_second_signal_ends_at_once(
+    ooc_fw, data_file, tmp_path, monkeypatch, second, status, word
+):
+    """While the model is on its way: no file at all, not half of one."""
+    from ooc_fw import solver
+
+    def slow(run, status):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(second)
+        raise AssertionError("still here")
+
+    monkeypatch.setattr(solver._Run, "_finish", slow)
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
+    assert outcome == (status, "", f"ooc-fw: {word}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
+    for place in ("ooc_fw.stats.encode_labels", "ooc_fw.model.Model.save"):
+        monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGTERM))
+        outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
+        assert outcome == (143, "", "ooc-fw: terminated\n")
+        assert list(tmp_path.iterdir()) == []
+        monkeypatch.undo()
+
+
+def kill_and_resume(data_file, folder, n_trials, options, seed):
+    """Kill runs without warning, resume them, and count those whose model file is as expected."""
+    draw = random.Random(seed)
+    started = time.monotonic()
+    expected = folder / "whole.h5"
+    process = program("train", data_file, "-o", expected, *options)
+    process.communicate()
+    assert process.returncode == 0
+    whole = time.monotonic() - started
+    equal = killed = 0
+    for trial in range(n_trials):
+        model, checkpoint = folder / f"{trial}.h5", folder / f"{trial}.ckpt"
+        saving = "--checkpoint", checkpoint, "--checkpoint-every", "0.02"
+        process = program("train", data_file, "-o", model, *saving, *options)
+        wait_for(checkpoint, process)
+        time.sleep(draw.random() * whole / 4)
+        process.kill()
+        process.communicate()
+        assert not model.exists() or load_model(model)
+        killed += process.returncode == -signal.SIGKILL
+        load_checkpoint(checkpoint)
+        process = program("train", data_file, "-o", model, "--resume", checkpoint, *options)
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        equal += model.read_bytes() == expected.read_bytes()
+    print(f"{n_trials} trials: {killed} killed, {equal} resumed to the same file")
+    assert equal == n_trials
+    return killed
+
+
+@pytest.mark.parametrize("method", ["fw", "partan"])
+def test_killed_runs_go_on_to_the_same_model(data_file, tmp_path, method):
+    options = ("--method", method, "--tol", 1e-9, "--max-iter", 6000, "--lmo", "sampled", "--quiet")
+    assert kill_and_resume(data_file, tmp_path, 2, options, seed=0) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["fw", "swap2", "partan", "corrective", "cvm"])
+def test_many_killed_runs_go_on_to_the_same_model(data_file, tmp_path, method):
+    options = ("--method", method, "--tol", 1e-9, "--max-iter", 20000, "--quiet")
+    kill_and_resume(data_file, tmp_path, 10, options, seed=1)
+
+
+def test_resuming_by_command(ooc_fw, data_file, tmp_path):
+    options = ("--lmo", "sampled", "--quiet", "--seed", 3)
+    ooc_fw("train", data_file, "-o", tmp_path / "a.h5", *options)
+    checkpoint = tmp_path / "run.ckpt"
+    ooc_fw(
+        "train", data_file, "-o", tmp_path / "b.h5", "--checkpoint", checkpoint, "--max-iter", 1,
+        *options,
+    )  # fmt: skip
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "b.h5", "--resume", checkpoint, *options)
+    assert outcome.status == 0
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--max-time", "soon"), "argument --max-time: invalid duration value: 'soon'"),
+        (("--max-time", "0"), "invalid duration value: '0'"),
+        (("--max-time", "inf"), "invalid duration value: 'inf'"),
+        (("--max-time", "m"), "invalid duration value: 'm'"),
+        (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
+        (("--resume", "none.ckpt"), "the checkpoint none.ckpt cannot be read"),
+        (("--checkpoint", "none/run.ckpt"), "the directory none does not exist"),
+    ],
+)
+def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *arguments, "--quiet")
+    outcome.assert_refused(message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5h", 5400), ("1e3", 1000)],
+)
+def test_durations(text, seconds):
+    from ooc_fw.cli.train import _duration
+
+    assert _duration(text) == seconds
+
+
+def test_files_that_would_replace_each_other(ooc_fw, data_file, tmp_path):
+    same = tmp_path / "m.h5"
+    outcome = ooc_fw("train", data_file, "-o", same, "--checkpoint", same)
+    outcome.assert_refused("would both be")
+    before = data_file.read_bytes()
+    outcome = ooc_fw("train", data_file, "-o", same, "--checkpoint", data_file)
+    outcome.assert_refused("would replace the input")
+    assert data_file.read_bytes() == before
+
+
+def test_another_file_is_refused(ooc_fw, data_file, table, tmp_path, write_text):
+    checkpoint = tmp_path / "run.ckpt"
+    saving = "--checkpoint", checkpoint, "--max-iter", 2
+    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet", *saving)
+    text = write_text(table.X[:-5], table.y[:-5])
+    ooc_fw("convert", text, tmp_path / "other.h5", "--scale", "minmax")
+    ooc_fw(
+        "train", tmp_path / "other.h5", "--resume", checkpoint, "--quiet"
+    ).assert_refused("run.ckpt belongs to other data: 200 rows then, 195 rows now")  # fmt: skip
+    ooc_fw("train", data_file, "--resume", data_file).assert_refused("is not a checkpoint")
