@@ -25,7 +25,8 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``screening.py``   which rows a later sweep need not look at, and why
 ``lmo.py``         linear minimization oracles: which rows to step toward
 ``steps.py``       step rules: how to move the weights
-``active_set.py``  rows, weights, gradient and kernel block held in RAM
+``active_set.py``  rows, weights and gradient of the vertices held in RAM
+``kernel_rows.py`` kernel values between vertices: all, or a cache of rows
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``distinct.py``    equal rows of a block, found once
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
@@ -36,7 +37,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``sampling.py``    which rows to read next; integers only
 ``sources/``       rows from HDF5, .npy, memory maps, arrays, Dask
 ``prep/``          LIBSVM text to HDF5: parse, scale, shuffle
-``memory.py``      everything that counts bytes
+``memory.py``      the plan that divides a memory limit
 ``_core/``         the compiled functions, the only importer of numba
 ``scaling.py``     per-column scaling, as stored in files
 ``files.py``       files written atomically

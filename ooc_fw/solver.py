@@ -285,6 +285,7 @@ class _Run:
         self.trained = False  # whether a sweep is next
         self.resumed = False
         self.exact = True  # whether the gradient is renewed now that no vertices are added
+        self.sweep_seconds: float | None = None  # of the last sweep over all rows
         self.swept_share = 1.0  # of the rows, that the last sweep looked at
         self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
         self.checkpoint: CheckpointPlan | None = None
@@ -558,6 +559,7 @@ class _Run:
         self.deadline.sweeps.add(time.perf_counter() - started, work)
         self.swept_share = n_rows / self.source.n_rows
         if screen is not None:
+            self.sweep_seconds = time.perf_counter() - started
             self.screen = screen
             active.pinned[:] = False
             active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
@@ -626,6 +628,7 @@ class _Run:
             rows_read=self.source.rows_read + self.read_before[0],
             bytes_read=self.source.bytes_read + self.read_before[1],
             seconds=time.perf_counter() - self.started,
+            sweep_seconds=self.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
 

@@ -164,4 +164,5 @@ class Solution:
     rows_read: int
     bytes_read: int
     seconds: float
+    sweep_seconds: float | None = None  # of the last sweep over all rows, where there was one
     signal: int | None = None  # the one that interrupted the run

@@ -9,8 +9,6 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ooc_fw.cli import common
 from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from
 from ooc_fw.memory import format_bytes
@@ -70,6 +68,8 @@ def _estimate(
     source: RowSource, y: Int8Array, kernel: Kernel, options: TrainOptions, plan: MemoryPlan
 ) -> dict[str, Any]:
     """Rates of this machine, the support to expect, and what a run would cost at most."""
+    import numpy as np
+
     from ooc_fw.engine import Engine, prefers_sparse
     from ooc_fw.rows import CSRRows
     from ooc_fw.solver import solve

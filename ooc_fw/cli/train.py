@@ -45,7 +45,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="model file (default: DATA with .model.h5 in place of its suffix)",
     )
     add_training_arguments(parser)
-    _add_stopping_arguments(parser)
     parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     common.add_json_argument(parser)
@@ -56,6 +55,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what decides how a run goes; `plan` has the same options."""
     _add_problem_arguments(parser)
     _add_method_arguments(parser)
+    _add_stopping_arguments(parser)
     common.add_threads_argument(parser)
     common.add_dask_argument(parser)
     parser.add_argument(
@@ -221,6 +221,7 @@ def report(
         "rows_read": solution.rows_read,
         "bytes_read": solution.bytes_read,
         "seconds": seconds,
+        "sweep_seconds": solution.sweep_seconds,
         "peak_rss_bytes": peak_rss_bytes(),
         "model": str(output),
     }

@@ -34,6 +34,7 @@ KEYS = {
     "rows_read": int,
     "bytes_read": int,
     "seconds": float,
+    "sweep_seconds": float,
     "peak_rss_bytes": int,
     "model": str,
 }

@@ -10,11 +10,13 @@ import h5py
 import numpy as np
 import pytest
 
+UNEQUAL = {"seconds", "sweep_seconds", "peak_rss_bytes", "model"}  # from run to run
+
 
 def numbers(text):
     """JSON result without what differs from run to run."""
     result = json.loads(text)
-    return {k: v for k, v in result.items() if k not in ("seconds", "peak_rss_bytes", "model")}
+    return {k: v for k, v in result.items() if k not in UNEQUAL}
 
 
 @pytest.fixture(scope="module")
