@@ -48,8 +48,6 @@ class Workload:
         Whether rows come from a file, so that keeping them in RAM is an option.
     full_oracle : bool
         Whether the gradient of every row is kept.
-    value_bytes : int
-        Bytes of a kernel value between vertices.
     """
 
     n_rows: int
@@ -58,7 +56,6 @@ class Workload:
     threads: int
     cacheable: bool = True
     full_oracle: bool = False
-    value_bytes: int = 2
 
 
 @dataclass(frozen=True)

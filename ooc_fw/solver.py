@@ -67,6 +67,7 @@ START_ROWS = 20  # the papers' p
 _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
+_FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
 _INNER_AIM = 0.8  # of the tolerance, to which a corrective step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
@@ -196,7 +197,7 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
-        plan = plan_run(source, engine.kernel, options)
+        plan = plan_run(source, options)
         run = _Run(
             source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
         )
@@ -208,15 +209,17 @@ def solve(
         return run.solve()
 
 
-def is_quantised(method: str, kernel: Kernel) -> bool:
+def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
-    Many steps on many vertices: memory counts. Single steps move more weight, and round more.
+    Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
+    which gradients can be computed anew; single steps move more weight, and round more.
     """
-    return STEP_RULES[method].takes_many and kernel.constant_diagonal
+    fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
+    return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
 
 
-def plan_run(source: RowSource, kernel: Kernel, options: TrainOptions) -> MemoryPlan:
+def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
     """Memory plan of a run.
 
     Raises
@@ -234,7 +237,9 @@ def plan_run(source: RowSource, kernel: Kernel, options: TrainOptions) -> Memory
         threads=options.threads,
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
-        value_bytes=2 if is_quantised(method, kernel) else 4,
+        value_bytes=2
+        if is_quantised(replace(options, method=method), kernel, source.n_rows)
+        else 4,
     )
     return plan_memory(work, options.memory_limit, peak_rss_bytes())
 
@@ -269,7 +274,7 @@ class _Run:
         self.plan = plan
         self.rows = CachedSource(source, plan.row_cache)
         self.rule = STEP_RULES[options.method]()
-        quantised = is_quantised(options.method, engine.kernel)
+        quantised = is_quantised(options, engine.kernel, source.n_rows)
         kernel_rows = KernelRows(plan.max_vertices, plan.kernel_rows, quantised)
         self.active = ActiveSet(engine, options.C, kernel_rows)
         self.lmo = self._make_lmo()

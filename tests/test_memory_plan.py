@@ -20,7 +20,6 @@ def workloads(draw):
         threads=draw(st.integers(1, 64)),
         cacheable=draw(st.booleans()),
         full_oracle=draw(st.booleans()),
-        value_bytes=draw(st.sampled_from([2, 4])),
     )
 
 

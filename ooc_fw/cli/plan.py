@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     with common.open_data(args) as source, common.open_workers(args) as workers:
         _, y = common.binary_labels(source)
         kernel = kernel_from(args, source, options.threads, workers)
-        plan = plan_run(source, kernel, options)
+        plan = plan_run(source, options)
         estimate = _estimate(source, y, kernel, options, plan)
     result = {
         "memory_limit": plan.limit,
