@@ -237,9 +237,6 @@ def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
         threads=options.threads,
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
-        value_bytes=2
-        if is_quantised(replace(options, method=method), kernel, source.n_rows)
-        else 4,
     )
     return plan_memory(work, options.memory_limit, peak_rss_bytes())
 

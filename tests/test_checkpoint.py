@@ -168,7 +168,7 @@ def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
 @pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
-    monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4 * 40**2)
+    monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4 * 50**2)
     problem = make_problem(make_kernel("rbf"), n_rows=400, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
     expected = train(problem, **options)
