@@ -315,7 +315,9 @@ class ActiveSet:
         """Alpha = scale * alpha + weight_i e_i + weight_j e_j, gradient and rho included."""
         j = i if j < 0 else j
         rows = self._kernel_rows
-        rows.fetch(np.unique([i, j]), self.engine, self.operand)
+        rows.fetch(
+            np.array([i, j] if i < j else [j, i] if j < i else [i]), self.engine, self.operand
+        )
         self.rho = core.move(
             self.alpha,
             self.grad,

@@ -1,10 +1,9 @@
 """The certificate: an exact duality gap from one sweep over all rows.
 
 A sweep computes the gradient of every row with float32 kernel values and a rigorous bound on their
-rounding. What the bound leaves open, which row is the worst, is computed again in float64 while
-the block is in RAM, and so are the support's gradients and rho. What is left
-is float64 rounding, which is bounded too and *added* to the gap: a certified gap is never smaller
-than the truth.
+rounding. What the bound leaves open, which row is the worst, is computed again in float64 while the
+block is in RAM, and so are the support's gradients and rho. What is left is float64 rounding, which
+is bounded too and *added* to the gap: a certified gap is never smaller than the truth.
 
 The sweep is made of blocks that do not know of each other: `_sweep_block` looks at one, wherever
 it runs, and `_Tally` merges what blocks found. Least gradients, counts and worst violators come out

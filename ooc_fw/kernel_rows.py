@@ -162,12 +162,7 @@ class KernelRows:
         if len(held) == len(now) == len(self) or state["budget"] == self._budget:
             if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
                 self._release(now)
-                batch = max(1, _BATCH_BYTES // (len(self) * self.values.itemsize))
-                for start in range(0, len(held), batch):
-                    part = slice(start, start + batch)
-                    rows = np.empty((len(held[part]), len(self)), dtype=self.values.dtype)
-                    engine.block(z.take(owners[part]), z, rows)
-                    self.values[held[part], : len(self)] = rows
+                self._compute(owners, held, engine, z)
                 self._owners[held] = owners
                 self.slots[owners] = held
             self.used[held] = state["used"]
@@ -191,20 +186,26 @@ class KernelRows:
             first = z[int(places[0]) : int(places[-1]) + 1]
             engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
         else:
-            batch = max(1, _BATCH_BYTES // (m * self.values.itemsize))
-            for start in range(0, len(places), batch):
-                part = slice(start, start + batch)
-                rows = np.empty((len(places[part]), m), dtype=self.values.dtype)
-                engine.block(z.take(places[part]), z, rows)
-                self.values[slots[part], :m] = rows
+            self._compute(places, slots, engine, z)
         self.slots[places] = slots
         self._owners[slots] = places
         self.used[slots] = self.clock
         return slots
 
+    def _compute(self, places: Int64Array, slots: Int64Array, engine: Engine, z: Operand) -> None:
+        """Put the rows of vertices anywhere into slots anywhere, some of them at a time."""
+        m = len(self)
+        batch = max(1, _BATCH_BYTES // (m * self.values.itemsize))
+        for start in range(0, len(places), batch):
+            part = slice(start, start + batch)
+            rows = np.empty((len(places[part]), m), dtype=self.values.dtype)
+            engine.block(z.take(places[part]), z, rows)
+            self.values[slots[part], :m] = rows
+
     def _take_slots(self, n: int) -> Int64Array:
         """Free slots, increasing; those of the rows used least recently are made free."""
-        room = self._room(len(self))
+        m = len(self)
+        room = min(self._room(m), m)  # among so many slots there is one for each row
         free = np.flatnonzero(self._owners[:room] < 0)
         if len(free) < n:
             held = np.flatnonzero(self._owners[:room] >= 0)
@@ -227,6 +228,8 @@ class KernelRows:
         The rows used last stay, move to the front, and the memory behind them goes back.
         """
         room = self._room(m)
+        if room == len(self.values):
+            return room if room >= m else max(1, room // 2)
         held = np.flatnonzero(self._owners >= 0)
         if len(held) > room:
             recent = np.argsort(-self.used[held], kind="stable")

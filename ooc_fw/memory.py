@@ -142,14 +142,13 @@ def plan_memory(work: Workload, limit: int | None, program: int) -> MemoryPlan:
     cache = work.decoded_bytes * (int(work.cacheable) + int(full))
     column = 4 * work.n_rows if full else 0
     if limit is None:
-        vertices = work.n_rows
         return MemoryPlan(
             **fixed,
             row_cache=cache if work.decoded_bytes <= _CACHE_BYTES else 0,
             column_cache=max(_CACHE_BYTES, 2 * column) if full else 0,
             vertices=0,
             kernel_rows=kernel_rows_budget(),
-            max_vertices=vertices,
+            max_vertices=work.n_rows,
             limit=None,
         )
     least = {

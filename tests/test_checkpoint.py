@@ -165,7 +165,7 @@ def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
     assert_same(resumed, expected)
 
 
-@pytest.mark.parametrize("method", ["corrective", "swap2"])
+@pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
     monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4 * 50**2)

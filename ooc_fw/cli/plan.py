@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     result = {
         "memory_limit": plan.limit,
         "memory": plan.terms(),
-        "max_support": plan.max_vertices,
+        "max_vertices": plan.max_vertices,
         **estimate,
     }
     if args.json:

@@ -441,6 +441,56 @@ def iter_blocks(
         yield first, source.read(first, last)
 
 
+class WrappedSource(SourceBase):
+    """A source that hands out the rows of another in its own way; subclasses fetch them.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where the rows come from; closed with the wrapper.
+    decoded_bytes : int or None
+        Bytes of all rows as handed out; None where they are dense float32.
+    """
+
+    def __init__(self, source: RowSource, *, decoded_bytes: int | None) -> None:
+        super().__init__(
+            source.name,
+            (source.n_rows, source.n_features),
+            chunk_rows=source.chunk_rows,
+            decoded_bytes=decoded_bytes,
+        )
+        self.source = source
+        self.shuffled = source.shuffled
+        self.own(source.close)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that the wrapped source fetched from its storage so far."""
+        return self.source.bytes_read
+
+    def count(self, n_rows: int, n_bytes: int) -> None:
+        """Add what another process read; see `RowSource.count`."""
+        self._count(n_rows, 0)
+        self.source.count(n_rows, n_bytes)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the wrapped source has labels."""
+        return self.source.has_labels
+
+    def labels(self, start: int, stop: int) -> AnyArray:
+        """Label values of rows ``start:stop`` as stored."""
+        return self.source.labels(start, stop)
+
+    def row_ids(self, start: int, stop: int) -> Int64Array:
+        """Position of rows ``start:stop`` in the user's own input, counted from 0."""
+        return self.source.row_ids(start, stop)
+
+    def check_unchanged(self) -> None:
+        """Raise InputError when the wrapped source's file is not as it was when opened."""
+        self.source.check_unchanged()
+
+
 def block_slices(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> list[tuple[int, int]]:

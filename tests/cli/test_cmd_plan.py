@@ -21,7 +21,7 @@ def test_plan_as_json(data, capsys):
     assert main(["plan", data, "--memory", "2GiB", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert sum(result["memory"].values()) <= result["memory_limit"] == 2 << 30
-    assert 1 <= result["support_at_most"] <= result["max_support"] == 200
+    assert 1 <= result["support_at_most"] <= result["max_vertices"] == 200
     assert result["kernel_values_per_second"] > 0
     assert result["seconds_at_most"] > 0
 
