@@ -25,7 +25,7 @@ from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows,
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _FETCHED = 64  # rows computed at once when steps lack one
-_SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
+SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
 
 
 class ActiveSet:
@@ -110,6 +110,11 @@ class ActiveSet:
     def pinned(self) -> npt.NDArray[np.bool_]:
         """Vertices that are never pruned, shape (m,); to be written to."""
         return self._vectors["pinned"].view
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of vertices."""
+        return self._kernel_rows.capacity
 
     @property
     def quantised(self) -> bool:
@@ -232,11 +237,15 @@ class ActiveSet:
     def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
         self._vectors[name].append(block)
 
-    def prune(self, protected: npt.NDArray[np.bool_] | None = None) -> Int64Array | None:
+    def prune(
+        self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
+    ) -> Int64Array | None:
         """Remove vertices of weight 0 that neither violate nor are pinned, once they are many.
 
         Parameters
         ----------
+        spare : float
+            Share of all vertices that they must be more than.
         protected : ndarray of bool, shape (m,)
             Vertices that stay whatever their weight.
 
@@ -245,12 +254,12 @@ class ActiveSet:
         places : ndarray of int64 or None
             The old places of the vertices kept, None when nothing was removed.
         """
-        spare = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
+        idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
         if protected is not None:
-            spare &= ~protected
-        if np.count_nonzero(spare) <= _SPARE_SHARE * len(self):
+            idle &= ~protected
+        if np.count_nonzero(idle) <= spare * len(self):
             return None
-        keep = np.flatnonzero(~spare)
+        keep = np.flatnonzero(~idle)
         self._kernel_rows.keep(keep)
         self._rows.keep(keep)
         if self._values is not self._rows:

@@ -72,8 +72,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ``ooc-fw train --seed`` gives.
     verbose : int
         Above 0: show progress on standard error.
-    stream_support : int
-        Largest number of support vectors that `partial_fit` keeps; not used by `fit`.
+    max_support : int or None
+        Largest number of support vectors. None: as many as memory affords, and 10,000 for
+        `partial_fit`.
     dask : None, "threads", "processes" or str
         Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
         scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
@@ -112,7 +113,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     matrices in RAM. Rows are rounded to float32 once.
 
     `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
-    with a certified gap. `partial_fit` sees each row once and keeps `stream_support` of them at
+    with a certified gap. `partial_fit` sees each row once and keeps `max_support` of them at
     most: its gap, ``solution_.sampled_gap``, is over the chunk seen last and the rows kept. It says
     nothing of earlier rows and is no certificate; `gap_` is None and the status ``"streamed"``.
     """
@@ -135,7 +136,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
-        stream_support: int = MAX_SUPPORT,
+        max_support: int | None = None,
         dask: str | None = None,
     ) -> None:
         self.kernel = kernel
@@ -154,7 +155,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
-        self.stream_support = stream_support
+        self.max_support = max_support
         self.dask = dask
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -202,7 +203,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
-        dropped. Where more than `stream_support` remain, a random share of the rows is gone on
+        dropped. Where more than `max_support` remain, a random share of the rows is gone on
         with, those seen and those to come. Equal rows with one label count once, so that chunks may
         come again: when none of them holds a violator any more, and none was forgotten, the machine
         is that of `fit` on all different rows, within `tol`.
@@ -231,7 +232,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Kernel and gamma are fixed by the first chunk: ``gamma="auto"`` takes the average squared
         distance of its rows, so that it should be a fair sample of what is to come. After `fit`,
         its machine and kernel are gone on from; `fit` itself starts anew. `C`, `tol`, `stopping`,
-        `n_jobs` and `stream_support` may be changed between calls; `method`, `lmo`, `sample_size`,
+        `n_jobs` and `max_support` may be changed between calls; `method`, `lmo`, `sample_size`,
         `certify`, `max_iter` and `random_state` have no part in it. See `ooc_fw.streaming`.
         """
         options = self._options()
@@ -295,17 +296,17 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
         """The stream of earlier calls, one that goes on from `fit`, or a new one."""
         if hasattr(self, "_stream"):
-            self._stream.retune(options, self.stream_support)
+            self._stream.retune(options, options.max_support or MAX_SUPPORT)
             return self._stream
         if hasattr(self, "solution_"):
             return Stream(
                 self.model_.kernel,
                 options,
-                self.stream_support,
+                options.max_support or MAX_SUPPORT,
                 solution=self.solution_,
                 n_rows=self.n_rows_seen_,
             )
-        return Stream(self._kernel(source, options), options, self.stream_support)
+        return Stream(self._kernel(source, options), options, options.max_support or MAX_SUPPORT)
 
     def _kernel(
         self, source: RowSource, options: TrainOptions, workers: Workers | None = None
@@ -383,6 +384,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             max_time=self.max_time,
             seed=_seed(self.random_state),
             threads=_threads(self.n_jobs),
+            max_support=self.max_support,
         )
 
     def __sklearn_is_fitted__(self) -> bool:

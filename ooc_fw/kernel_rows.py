@@ -237,7 +237,7 @@ class KernelRows:
         behind = np.flatnonzero(self._owners[room:] >= 0) + room
         free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
         for old, new in zip(behind.tolist(), free.tolist(), strict=True):
-            self.values[new] = self.values[old]
+            self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
             self.used[new] = self.used[old]
             self._owners[new] = self._owners[old]
             self.slots[self._owners[new]] = new

@@ -26,7 +26,8 @@ from ooc_fw.sampling import BlockSampler, Sampler
 from ooc_fw.sources import RowSource, iter_blocks
 from ooc_fw.steps import StepRecord
 
-_FIRST_BLOCK = 2048  # rows of the shortest block
+_FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
+_LEAST_PER_VERTEX = 4  # rows of the shortest block for each
 LARGEST_BLOCK = 16384
 _SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators wanted
 _LEAST_SHARE = 1e-3
@@ -102,8 +103,8 @@ class LMO(Protocol):
         """Take over what `state` gave."""
 
 
-def _nothing(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
-    """The toward vertex is in the active set."""
+def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
+    """The proposal of an oracle that found the toward vertex in the active set."""
     none = np.empty(0, dtype=np.int64)
     least = float(active.grad[core.argmin(active.grad)])
     return Candidates(none, None, none.astype(np.int8), np.empty(0), least, n_scanned, exact)
@@ -141,7 +142,7 @@ class SampledLMO:
         return self._best_of(active, row_ids, request)
 
     def _best_of(self, active: ActiveSet, row_ids: Int64Array, request: Request) -> Candidates:
-        nothing = _nothing(active, len(row_ids), exact=False)
+        nothing = nothing_outside(active, len(row_ids), exact=False)
         row_ids = row_ids[active.outside(row_ids)]
         if len(row_ids) == 0:
             return nothing
@@ -211,7 +212,8 @@ class BlockLMO(SampledLMO):
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Look at the next block and propose its violators."""
         wanted = int(_SPARE_ROWS * request.limit / max(self._share, _LEAST_SHARE))
-        size = min(max(_FIRST_BLOCK, wanted), LARGEST_BLOCK)
+        least = min(_FIRST_BLOCK, _LEAST_PER_VERTEX * request.limit)
+        size = min(max(least, wanted), LARGEST_BLOCK)
         if self._unseen > 0:
             row_ids = self._sampler.sample(size, rng)
             self._unseen -= len(row_ids)
@@ -320,7 +322,7 @@ class FullLMO:
         """Propose the rows of least gradient."""
         if self._grad is None:
             self._grad = self._gradient(active)
-        nothing = _nothing(active, len(self._grad), exact=True)
+        nothing = nothing_outside(active, len(self._grad), exact=True)
         best = self._best(request)
         least = min(nothing.least, float(self._grad[best].min(initial=np.inf)))
         best = best[active.outside(best)]

@@ -49,7 +49,16 @@ from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
-from ooc_fw.lmo import LARGEST_BLOCK, LMO, BlockLMO, Candidates, FullLMO, Request, SampledLMO
+from ooc_fw.lmo import (
+    LARGEST_BLOCK,
+    LMO,
+    BlockLMO,
+    Candidates,
+    FullLMO,
+    Request,
+    SampledLMO,
+    nothing_outside,
+)
 from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
@@ -58,12 +67,11 @@ from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
-from ooc_fw.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
+from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 
 logger = logging.getLogger(__name__)
 
-START_ROWS = 20  # the papers' p
 _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
@@ -73,6 +81,7 @@ _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step opt
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
+_LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
 _IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
 _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a violation
 
@@ -165,7 +174,7 @@ def solve(
     Returns
     -------
     Solution
-        Not converging, an interrupt or a full kernel block are statuses, not errors; the weights
+        Not converging, an interrupt or a full active set are statuses, not errors; the weights
         returned are feasible in every case.
 
     Raises
@@ -272,8 +281,11 @@ class _Run:
         self.rows = CachedSource(source, plan.row_cache)
         self.rule = STEP_RULES[options.method]()
         quantised = is_quantised(options, engine.kernel, source.n_rows)
-        kernel_rows = KernelRows(plan.max_vertices, plan.kernel_rows, quantised)
+        n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
+        kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
         self.active = ActiveSet(engine, options.C, kernel_rows)
+        self.full = False  # whether the active set holds all the vertices it may
+        self.taken = 0  # vertices that steps added
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
@@ -329,8 +341,6 @@ class _Run:
             if self.between:
                 self._save()
             return stop.status
-        except BlockBudgetError:
-            return Status.MEMORY_LIMIT
         except KeyboardInterrupt:
             if self.interrupt.urgent or math.isnan(self.active.rho):
                 raise  # there is no time for weights, or there are none to return yet
@@ -350,11 +360,13 @@ class _Run:
             # Steps see float32 kernel values and may have been content too early.
             if self.active.relative_gap() <= max(tolerance, _FLOAT64_GAP):
                 if not self.options.certify:
-                    return Status.CONVERGED
+                    return Status.SUPPORT_LIMIT if self.full else Status.CONVERGED
                 certificate = self._certify(tolerance)
                 gap = certificate.certified_gap
                 if gap <= tolerance:
                     return Status.CONVERGED
+                if self.full:
+                    return Status.SUPPORT_LIMIT
                 logger.info(
                     "certified gap %.3g above %.3g: training goes on from %d violators",
                     gap,
@@ -364,7 +376,7 @@ class _Run:
                 if gap < self.least:
                     self.least, self.idle_rounds = gap, 0
                 if len(self.active.outside(certificate.worst)) > 0:
-                    self._add(certificate.worst)
+                    self._add(certificate.worst[: self._room()])
                     self.lmo.reset()
                     self.idle_rounds = 0
                     continue
@@ -405,16 +417,36 @@ class _Run:
 
     def _propose(self) -> Candidates:
         self.between = False
+        room = self._room()
+        if self.full:
+            self.last_seen = nothing_outside(self.active, 0, exact=False)
+            return self.last_seen
         request = Request()
         if self.rule.takes_many:
+            limit = min(max(_LEAST_BATCH, len(self.active)), room)
             threshold = self.active.rho * (1 - self._tolerance())
-            request = Request(max(_LEAST_BATCH, len(self.active)), threshold)
+            unrepresented = (self.options.max_support or 0) - self.taken
+            if unrepresented > 0:  # random rows first: the worst for a young model are outliers
+                limit, threshold = min(limit, unrepresented), math.inf
+            request = Request(limit, threshold)
         started, evaluations = time.perf_counter(), self.engine.evaluations
         self.last_seen = self.lmo.propose(self.active, self.rng, request)
         if self.engine.evaluations > evaluations:  # else a gradient was kept, not computed
             work = self.last_seen.n_scanned * len(self.active)
             self.deadline.looks.add(time.perf_counter() - started, work)
         return self.last_seen
+
+    def _room(self) -> int:
+        """Vertices that may still be added; those of weight 0 make way where it is short."""
+        active, most = self.active, self.active.capacity
+        if most >= self.source.n_rows:
+            return most
+        little = most // _LITTLE_ROOM if self.rule.takes_many else 0
+        if most - len(active) < max(len(active), little):
+            self.rule.prune(active, spare=0.0)
+        room = most - len(active)
+        self.full = self.full or room <= little
+        return room
 
     def _passes(self, candidates: Candidates) -> bool:
         gap = relative_gap(self.active.rho, candidates.least)
@@ -427,6 +459,7 @@ class _Run:
         worst = candidates.least
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
+            self.taken += len(candidates.row_ids)
             worst = float(np.median(candidates.grads))
         violation = relative_gap(active.rho, worst)
         self.rule.inner_tol = max(_INNER_SHARE * violation, _INNER_AIM * self._tolerance())
@@ -600,7 +633,7 @@ class _Run:
 
     def _finish(self, status: Status) -> Solution:
         """Weights as they are, with gaps that belong to them."""
-        if status is not Status.CONVERGED:
+        if status not in (Status.CONVERGED, Status.SUPPORT_LIMIT):
             self._renew()
             self.certificate = None
             wanted = self.options.certify and status is not Status.INTERRUPTED
@@ -637,7 +670,12 @@ class _Run:
     def _last_sampled_gap(self) -> float:
         """Gap of the last draw, its worst row in float64, so that it cannot exceed the true gap."""
         active = self.active
-        candidates = self.last_seen or self.lmo.propose(active, self.rng, Request())
+        candidates = self.last_seen
+        if candidates is None or candidates.n_scanned == 0:
+            draw = SampledLMO(
+                self.rows, self.labels, self.engine, self.sampler, self.options.sample_size
+            )
+            candidates = draw.propose(active, self.rng, Request())
         grad = float(active.grad.min())
         if candidates.rows is not None:
             support = active.support
@@ -679,6 +717,8 @@ class _Run:
         parts: State = {
             "run": {
                 "trained": self.trained,
+                "full": self.full,
+                "taken": self.taken,
                 "rng": self.rng.bit_generator.state,
                 "aim": self.aim,
                 "exact": self.exact,
@@ -732,6 +772,7 @@ class _Run:
             self.last_seen = self._seen(state["seen"])
         self.rng.bit_generator.state = run["rng"]
         self.trained, self.aim, self.exact = run["trained"], run["aim"], run["exact"]
+        self.full, self.taken = run["full"], run["taken"]
         self.least, self.idle_rounds = run["least"], run["idle_rounds"]
         self.swept_share = run["swept_share"]
         self.state.iteration = run["iteration"]

@@ -21,7 +21,7 @@ class Status(enum.StrEnum):
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
-    MEMORY_LIMIT = "memory_limit"
+    SUPPORT_LIMIT = "support_limit"
     STREAMED = "streamed"
 
 
@@ -34,6 +34,10 @@ class StepKind(enum.StrEnum):
     PARTAN = "partan"
     CORRECTIVE = "corrective"
     DROP = "drop"
+
+
+START_ROWS = 20
+"""Vertices that a run begins with, the papers' p."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class TrainOptions:
         Threads used for kernel values and sweeps.
     memory_limit : int or None
         Largest peak of resident memory of the process, in bytes; None sets no bound.
+    max_support : int or None
+        Largest number of support vectors; None sets no bound beyond what memory affords.
     """
 
     C: float = 1.0
@@ -84,6 +90,7 @@ class TrainOptions:
     seed: int = 0
     threads: int = 1
     memory_limit: int | None = None
+    max_support: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("C", "tol"):
@@ -96,6 +103,11 @@ class TrainOptions:
                 raise InputError(f"{name} must be at least 1, not {value}")
         if self.max_iter is not None and self.max_iter < 0:
             raise InputError(f"max_iter must not be negative, not {self.max_iter}")
+        if self.max_support is not None and self.max_support < START_ROWS:
+            raise InputError(
+                f"max_support must be at least {START_ROWS}, the rows that a run begins with, not "
+                f"{self.max_support}"
+            )
         if self.max_time is not None and not 0 < self.max_time < float("inf"):
             raise InputError(f"max_time must be a positive number of seconds, not {self.max_time}")
         for name, known in (

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_fw._core import steps as core
-from ooc_fw.active_set import ActiveSet
+from ooc_fw.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.rows import Float64Array, Int64Array
 from ooc_fw.state import StepKind
 
@@ -79,9 +79,9 @@ class StepRule:
     def reset(self) -> None:
         """Forget earlier iterates; called when the weights were changed from outside."""
 
-    def prune(self, active: ActiveSet) -> None:
-        """Let the active set forget vertices that no longer count."""
-        active.prune()
+    def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
+        """Let the active set forget vertices that no longer count, if they are a share of it."""
+        active.prune(spare)
 
     def state(self) -> dict[str, Any]:
         """What it has to know to go on as if never stopped: arrays, and values for JSON."""
@@ -235,11 +235,11 @@ class Partan(StepRule):
     def reset(self) -> None:
         self._before = None
 
-    def prune(self, active: ActiveSet) -> None:
+    def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
         if self._before is None:
             return
         before = self._aligned(active)
-        keep = active.prune(protected=before["alpha"] > 0)
+        keep = active.prune(spare, protected=before["alpha"] > 0)
         if keep is not None:
             self._before = {name: vector[keep] for name, vector in before.items()}
 

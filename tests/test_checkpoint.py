@@ -107,6 +107,18 @@ def test_every_kernel_and_storage(kernel, sparse, tmp_path):
         assert_same(resumed, expected)
 
 
+@pytest.mark.parametrize("method", ["corrective", "swap2"])
+def test_a_run_with_a_limit_of_support_vectors(method, tmp_path):
+    problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=2)
+    options = {"method": method, "lmo": "sampled", "tol": 1e-2, "max_support": 700}
+    expected = train(problem, **options)
+    assert expected.status is Status.SUPPORT_LIMIT
+    path = tmp_path / "run.ckpt"
+    for k in {1, expected.iterations // 2, expected.iterations - 1}:
+        train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
+        assert_same(train(problem, resume=path, **options), expected)
+
+
 @pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 17), ("swap2", 31)])
 def test_a_run_may_be_stopped_again_and_again(method, every, tmp_path):
     problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=0.5)

@@ -253,7 +253,7 @@ def test_partial_fit_goes_on_from_fit(table):
 
 
 def test_clone_and_pickle(table):
-    taught = teach(table, stream_support=150)
+    taught = teach(table, max_support=150)
     fresh = clone(taught)
     assert fresh.get_params() == taught.get_params()
     assert not hasattr(fresh, "solution_")
@@ -264,9 +264,9 @@ def test_clone_and_pickle(table):
 
 
 def test_bound_on_the_stream(table):
-    taught = teach(table, stream_support=25)
+    taught = teach(table, max_support=25)
     assert len(taught.support_) <= 25
-    taught.set_params(stream_support=200)
+    taught.set_params(max_support=200)
     teach(table, estimator=taught, epochs=6)
     assert len(taught.support_) > 25
 

@@ -346,9 +346,65 @@ def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch)
     problem = make_problem(make_kernel("rbf"), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
     assert_consistent(solution, problem)
-    assert solution.status is Status.MEMORY_LIMIT
+    assert solution.status is Status.SUPPORT_LIMIT
     assert len(solution.rows) <= 25
     assert solution.certified_gap > 1e-3
+
+
+@LMOS
+@METHODS
+def test_the_support_stays_within_its_limit(method, lmo):
+    """And its weights are optimal among themselves, the gap that of all rows."""
+    problem = make_problem(make_kernel("rbf"), n_rows=300, C=100.0, overlap=5)
+    tol = 3e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo=lmo, tol=tol, max_support=40)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SUPPORT_LIMIT
+    assert 30 < len(solution.rows) <= 40
+    assert solution.certified_gap > 0.1
+    part = SmallProblem(
+        problem.kernel, problem.X[solution.rows], problem.y[solution.rows], problem.C
+    )
+    assert part.truth(np.arange(len(part.y)), solution.alpha).gap <= tol + 1e-6
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "corrective"])
+def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
+    problem = make_problem(make_kernel("rbf"), n_rows=300, C=10.0)
+    solution = train(problem, method=method, lmo=lmo, max_support=250)
+    assert_solved(solution, problem, 1e-3)
+
+
+@METHODS
+def test_a_limited_run_without_certificate_admits_its_gap(method):
+    """What is sampled at its end is the rows, not the active set that was just solved."""
+    problem = make_problem(make_kernel("rbf"), n_rows=300, C=100.0, overlap=5)
+    tol = 3e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo="sampled", tol=tol, max_support=40, certify=False)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SUPPORT_LIMIT
+    assert solution.certified_gap is None
+    assert solution.sampled_gap > 0.1
+
+
+def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
+    """The worst violators of a young model are outliers."""
+    proposals = []
+    propose = ooc_fw.lmo.BlockLMO.propose
+
+    def watched(self, active, rng, request):
+        candidates = propose(self, active, rng, request)
+        proposals.append((request.threshold == np.inf, len(candidates.row_ids)))
+        return candidates
+
+    monkeypatch.setattr(ooc_fw.lmo.BlockLMO, "propose", watched)
+    problem = make_problem(make_kernel("rbf"), n_rows=4000, C=1.0, overlap=2)
+    solution = train(problem, method="corrective", lmo="sampled", max_support=1200, tol=1e-2)
+    assert solution.status is Status.SUPPORT_LIMIT
+    as_they_come = [unlimited for unlimited, _ in proposals]
+    assert as_they_come == sorted(as_they_come, reverse=True)
+    assert sum(taken for unlimited, taken in proposals if unlimited) == 1200
 
 
 def test_a_gap_below_rounding_is_not_chased_for_ever(caplog):

@@ -42,7 +42,6 @@ _NO_PART = {
     "checkpoint_every": None,
     "resume": None,
     "memory": None,
-    "max_support": None,
     "dask": None,
 }
 """Options of ``train`` that a stream has no use for, and their defaults."""
@@ -61,14 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stream",
         action="store_true",
         help="DATA is LIBSVM text, also compressed, or - for text on standard input",
-    )
-    group.add_argument(
-        "--stream-support",
-        type=int,
-        metavar="N",
-        help="support vectors kept at most; beyond that, a random share of the rows is learned "
-        "from (default: 10000; their kernel values take up to 6.25 N^2 bytes, "
-        "half of it for rbf and laplacian)",
     )
     group.add_argument("--zero-based", action="store_true", help="the text counts features from 0")
 
@@ -94,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         tol=args.tol,
         stopping=args.stopping,
         certify=False,
+        max_support=args.max_support,
         threads=common.thread_count(args),
     )
     output = _output_path(args)
@@ -164,7 +156,6 @@ def check_absent(args: argparse.Namespace) -> None:
     """Raise InputError for options, and data, that only a stream takes."""
     for given, option in (
         (args.data == "-", "text on standard input"),
-        (args.stream_support is not None, "--stream-support"),
         (args.zero_based, "--zero-based"),
     ):
         if given:
@@ -203,7 +194,7 @@ def _learn(
                 place = f", counted from 0 without blank lines (line {line} or later),"
                 signs = labels.encode(values, n_rows, place)
                 if stream is None:
-                    support = MAX_SUPPORT if args.stream_support is None else args.stream_support
+                    support = MAX_SUPPORT if options.max_support is None else options.max_support
                     stream = Stream(_kernel(args, rows, options), options, support)
                 stream.learn([(rows, signs)], callbacks)
                 n_rows = stream.n_rows

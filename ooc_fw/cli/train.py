@@ -65,6 +65,13 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="limit on the peak resident memory of the process, such as 1GiB (default: none)",
     )
+    parser.add_argument(
+        "--max-support",
+        type=int,
+        metavar="N",
+        help="support vectors at most: on noisy data a model of random rows and violators, soon "
+        "(default: as many as memory affords; 10000 for --stream)",
+    )
 
 
 # Names of kernels, step rules and so on are checked where they are defined: declaring them as

@@ -161,7 +161,7 @@ def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
 def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
     outcome = ooc_fw(
         "train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json",
-        "--stream-support", 30, "--log", tmp_path / "log",
+        "--max-support", 30, "--log", tmp_path / "log",
     )  # fmt: skip
     result = json.loads(outcome.out)
     assert result["n_support"] <= result["max_support"] == 30
@@ -176,13 +176,12 @@ def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
         (["--stream", "-"], ["standard input needs a name", "-o"]),
         (["--stream", "{text}", "--method", "fw"], ["--method has no part in --stream"]),
         (["--stream", "{text}", "--max-iter", 3], ["--max-iter has no part in --stream"]),
-        (["--stream", "{text}", "--stream-support", 1], ["at least 2 support vectors"]),
+        (["--stream", "{text}", "--max-support", 1], ["max_support must be at least 20"]),
         (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
         (["--stream", "{data}"], ["is an HDF5 file already"]),
         (["--stream", "nowhere"], ["nowhere does not exist"]),
         (["--stream", "{text}", "--stopping", "meb", "--kernel", "poly"], ["meb"]),
         (["-"], ["standard input goes with --stream only"]),
-        (["{data}", "--stream-support", 9], ["--stream-support goes with --stream only"]),
         (["{data}", "--zero-based"], ["--zero-based goes with --stream only"]),
     ],
 )
@@ -243,7 +242,7 @@ def text_of(n_rows, rng):
 def test_a_signal_ends_with_the_model_of_what_was_read(tmp_path, number):
     """The pipe stays open: the signal arrives while the reader waits."""
     log = tmp_path / "log"
-    with start("-o", tmp_path / "m.h5", "--json", "--log", log, "--stream-support", 100) as run:
+    with start("-o", tmp_path / "m.h5", "--json", "--log", log, "--max-support", 100) as run:
         text = text_of(120_000, np.random.default_rng(0))
 
         def feed():
@@ -273,7 +272,7 @@ def test_memory_does_not_grow_with_the_stream(tmp_path):
     text = text_of(30_000, np.random.default_rng(1))
     peaks = []
     for times in (1, 8):
-        with start("-o", tmp_path / "m.h5", "--json", "--stream-support", 200) as run:
+        with start("-o", tmp_path / "m.h5", "--json", "--max-support", 200) as run:
 
             def feed(run=run, times=times):
                 with run.stdin as pipe:
