@@ -43,6 +43,7 @@ from ooc_fw.prep.writer import DatasetWriter, chunk_rows, create_file, filter_op
 from ooc_fw.rows import CSRRows, Rows
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources.checksums import read_checksums
+from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
@@ -387,7 +388,9 @@ def _read_like(path: Path) -> _Like:
             )
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; --like takes a converted file") from None
-    except (OSError, KeyError, IndexError):
+    except InputError:
+        raise
+    except (*H5PY_ERRORS, IndexError):
         raise InputError(
             f"{path} is not a converted file; --like takes one made by ooc-fw convert"
         ) from None
