@@ -60,7 +60,15 @@ _SPOOL_BYTES_PER_TEXT_BYTE = 1.5
 _TEXT_BYTES_PER_COMPRESSED_BYTE = 4
 _COUNTED_PASSES = 2
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_DISK_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EROFS,
+    errno.EPERM,
+    errno.EACCES,
+)
 
 
 @dataclass(frozen=True)
@@ -254,7 +262,8 @@ def convert_libsvm(
         else:
             scaling = Scaling("none", log1p)  # the rest follows from the first pass
         text_size = _check_room(target, texts)
-        spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
+        with _naming(target, "a temporary file was begun beside it"):
+            spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
         stack.callback(spool.close)
         options = ParseOptions(
             zero_based, NO_LIMIT if n_features is None else n_features, scaling.log1p, on_error

@@ -104,7 +104,11 @@ class HDF5Rows(SourceBase):
         self.scaling = Scaling.read(root)
         if "mean" in root and "mean_square_norm" in root.attrs:
             mean = np.asarray(root["mean"], dtype=np.float64)
-            self.statistics = StoredStatistics(mean, float(root.attrs["mean_square_norm"]))
+            norm = float(root.attrs["mean_square_norm"])
+            if (
+                np.isfinite(norm) and np.isfinite(mean).all()
+            ):  # else a row is to blame, and is named
+                self.statistics = StoredStatistics(mean, norm)
         if "row" in root:
             self._row = self._open(root["row"], "row")
 
