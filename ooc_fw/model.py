@@ -8,7 +8,8 @@ The file holds, on its root, the attributes ``format_version, kernel, gamma, deg
 status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
 it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
 like a data file's ``/X``; and for each binary machine a group ``/machines/<k>`` with the fields of
-`Machine`.
+`Machine`. One checksum, the attribute ``content_crc32``, covers all of it and is compared when the
+file is loaded; a file without it is read as it is.
 """
 
 from __future__ import annotations

@@ -31,9 +31,16 @@ class Ended(NamedTuple):
 
 
 NURSERY = """
-import json, os, resource, signal, sys, time
+import contextlib, json, os, resource, signal, sys, tempfile, time
 from ooc_fw.cli.main import main
-import ooc_fw.model, ooc_fw.prep.convert, ooc_fw.prep.verify, ooc_fw.progress, ooc_fw.solver
+
+with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+    text, data, model = (os.path.join(folder, name) for name in ("d.txt", "d.h5", "m.h5"))
+    with open(text, "w") as file:
+        file.writelines(f"{i % 2} 1:{i} 2:{i * i % 7}\\n" for i in range(50))
+    for kind in ("--sparse", "--dense"):
+        assert main(["convert", text, data, kind, "--quiet"]) == 0
+        assert main(["train", data, "-o", model, "--quiet", "--threads", "1"]) == 0
 
 def child(order, out, err):
     os.dup2(out, 1)
@@ -64,7 +71,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """A process with everything imported, whose children run a command each and may be killed.
+    """A process with everything loaded, whose children run a command each and may be killed.
 
     They begin at once, so that what is met at a random moment is work and not the loading of
     libraries. Otherwise they end as any process does, HDF5's own end included.

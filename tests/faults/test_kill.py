@@ -36,8 +36,8 @@ def test_converter(nursery, long_text, tmp_path, kind, n_trials):
         older = trial % 2 == 1
         if older:
             shutil.copy(expected, out)
-        # A third of the moments are in the last tenth of the run, when the output is written.
-        part = draw.random() if trial % 3 else 0.9 + 0.1 * draw.random()
+        # A third of the moments are near the end of the run, when the output is written.
+        part = draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
         killed += (
             nursery.run("convert", long_text, out, kind, kill_after=part * whole).status
             == -signal.SIGKILL
@@ -49,19 +49,21 @@ def test_converter(nursery, long_text, tmp_path, kind, n_trials):
         else:
             assert not older
         left += any(path != out for path in folder.iterdir())
-        assert nursery.run("convert", long_text, out, kind).status == 0
+        again = nursery.run("convert", long_text, out, kind)
+        assert again.status == 0
+        whole = again.seconds
         assert contents(out) == contents(expected)
         assert [path.name for path in folder.iterdir()] == ["out.h5"]
         out.unlink()
     print(f"{n_trials} trials: {killed} killed, {absent} without output, {left} with a rest")
-    assert killed > 0
+    assert killed >= n_trials // 4
 
 
 @pytest.mark.parametrize(("method", "n_trials"), few_or_many("fw", "corrective"))
 def test_trainer(nursery, data_file, tmp_path, method, n_trials):
     """From the first moment on, and through checkpoints, the sweep and the model's writing."""
     draw = random.Random(n_trials)
-    run = ("train", data_file, "--method", method, "--tol", 1e-9, "--max-iter", 1500, "--quiet")
+    run = ("train", data_file, "--method", method, "--tol", 1e-9, "--max-iter", 600, "--quiet")
     expected = tmp_path / "expected.h5"
     assert nursery.run(*run, "-o", expected).status == 0
     folder = tmp_path / "here"
@@ -76,7 +78,7 @@ def test_trainer(nursery, data_file, tmp_path, method, n_trials):
         older = trial % 2 == 1
         if older:
             shutil.copy(expected, model)
-        part = draw.random() if trial % 3 else 0.9 + 0.1 * draw.random()
+        part = draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
         ended = nursery.run(*run, *saving, "-o", model, kill_after=part * whole)
         killed += ended.status == -signal.SIGKILL
         if model.exists():
@@ -90,8 +92,11 @@ def test_trainer(nursery, data_file, tmp_path, method, n_trials):
             load_checkpoint(checkpoint)
             again = ("--resume", checkpoint)
             resumed += 1
-        assert nursery.run(*run, *saving, "-o", model, *again).status == 0
+        ended = nursery.run(*run, *saving, "-o", model, *again)
+        assert ended.status == 0
+        if not again:
+            whole = ended.seconds
         assert model.read_bytes() == expected.read_bytes()
         assert {path.name for path in folder.iterdir()} == {"m.h5", "run.ckpt"}
     print(f"{n_trials} trials: {killed} killed, {resumed} resumed, {done} had written the model")
-    assert killed > 0
+    assert killed >= n_trials // 4
