@@ -108,7 +108,7 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     X, labels = read_labelled(train, np.float64)
     y = np.where(labels == labels.max(), 1.0, -1.0)
     with h5py.File(model) as file:
-        if file.attrs["kernel"] != "rbf":
+        if file.attrs["kernel"] not in (b"rbf", "rbf"):  # older files hold it as str
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
         machine = file["machines/0"]
         support, alpha = machine["rows"][:], machine["alpha"][:]

@@ -8,7 +8,8 @@ The file holds, on its root, the attributes ``format_version, kernel, gamma, deg
 status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
 it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
 like a data file's ``/X``; and for each binary machine a group ``/machines/<k>`` with the fields of
-`Machine`.
+`Machine`. One checksum, the attribute ``content_crc32``, covers all of it and is compared when the
+file is loaded; a file without it is read as it is.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.attributes import get_text, put_text
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import RowSource, block_slices, open_source
+from ooc_fw.sources.checksums import CONTENT, content_crc32
+from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
 if TYPE_CHECKING:
     from ooc_fw.state import Solution
@@ -321,16 +325,17 @@ class Model:
         image = BytesIO()
         with h5py.File(image, "w") as file:
             self._write(file)
+            file.attrs[CONTENT] = np.uint32(content_crc32(file))
         write_atomic(Path(path), image.getvalue())
 
     def _write(self, file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
-        file.attrs["kernel"] = self.kernel.name
+        put_text(file.attrs, "kernel", self.kernel.name)
         file.attrs["gamma"] = self.kernel.gamma
         file.attrs["degree"] = self.kernel.degree
         file.attrs["coef0"] = self.kernel.coef0
         file.attrs["C"] = float(self.C)
-        file.attrs["status"] = self.status
+        put_text(file.attrs, "status", self.status)
         file.attrs["class_names"] = self.classes
         if self.scaling is not None:
             self.scaling.write(file)
@@ -412,10 +417,12 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     try:
         with h5py.File(name, "r") as file:
             _check_is_model(file)
+            if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+                raise DamageError("it does not match its checksum; restore a copy or train again")
             return _read(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except H5PY_ERRORS as error:
         # What h5py raises for files cut short, overwritten, or with a part missing.
         raise InputError(
             f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
@@ -446,7 +453,7 @@ def _read(file: h5py.File) -> Model:
     attributes = file.attrs
     return Model(
         kernel=make_kernel(
-            str(attributes["kernel"]),
+            get_text(attributes, "kernel"),
             gamma=float(attributes["gamma"]),
             degree=int(attributes["degree"]),
             coef0=float(attributes["coef0"]),
@@ -454,7 +461,7 @@ def _read(file: h5py.File) -> Model:
         C=float(attributes["C"]),
         classes=np.asarray(attributes["class_names"], dtype=np.float64),
         scaling=Scaling.read(file) if "scaling" in attributes else None,
-        status=str(attributes["status"]),
+        status=get_text(attributes, "status"),
         support_vectors=_read_rows(file["support_vectors"]),
         machines=[_read_machine(file[f"machines/{k}"]) for k in range(len(file["machines"]))],
     )

@@ -14,6 +14,7 @@ PACKAGE = Path(ooc_fw.__file__).parent
 
 # Records and helpers without opinions: anyone may import them.
 LEAVES = {
+    "attributes",
     "errors",
     "rows",
     "state",
@@ -28,6 +29,7 @@ LEAVES = {
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
 ALLOWED = {
+    "attributes": set(),
     "errors": set(),
     "rows": set(),
     "state": set(),
