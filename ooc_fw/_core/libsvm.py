@@ -640,6 +640,29 @@ def _compact(
 
 
 @njit(cache=True, nogil=True)
+def drop_zeros(data: Float32Array, indices: Int32Array, indptr: Int64Array) -> int:
+    """Take stored zeros out of sparse rows; all three arrays are modified in place.
+
+    Returns
+    -------
+    int
+        Values left, ``indptr[-1]``; what stands behind them means nothing. O(stored values).
+    """
+    kept = 0
+    first = 0
+    for i in range(indptr.size - 1):
+        last = indptr[i + 1]
+        for k in range(first, last):
+            # Written in any case: no branch that may be guessed wrong.
+            indices[kept] = indices[k]
+            data[kept] = data[k]
+            kept += data[k] != 0
+        first = last
+        indptr[i + 1] = kept
+    return kept
+
+
+@njit(cache=True, nogil=True)
 def write_dense_rows(
     data: Float32Array,
     indices: Int32Array,
