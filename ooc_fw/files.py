@@ -104,7 +104,7 @@ def _flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 64 << 20
 """Beginning of a file that is left in the page cache: all of a small one."""
 
 STEP_BYTES = 4 << 20

@@ -23,7 +23,7 @@ from typing import TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw._core.libsvm import write_dense_rows
+from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
 from ooc_fw.errors import InputError
 from ooc_fw.files import atomic_path
 from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
@@ -604,9 +604,6 @@ def _pieces(blocks: Iterator[RowBlock], n_features: int, sparse: bool) -> Iterat
 
 
 def _without_zeros(rows: CSRRows) -> CSRRows:
-    """Rows without stored zeros (of constant columns, after scaling)."""
-    keep = rows.data != 0
-    if keep.all():
-        return rows
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    return CSRRows(rows.data[keep], rows.indices[keep], kept_before[rows.indptr], rows.n_features)
+    """Rows without stored zeros (of constant columns, after scaling), in the same memory."""
+    kept = drop_zeros(rows.data, rows.indices, rows.indptr)
+    return CSRRows(rows.data[:kept], rows.indices[:kept], rows.indptr, rows.n_features)
