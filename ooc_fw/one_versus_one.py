@@ -251,8 +251,9 @@ def solve_classes(
     Returns
     -------
     list of PairSolution
-        In the order of `class_pairs`. After an interrupt the machines still to come are those of
-        their first few rows, so that every pair has one.
+        In the order of `class_pairs`. Of more than two classes the solutions hold no support
+        vectors, most of which serve several machines: see `support_vectors_of`. After an interrupt
+        the machines still to come are those of their first few rows, so that every pair has one.
 
     Raises
     ------
@@ -306,7 +307,9 @@ def solve_classes(
             if reason is not None:
                 solution = replace(solution, status=reason)
             rows = split.whole_rows(pair, negative, positive, solution.rows)
-            done.append(PairSolution(negative, positive, replace(solution, rows=rows)))
+            none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+            solution = replace(solution, rows=rows, support_vectors=none)
+            done.append(PairSolution(negative, positive, solution))
     return done
 
 
