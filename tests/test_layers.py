@@ -81,6 +81,7 @@ ALLOWED = {
         "engine",
         "parallel",
     },
+    "tuning": {"solver", "model", "stats", "sources", "kernels"},
     "streaming": {
         "steps",
         "active_set",
@@ -114,6 +115,7 @@ CONFINED = {
     "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
+    "matplotlib": {"tuning.py"},
 }
 
 
