@@ -220,6 +220,7 @@ class EventLog:
     """
 
     def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
         self._file = open(path, "w", encoding="utf-8", buffering=1)
         self._due = Throttle(LOG_SECONDS)
         self._phase: str | None = None
@@ -231,8 +232,12 @@ class EventLog:
             self.write("progress", dataclasses.asdict(state))
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Append one event."""
-        print(to_json({"event": event, **values}), file=self._file)
+        """Append one event; OSError, with the name of the file, when the disk is full."""
+        try:
+            print(to_json({"event": event, **values}), file=self._file)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         """Close the file."""

@@ -53,6 +53,7 @@ from ooc_fw.sources.hdf5 import (
     open_rows,
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.sources.pair import PairSource
 from ooc_fw.sources.scaled import ScaledSource
 from ooc_fw.sources.subset import SubsetSource, complement, draw_parts
 
@@ -64,6 +65,7 @@ __all__ = [
     "HDF5CSRSource",
     "HDF5Source",
     "MemmapSource",
+    "PairSource",
     "RowSource",
     "ScaledSource",
     "StoredStatistics",
