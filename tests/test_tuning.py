@@ -120,8 +120,8 @@ def test_two_points_without_hope_end_a_path(data, monkeypatch):
     """With errors made up: rising after the second C, beyond chance from the third on."""
     n_wrong = iter([30, 10, 40, 41, 0])
 
-    def score(solution, kernel, part, signs, threads):
-        return np.arange(len(signs)) < next(n_wrong)
+    def score(model, part, codes, threads):
+        return np.arange(len(codes)) < next(n_wrong)
 
     monkeypatch.setattr(tuning, "score_point", score)
     result = tune(*data, Cs=[1, 2, 4, 8, 16, 32], gammas=[0.5], refit=False)
@@ -135,7 +135,7 @@ def test_two_points_without_hope_end_a_path(data, monkeypatch):
 def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
     n_wrong = iter([10, 90, 80, 70, 60])
     monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[3])) < next(n_wrong)
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
     )
     result = tune(*data, Cs=[1, 2, 4, 8, 16], gammas=[0.5], refit=False)
     assert {point.status for point in result.points} == {"tried"}
@@ -144,7 +144,7 @@ def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
 def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
     n_wrong = iter([40, 10, 12, 11, 12, 10])
     monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[3])) < next(n_wrong)
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
     )
     result = tune(*data, Cs=[1, 2, 4], gammas=[0.5], folds=2, refit=False)
     assert [point.n_errors for point in result.points] == [40, 21, 24]
@@ -154,7 +154,7 @@ def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
 
 
 def test_equal_errors_go_to_the_smallest_C_and_gamma(data, monkeypatch):
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[3])) < 7)
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
     result = tune(*data, Cs=[4, 2], gammas=[1.0, 0.5], refit=False)
     assert (result.best.C, result.best.gamma) == (2, 0.5)
 
@@ -254,7 +254,7 @@ def test_a_memory_limit_holds_for_all_paths(data):
 @pytest.mark.parametrize("n_gammas", [2, 9])
 def test_figure(data, tmp_path, n_gammas, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[3])) < 7)
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
     result = tune(
         *data, Cs=[1, 2], gammas=np.linspace(0.5, 1, n_gammas).tolist(), path_tol=0.5, refit=False
     )
