@@ -12,12 +12,14 @@ from ooc_fw import TrainOptions, tuning
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import make_kernel
 from ooc_fw.model import Model
+from ooc_fw.one_versus_one import solve_classes, split_classes, support_vectors_of
 from ooc_fw.progress import to_json
-from ooc_fw.solver import Path, solve
+from ooc_fw.solver import Path, plan_run, solve
 from ooc_fw.sources import SubsetSource, open_source
 from ooc_fw.sources.subset import complement, draw_parts
+from ooc_fw.stats import encode_labels
 from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.tuning import PRESETS, Point, draw, table_line, tune
+from ooc_fw.tuning import PRESETS, Machines, Point, draw, table_line, tune
 
 
 def rings(n, seed=0, noise=0.3):
@@ -340,3 +342,80 @@ def test_warm_starts_that_mean_nothing(problem, rows, alpha):
     source, y, kernel = problem
     with pytest.raises(InputError, match="warm"):
         solve(source, y, kernel, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
+
+
+# -- several classes -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thirds():
+    """Three classes by angle, with words for labels, and some noise."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(450, 2)).astype(np.float32)
+    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * rng.normal(size=450)
+    return X, np.array(["east", "north", "west"])[(np.abs(angle) / np.pi * 2.99).astype(int) % 3]
+
+
+def test_several_classes(thirds):
+    X, y = thirds
+    result = tune(X, y, Cs=[1, 4, 16], gammas=[0.7])
+    whole = open_source(X, y)
+    ranges = part_of(X, y, 0.3, 0)
+    train, held_out = SubsetSource(whole, complement(ranges, 450)), SubsetSource(whole, ranges)
+    kernel = make_kernel("rbf", gamma=0.7)
+    classes, codes = encode_labels(train)
+    for point in result.points:
+        pairs = solve_classes(train, codes, 3, kernel, TrainOptions(C=point.C, tol=1e-4))
+        model = Model.from_pairs(
+            pairs,
+            support_vectors_of(train, pairs),
+            kernel=kernel,
+            C=point.C,
+            classes=classes,
+            scaling=None,
+        )
+        truth = held_out.labels(0, held_out.n_rows)
+        assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
+    refit = result.refit()
+    assert refit["status"] == "converged"
+    assert refit["certified_gap"] <= 1e-3
+    assert len(result.pairs) == len(result.model.machines) == 3
+    assert (result.model.predict(X) == y).mean() > 0.8
+
+
+def test_machines_of_pairs_go_on_from_those_before(thirds):
+    X, y = thirds
+    whole = open_source(X, y)
+    _, codes = encode_labels(whole)
+    kernel = make_kernel("rbf", gamma=0.7)
+    options = TrainOptions()
+    with split_classes(whole, codes, 3) as split:
+        plan = plan_run(whole, options)
+        with Machines(whole, codes, split, kernel, options, (), plan) as machines:
+            cold, warm = machines.fit(4.0), machines.fit(4.0)
+    for before, after in zip(cold, warm, strict=True):
+        assert after.solution.certified_gap <= 1e-3
+        assert after.solution.iterations < before.solution.iterations
+        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)
+
+
+def test_a_training_part_without_a_class(thirds):
+    X, y = thirds
+    rare = np.where(np.arange(450) == 7, "south", y)
+    with pytest.raises(InputError, match="no rows of one class"):
+        tune(X, rare, Cs=[1], gammas=[1.0], folds=5)
+
+
+def test_an_interrupt_among_several_classes(thirds):
+    calls = []
+
+    def stop_late(state):
+        calls.append(state)
+        return len(calls) < 25
+
+    result = tune(*thirds, Cs=[1, 4, 16], gammas=[0.7], callbacks=[stop_late])
+    assert result.interrupted
+    assert result.model is None
+    assert result.refit() is None
+    assert result.points[0].status == "tried"
+    assert result.points[-1].status == "interrupted"
