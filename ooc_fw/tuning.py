@@ -10,9 +10,9 @@
     refit the best point on all rows, from the weights it had, with a certificate
 
 Owns the grid, the folds, the rule that gives points up, and the choice. Machines come from
-:mod:`ooc_fw.solver`, one for each pair of classes. Of two classes they share kernel values along a
-path; of more, each machine takes over the weights of the one before alone, so that no more than one
-needs memory at a time. No file but that of the training rows is opened.
+:mod:`ooc_fw.solver`, one for each pair of classes. Along a path they share kernel values, but for
+many large pairs: there each machine takes over the weights of the one before alone, so that no more
+than one needs memory at a time. No file but that of the training rows is opened.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ooc_fw.memory import MemoryPlan
 from ooc_fw.model import Model, borrow_source
 from ooc_fw.one_versus_one import ClassSplit, split_classes, support_vectors_of
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows, worst_status
-from ooc_fw.rows import Int64Array
+from ooc_fw.rows import Int8Array, Int64Array
 from ooc_fw.solver import Path, Warm, plan_run, solve
 from ooc_fw.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.sources.subset import complement, draw_parts
-from ooc_fw.state import Callback, Status, TrainOptions
+from ooc_fw.state import Callback, Solution, Status, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
 
 PATH_TOL = 1e-2
@@ -47,6 +47,7 @@ by a third of their standard error at most, and the choice does not."""
 
 _HOPELESS = 3.0  # standard errors of the difference from the best point: 1 in 700 by chance
 _IN_A_ROW = 2  # points without hope after which a path is left
+_PAIRS_BYTES = 512 << 20  # of kernel values that the machines of several pairs may keep at once
 _CURVES = 8  # gammas up to which the figure shows curves rather than a map
 
 
@@ -399,15 +400,16 @@ class Machines:
         warm: Sequence[Warm] | None = None,
     ) -> None:
         self._codes, self._split, self._kernel = codes, split, kernel
-        self._options, self._callbacks = options, callbacks
-        self._warm = warm
+        self._source, self._options, self._callbacks = source, options, callbacks
+        self._plan = plan
+        self._warm: list[Warm] | None = None if warm is None else list(warm)
+        counts = np.bincount(codes)
+        self._pairs = class_pairs(len(counts))
+        # Kernel values of all pairs at once, if every row were a support vector.
+        most = sum(4 * int(counts[a] + counts[b]) ** 2 for a, b in self._pairs)
+        self._keeps = split is None or (options.memory_limit is None and most <= _PAIRS_BYTES)
+        self._paths: list[Path] = []
         self._resources = ExitStack()
-        self._path: Path | None = None
-        if split is None:
-            signs = (2 * codes - 1).astype(np.int8)
-            first = None if warm is None else warm[0]
-            path = Path(source, signs, kernel, options, callbacks, first, plan)
-            self._path = self._resources.enter_context(path)
 
     def __enter__(self) -> Self:
         return self
@@ -417,26 +419,51 @@ class Machines:
 
     def fit(self, C: float) -> list[PairSolution]:
         """Machines of the next C, in the order of the pairs; an interrupt leaves the rest out."""
-        if self._split is None:
-            assert self._path is not None
-            return [PairSolution(0, 1, self._path.solve(C))]
-        options = replace(self._options, C=C)
         done: list[PairSolution] = []
-        for k, (negative, positive) in enumerate(class_pairs(int(self._codes.max()) + 1)):
-            pair, y = self._split.pair(negative, positive)
-            places = pair, negative, positive
-            warm = None
-            if self._warm is not None:
-                rows, alpha = self._warm[k]
-                labels = np.where(self._codes[rows] == positive, 1, -1).astype(np.int8)
-                warm = self._split.pair_rows(*places, rows, labels), alpha
-            solution = solve(pair, y, self._kernel, options, self._callbacks, warm=warm)
-            if solution.status is Status.INTERRUPTED:
-                return done
-            rows = self._split.whole_rows(*places, solution.rows)
-            done.append(PairSolution(negative, positive, replace(solution, rows=rows)))
+        for k in range(len(self._pairs)):
+            if done and done[-1].solution.status is Status.INTERRUPTED:
+                break
+            solve_pair = self._solve_whole if self._split is None else self._solve_pair
+            done.append(PairSolution(*self._pairs[k], solve_pair(k, C)))
         self._warm = [(pair.solution.rows, pair.solution.alpha) for pair in done]
         return done
+
+    def _solve_whole(self, k: int, C: float) -> Solution:
+        signs = (2 * self._codes - 1).astype(np.int8)
+        warm = None if self._warm is None else self._warm[k]
+        return self._path(k, self._source, signs, warm, self._plan).solve(C)
+
+    def _solve_pair(self, k: int, C: float) -> Solution:
+        negative, positive = self._pairs[k]
+        assert self._split is not None
+        source, signs = self._split.pair(negative, positive)
+        places = source, negative, positive
+        warm = None
+        if self._warm is not None:
+            rows, alpha = self._warm[k]
+            labels = np.where(self._codes[rows] == positive, 1, -1).astype(np.int8)
+            warm = self._split.pair_rows(*places, rows, labels), alpha
+        if self._keeps:
+            solution = self._path(k, source, signs, warm, None).solve(C)
+        else:
+            options = replace(self._options, C=C)
+            solution = solve(source, signs, self._kernel, options, self._callbacks, warm=warm)
+        rows = self._split.whole_rows(*places, solution.rows)
+        return replace(solution, rows=rows)
+
+    def _path(
+        self,
+        k: int,
+        source: RowSource,
+        signs: Int8Array,
+        warm: Warm | None,
+        plan: MemoryPlan | None,
+    ) -> Path:
+        """The path of a pair, opened when it is first asked for."""
+        if k == len(self._paths):
+            path = Path(source, signs, self._kernel, self._options, self._callbacks, warm, plan)
+            self._paths.append(self._resources.enter_context(path))
+        return self._paths[k]
 
 
 def fit_point(machines: Machines, C: float) -> list[PairSolution]:

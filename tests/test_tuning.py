@@ -383,7 +383,9 @@ def test_several_classes(thirds):
     assert (result.model.predict(X) == y).mean() > 0.8
 
 
-def test_machines_of_pairs_go_on_from_those_before(thirds):
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
+    monkeypatch.setattr(tuning, "_PAIRS_BYTES", kept * 100)
     X, y = thirds
     whole = open_source(X, y)
     _, codes = encode_labels(whole)
