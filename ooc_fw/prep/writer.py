@@ -7,6 +7,7 @@ the sizes beforehand; decides nothing about the values. `ooc_fw.sources` reads w
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.attributes import put_text
+from ooc_fw.attributes import LABEL_NAMES, put_text, put_texts
 from ooc_fw.errors import InputError
 from ooc_fw.files import DropBehind
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
@@ -358,6 +359,7 @@ class DatasetWriter:
         scaling: Scaling,
         mean: Float64Array,
         mean_square_norm: float,
+        label_names: Sequence[str] | None = None,
     ) -> None:
         """Write attributes, statistics and checksums; the file is complete after this.
 
@@ -375,6 +377,8 @@ class DatasetWriter:
             Column means of the values as stored.
         mean_square_norm : float
             Mean squared norm of the rows as stored.
+        label_names : sequence of str or None
+            Words that the label values 0, 1, ... stand for; None where labels are numbers.
         """
         for part in self._parts.values():
             part.flush()
@@ -396,6 +400,8 @@ class DatasetWriter:
         put_text(attributes, "source", source)
         put_text(attributes, "compression", self._compression)
         attributes["mean_square_norm"] = mean_square_norm
+        if label_names is not None:
+            put_texts(self._file["y"].attrs, LABEL_NAMES, label_names)
         self._file["mean"] = mean
         scaling.write(self._file)
         attributes["complete"] = 1
