@@ -116,6 +116,7 @@ CONFINED = {
     "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
+    "pyarrow": {"prep"},
 }
 
 

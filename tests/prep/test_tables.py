@@ -140,6 +140,7 @@ KINDS = (
 )
 def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_fw.prep.readers.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("ooc_fw.prep.arrays.BLOCK_BYTES", 2000)
     monkeypatch.setattr("ooc_fw.prep.text.TextInput.blocks.__defaults__", (1500,))
     convert_libsvm([write_text(*data)], tmp_path / "text.h5", **options)
     path, choice = write_table(kind, tmp_path, *data)
