@@ -52,7 +52,7 @@ ALLOWED = {
     "products": set(),
     "engine": {"kernels", "products", "_core"},
     "stats": {"sources", "parallel", "_core"},
-    "prep": {"sources", "stats", "_core"},
+    "prep": {"sources", "stats", "distinct", "_core"},
     "kernel_rows": {"engine", "_core"},
     "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
     "steps": {"active_set", "_core"},

@@ -323,13 +323,13 @@ def _pyarrow(kind: str) -> Any:
     return pyarrow
 
 
-def _unique_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
+def _unique_names(name: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, a number where there is none; InputError where two are alike."""
     filled = [text or str(place) for place, text in enumerate(names)]
     seen: set[str] = set()
     for text in filled:
         if text in seen:
-            raise InputError(f"{name} has two columns {text!r}; rename one of them")
+            raise InputError(f"{name} has two columns {text!r}; rename one of them{hint}")
         seen.add(text)
     return tuple(filled)
 
@@ -388,7 +388,8 @@ class CSVReader(TableReader):
                 f"the first line of {self.name} holds numbers, not names of columns; give "
                 f"--no-header if it is a row"
             )
-        self.columns = _unique_names(self.name, names)
+        hint = ", or give --no-header if its first line is a row"
+        self.columns = _unique_names(self.name, names, hint)
         lines = block.text.count(b"\n", 0, end)
         self._first = TextBlock(
             block.name, block.text[end:], block.first_line + lines, block.n_lines - lines
@@ -505,7 +506,7 @@ class CSVReader(TableReader):
             counts = f"it has {len(cells)} cells for {len(self.columns)} columns"
             hint = f"quote cells that hold a {self._delimiter!r}, and keep a row on one line"
             return f"{counts}; {hint}", [], []
-        values = [_number(cells[j]) for j in columns]
+        values = [parse_number(cells[j]) for j in columns]
         bad = [j for j, value in zip(columns, values, strict=True) if value is None]
         if not bad:
             return None, cells, [value for value in values if value is not None]
@@ -536,8 +537,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-def _number(text: str) -> float | None:
-    """Number in a cell, NaN where it is missing, None where it is none."""
+def parse_number(text: str) -> float | None:
+    """Read the number in a cell, NaN where it is missing, None where it is none."""
     text = text.strip(" \t")
     if text in MISSING:
         return np.nan
@@ -554,7 +555,7 @@ def _find_delimiter(line: str) -> str:
 
 
 def _all_numbers(names: Sequence[str]) -> bool:
-    return all(_number(name) is not None for name in names if name) and any(names)
+    return all(parse_number(name) is not None for name in names if name) and any(names)
 
 
 def _counts_up(names: Sequence[str]) -> bool:

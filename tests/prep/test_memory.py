@@ -67,7 +67,7 @@ def write_table(kind, path, repeats):
         parquet.write_table(columns, path, row_group_size=len(whole), use_dictionary=False)
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", pytest.param("npz", marks=pytest.mark.long)])
 def test_peak_does_not_grow_with_a_table(tmp_path, kind):
     peaks = []
     for repeats in (40, 160):
