@@ -213,7 +213,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns = look_at_table(reader)
-        name = reader.name
+    command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (not args.header)]
     return {
         "kind": "table",
         "format": format_name,
@@ -231,7 +231,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
             }
             for column in columns
         },
-        "advice": list(advice_on_table(name, columns, label, n_looked)),
+        "advice": list(advice_on_table(columns, n_looked, label, command)),
     }
 
 

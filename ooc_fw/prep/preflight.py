@@ -490,9 +490,21 @@ def _word(label: object) -> str:
 
 
 def advice_on_table(
-    name: str, columns: Sequence[TableColumn], label: str | None, n_looked: int
+    columns: Sequence[TableColumn], n_looked: int, label: str | None, command: Sequence[str]
 ) -> Iterator[str]:
-    """How to convert a table: what its columns ask for."""
+    """How to convert a table: what its columns ask for.
+
+    Parameters
+    ----------
+    columns : sequence of TableColumn
+        Result of `look_at_table`.
+    n_looked : int
+        Rows looked at.
+    label : str or None
+        Column of the labels, if known.
+    command : sequence of str
+        The command that converts the table, to be completed by options.
+    """
     features = [column for column in columns if column.name != label]
     too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
     words = [c.name for c in features if c.kind == "words" and c.n_different <= too_many]
@@ -505,8 +517,8 @@ def advice_on_table(
     if words:
         options += ["--one-hot", _joined(words)]
         yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"
-    if many or other or constant:
-        options += ["--drop", _joined([*many, *other, *constant])]
+    if many or other:
+        options += ["--drop", _joined([*many, *other])]
     if many:
         yield (
             f"more than {too_many} different words in {', '.join(many)}, many for categories: they "
@@ -515,7 +527,8 @@ def advice_on_table(
     if other:
         yield f"neither numbers nor words: {', '.join(other)}; leave them out with --drop"
     if constant:
-        yield f"one value only in the rows looked at: {', '.join(constant)}; they may be dropped"
+        listed = ", ".join(constant)
+        yield f"one value only in the rows looked at: {listed}; drop them if so in all"
     if missing:
         options += ["--impute", "mean"]
         yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
@@ -526,8 +539,8 @@ def advice_on_table(
             f"the ranges of the columns go from {min(ranges):g} to {max(ranges):g}: scale them, or "
             f"the large ones swamp the others in an RBF kernel"
         )
-    command = shlex.join(["ooc-fw", "convert", name, "OUT.h5", *options])
-    yield f"convert it: {command}"
+    line = shlex.join([*command, *options])
+    yield f"convert it: {line}"
 
 
 def _joined(names: Sequence[str]) -> str:

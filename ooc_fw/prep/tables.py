@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -357,6 +357,8 @@ def fit_record(
     for path in inputs:
         with open_table(os.fspath(path), format_name, options.reading) as reader:
             wanted = _wanted(record, reader, skip=skip)
+            if options.impute is None:
+                wanted = replace(wanted, numbers=())  # the first pass proper looks at them
             parse = _parser_of(reader, wanted)
             for cells in ordered_map(parse, reader.blocks(), threads=default_threads()):
                 for j, words, known in zip(hot, cells.words, found, strict=True):
@@ -368,7 +370,8 @@ def fit_record(
                             f"different values, too many for categories; leave it out with "
                             f"--drop {name}"
                         )
-                _add_means(cells, sums, counts)
+                if options.impute is not None:
+                    _add_means(cells, sums, counts)
                 on_block(done + reader.bytes_read)
             done += reader.size or 0
     means = None

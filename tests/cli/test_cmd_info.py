@@ -142,7 +142,7 @@ def test_table(ooc_fw, tmp_path):
     assert result["columns"]["size"] == {"holds": "numbers", "missing": 0, "low": 0, "high": 59}
     assert result["columns"]["same"]["missing"] == 1
     assert result["advice"][-1] == (
-        f"convert it: ooc-fw convert '{path}' OUT.h5 --label y --one-hot colour --drop name,same"
+        f"convert it: ooc-fw convert '{path}' OUT.h5 --label y --one-hot colour --drop name"
     )
     out = ooc_fw("info", path).out
     assert "colour (2 different words)" in out
@@ -150,7 +150,10 @@ def test_table(ooc_fw, tmp_path):
     ooc_fw("info", path, "--label", "z").assert_refused("no column 'z'")
     path.write_text("0,red,0\n1,red,0\n")
     ooc_fw("info", path).assert_refused("two columns '0'", "--no-header")
-    assert list(describe(ooc_fw, path, "--no-header")["columns"]) == ["0", "1", "2"]
+    result = describe(ooc_fw, path, "--no-header")
+    assert list(result["columns"]) == ["0", "1", "2"]
+    assert "one value only in the rows looked at: 2" in result["advice"][1]
+    assert "OUT.h5 --no-header --label COLUMN" in result["advice"][-1]
 
 
 @pytest.mark.parametrize("kind", ["npz", "hdf5", "records"])
