@@ -25,6 +25,7 @@ LEAVES = {
     "screening",
     "interrupt",
     "deadline",
+    "pairs",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -67,6 +68,8 @@ ALLOWED = {
         "distinct",
         "_core",
     },
+    "pairs": set(),
+    "one_versus_one": {"solver", "sources", "prep", "kernels", "checkpoint"},
     "model": {"kernels", "engine", "problem", "sources", "parallel"},
     "certificate": {"kernels", "engine", "problem", "sources", "distinct", "parallel", "_core"},
     "solver": {
@@ -94,7 +97,7 @@ ALLOWED = {
         "distinct",
     },
     "estimators": {
-        "solver",
+        "one_versus_one",
         "streaming",
         "model",
         "stats",

@@ -348,4 +348,6 @@ def _plain(value: object) -> object:
     """Attribute as JSON can write it."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
