@@ -242,9 +242,10 @@ class ArrayReader(TableReader):
         numbers: Float64Array | CSRRows
         if self._sparse is not None:
             starts = self._starts[start : start + n_rows + 1]
-            numbers = canonical_csr(
-                parts["/data"], parts["/indices"], starts, self._width, self.name
-            )
+            # A copy: what is read from an .npz file cannot be written to.
+            data = np.array(parts["/data"])
+            rows = canonical_csr(data, parts["/indices"], starts, self._width, self.name)
+            numbers = _without_zeros(rows)
         else:
             numbers = np.empty((n_rows, len(wanted.numbers)))
             for j, name in enumerate(wanted.numbers):
@@ -354,6 +355,14 @@ def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, _Colu
         raise InputError(
             f"the rows {name!r} must be a table of two dimensions, not of {len(array.shape)}"
         )
+
+
+def _without_zeros(rows: CSRRows) -> CSRRows:
+    keep = rows.data != 0
+    if keep.all():
+        return rows
+    before = np.concatenate([[0], np.cumsum(keep)])
+    return CSRRows(rows.data[keep], rows.indices[keep], before[rows.indptr], rows.n_features)
 
 
 def _array_words(column: AnyArray) -> Words:

@@ -457,7 +457,7 @@ def find_label(reader: TableReader, wanted: str | None) -> str:
     """
     label = reader.own_label if wanted is None else find_column(reader, wanted, "--label")
     if label is None:
-        hint = " or --labels FILE.npy" if isinstance(reader.own_label, str) else ""
+        hint = " or --labels FILE.npy" if isinstance(reader, ArrayReader) else ""
         raise InputError(
             f"{reader.name} is a table: name the column of its labels with --label{hint} (it has "
             f"{_listed(reader.columns)})"

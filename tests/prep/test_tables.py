@@ -468,7 +468,7 @@ def test_options_that_do_not_fit_the_input(tmp_path):
     with pytest.raises(InputError, match="can be read only once"):
         convert_tables(["-", "-"], out, TableOptions(label="y"))
     np.save(tmp_path / "x.npy", np.eye(2))
-    with pytest.raises(InputError, match="name the column of its labels with --label"):
+    with pytest.raises(InputError, match=r"of its labels with --label or --labels FILE\.npy"):
         convert_tables([tmp_path / "x.npy"], out, TableOptions())
     with pytest.raises(InputError, match=r"missing\.npy cannot be opened"):
         convert_tables([tmp_path / "x.npy"], out, TableOptions(labels=tmp_path / "missing.npy"))
@@ -510,6 +510,18 @@ def test_arrays_that_do_not_fit(tmp_path):
     refuse("j.parquet", "cannot be read as Parquet", label="y")
     convert_text(tmp_path, "a,y\n1,0\n", label="y", output="k.h5")
     refuse("k.h5", "is a converted file already: use it as it is")
+
+
+def test_sparse_arrays_with_stored_zeros_and_log1p(tmp_path):
+    parts = {"data": np.array([1, 0, 3], np.float32), "indices": np.array([0, 1, 2], np.int32)}
+    np.savez(tmp_path / "x.npz", **parts, indptr=[0, 2, 3], shape=(2, 4), format=b"csr")
+    np.save(tmp_path / "y.npy", np.arange(2))
+    options = {"log1p": True, "shuffle": False}
+    table = TableOptions(labels=tmp_path / "y.npy")
+    report = convert_tables([tmp_path / "x.npz"], tmp_path / "out.h5", table, **options)
+    assert report.density == 2 / 8
+    expected = np.log1p([[1.0, 0, 0, 0], [0, 0, 3, 0]]).astype(np.float32)
+    np.testing.assert_array_equal(read(tmp_path / "out.h5")[0], expected)
 
 
 def test_parquet_with_nulls_words_and_dates(tmp_path):
