@@ -238,6 +238,8 @@ def _word_label(label: float | str) -> str:
 
 
 def _word_classes(class_counts: dict[float | str, int]) -> str:
+    if not class_counts:
+        return "none"
     words = [f"{_word_label(label)} ({count})" for label, count in class_counts.items()]
     if len(words) > SHOWN_CLASSES:
         words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]

@@ -84,6 +84,14 @@ class ArrayReader(TableReader):
             self.close()
             raise
         self._row = 0
+        # Rows read at once.
+        row_bytes = sum(
+            max(8, array.dtype.itemsize) * int(np.prod(array.shape[1:]))
+            for array in self._arrays.values()
+        )
+        if self._sparse is not None:
+            row_bytes += 12 * int(self._starts[-1]) // max(1, self._n_rows)
+        self._block_rows = min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
 
     # Each returns the arrays to take the columns from.
 
@@ -208,15 +216,8 @@ class ArrayReader(TableReader):
 
     def blocks(self) -> Iterator[tuple[int, dict[str, AnyArray]]]:
         """First row, and the parts of all arrays that belong to the rows of a block."""
-        row_bytes = sum(
-            max(8, array.dtype.itemsize) * int(np.prod(array.shape[1:]))
-            for array in self._arrays.values()
-        )
-        if self._sparse is not None:
-            row_bytes += 12 * int(self._starts[-1]) // max(1, self._n_rows)
-        step = min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
         while self._row < self._n_rows:
-            start, stop = self._row, min(self._n_rows, self._row + step)
+            start, stop = self._row, min(self._n_rows, self._row + self._block_rows)
             block = {name: array[start:stop] for name, array in self._arrays.items()}
             if self._sparse is not None:
                 first, last = (int(self._starts[row]) for row in (start, stop))
@@ -237,8 +238,12 @@ class ArrayReader(TableReader):
                 return array
             return array[place.part] if isinstance(place.part, str) else array[:, place.part]
 
-        label = column(wanted.label)
-        n_rows = len(label)
+        n_rows = min(self._n_rows, start + self._block_rows) - start
+        labels: Float64Array | Words = np.zeros(n_rows)
+        if wanted.label is not None:
+            label = column(wanted.label)
+            is_words = wanted.label in self.words
+            labels = _array_words(label) if is_words else label.astype(np.float64)
         numbers: Float64Array | CSRRows
         if self._sparse is not None:
             starts = self._starts[start : start + n_rows + 1]
@@ -252,7 +257,7 @@ class ArrayReader(TableReader):
                 numbers[:, j] = column(name)
         return Cells(
             self.name,
-            _array_words(label) if wanted.label in self.words else label.astype(np.float64),
+            labels,
             numbers,
             tuple(_array_words(column(name)) for name in wanted.words),
             lambda row: f"row {start + row}",

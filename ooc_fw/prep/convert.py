@@ -393,6 +393,10 @@ class _Reading(Protocol):
     def record(self) -> TableRecord | None:
         """How columns became features, where they have names."""
 
+    @property
+    def labelled(self) -> bool:
+        """Whether rows have labels."""
+
     def notes(self) -> Iterator[str]:
         """What a user may not expect, a sentence each."""
 
@@ -402,6 +406,7 @@ class _Lines:
 
     n_passes = _COUNTED_PASSES
     record = None
+    labelled = True
 
     def __init__(self, inputs: Sequence[str | os.PathLike[str]], zero_based: bool) -> None:
         self._inputs = inputs
@@ -486,6 +491,11 @@ class _Columns:
     def record(self) -> TableRecord | None:
         return None if self._tables is None else self._tables.record
 
+    @property
+    def labelled(self) -> bool:
+        assert self._tables is not None
+        return self._tables.labelled
+
     def parser(self, text: Input) -> Parse:
         assert self._tables is not None
         assert isinstance(text, TableReader)
@@ -545,7 +555,7 @@ def _convert(
             size = output_bytes(first.n_rows, n_features, first.ranges.n_stored, sparse=sparse)
             _require_room(target, size - _given_back(spool), "the output")
         label_values, label_names = reading.labels()
-        class_counts = _count_classes(first.class_counts, label_values)
+        class_counts = _count_classes(first.class_counts, label_values) if reading.labelled else {}
 
         with (
             _naming(target, "it was being written"),
@@ -559,6 +569,7 @@ def _convert(
                 first.ranges.n_stored,
                 sparse=sparse,
                 compression=settings.compression,
+                labelled=reading.labelled,
             )
             moments = _write(spool, writer, scaling, n_features, sparse, label_values, meter)
             if reading.record is not None:

@@ -77,15 +77,15 @@ class Wanted:
 
     Parameters
     ----------
-    label : str
-        Column of the labels.
+    label : str or None
+        Column of the labels; None leaves them 0.
     numbers, words : tuple of str
         Columns to be read as numbers, and as words.
     skip : bool
         Whether rows that cannot be read are left out rather than refused.
     """
 
-    label: str
+    label: str | None
     numbers: tuple[str, ...]
     words: tuple[str, ...]
     skip: bool = False
@@ -417,7 +417,9 @@ class CSVReader(TableReader):
 
         words = pa.dictionary(pa.int32(), pa.string())
         types = dict.fromkeys(wanted.numbers, pa.float64())
-        types |= dict.fromkeys((*wanted.words, wanted.label), words)
+        types |= dict.fromkeys(wanted.words, words)
+        if wanted.label is not None:
+            types[wanted.label] = words
         try:
             table = arrow_csv.read_csv(
                 pa.BufferReader(block.text),
@@ -440,7 +442,9 @@ class CSVReader(TableReader):
             return self._parse_slowly(block, wanted)  # a line break inside of quotes
         return Cells(
             self.name,
-            _arrow_words(table.column(wanted.label)),
+            np.zeros(table.num_rows)
+            if wanted.label is None
+            else _arrow_words(table.column(wanted.label)),
             _arrow_numbers([table.column(name) for name in wanted.numbers], table.num_rows),
             tuple(_arrow_words(table.column(name)) for name in wanted.words),
             lambda row: f"line {self._line_of(block, row)}",
@@ -483,7 +487,7 @@ class CSVReader(TableReader):
 
         return Cells(
             self.name,
-            words(wanted.label),
+            np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
             np.array(numbers, dtype=np.float64).reshape(len(kept), len(columns)),
             tuple(map(words, wanted.words)),
             lambda row: f"line {lines[row]}",
@@ -629,12 +633,16 @@ class ParquetReader(TableReader):
     def parse(self, block: tuple[int, Any], wanted: Wanted) -> Cells:
         """Cells of a record batch."""
         start, batch = block
-        label = batch.column(wanted.label)
+        labels: Float64Array | Words = np.zeros(batch.num_rows)
+        if wanted.label is not None:
+            column = batch.column(wanted.label)
+            is_words = wanted.label in self.words
+            labels = (
+                _arrow_words(column) if is_words else _arrow_numbers([column], batch.num_rows)[:, 0]
+            )
         return Cells(
             self.name,
-            _arrow_words(label)
-            if wanted.label in self.words
-            else _arrow_numbers([label], batch.num_rows)[:, 0],
+            labels,
             _arrow_numbers([batch.column(name) for name in wanted.numbers], batch.num_rows),
             tuple(_arrow_words(batch.column(name)) for name in wanted.words),
             lambda row: f"row {start + row}",

@@ -356,7 +356,7 @@ def fit_record(
     done = 0
     for path in inputs:
         with open_table(os.fspath(path), format_name, options.reading) as reader:
-            wanted = _wanted(record, reader, skip=skip)
+            wanted = _wanted(record, reader, record.label, skip=skip)
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # the first pass proper looks at them
             parse = _parser_of(reader, wanted)
@@ -475,12 +475,10 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown}, ... ({len(names)} in all)" if len(names) > 12 else shown
 
 
-def _wanted(
-    record: TableRecord, reader: TableReader, *, skip: bool, label: str | None = None
-) -> Wanted:
+def _wanted(record: TableRecord, reader: TableReader, label: str | None, *, skip: bool) -> Wanted:
     """Columns to read from a table that shall have those of a record."""
-    label = record.label if label is None else label
-    missing = [name for name in (*record.columns, label) if name not in reader.columns]
+    needed = record.columns if label is None else (*record.columns, label)
+    missing = [name for name in needed if name not in reader.columns]
     if missing:
         raise InputError(
             f"{reader.name} lacks {'columns' if len(missing) > 1 else 'column'} "
@@ -552,16 +550,20 @@ class Tables:
     ) -> None:
         self.readers = readers
         self.record = record
-        self._labels = [self._find_label(reader, label) for reader in readers]
+        self._like = like
+        self._labels = self._find_labels(label)
         pairs = list(zip(readers, self._labels, strict=True))
-        kinds = {reader.words_everywhere or name in reader.words for reader, name in pairs}
+        kinds = {
+            reader.words_everywhere or name in reader.words
+            for reader, name in pairs
+            if name is not None
+        }
         if len(kinds) > 1:
             raise InputError(
                 "the labels are words in some of the inputs and numbers in others; convert them "
                 "to one type"
             )
         self.codes = LabelCodes(known_labels) if True in kinds else None
-        self._like = like
         self._lookups: list[dict[str, int]] = []
         if record is not None:
             self._hot = [j for j, words in enumerate(record.categories) if words is not None]
@@ -573,16 +575,23 @@ class Tables:
         self._n_filled = 0
         self._counting = threading.Lock()
 
-    def _find_label(self, reader: TableReader, wanted: str | None) -> str:
+    def _find_labels(self, wanted: str | None) -> list[str | None]:
+        """Column of the labels in each input; None in all where new rows have no labels yet."""
         recorded = None if self.record is None else self.record.label
-        if wanted is None and reader.own_label is None and recorded in reader.columns:
-            wanted = recorded
-        if wanted is None and reader.own_label is None and recorded is not None:
-            raise InputError(
-                f"{reader.name} has no column {recorded!r} for the labels; name it with --label "
-                f"(it has {_listed(reader.columns)})"
-            )
-        return find_label(reader, wanted)
+        names = [
+            recorded
+            if wanted is None and reader.own_label is None and recorded in reader.columns
+            else wanted or reader.own_label
+            for reader in self.readers
+        ]
+        if self._like is not None and not any(names):
+            return [None] * len(names)
+        return [find_label(reader, name) for reader, name in zip(self.readers, names, strict=True)]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels."""
+        return self._labels[0] is not None
 
     def parser(self, reader: TableReader, options: EncodingOptions) -> Callable[[Any], ParsedBlock]:
         """Make rows of the blocks of one of the readers, for any thread."""
@@ -590,11 +599,13 @@ class Tables:
         if self.record is None:
             wanted = Wanted(label, (), ())
         else:
-            wanted = _wanted(self.record, reader, skip=options.skip, label=label)
+            wanted = _wanted(self.record, reader, label, skip=options.skip)
         return lambda block: self._encode(reader.parse(block, wanted), options)
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, a sentence each; when all is parsed."""
+        if not self.labelled:
+            yield "there are no labels: the file is for prediction only (else give --label)"
         if self._n_filled:
             yield f"{self._n_filled} missing values became the means of their columns"
         if self.record is None:

@@ -267,6 +267,8 @@ class DatasetWriter:
         Whether /X becomes a CSR group.
     compression : {"none", "gzip", "lz4", "zstd"}
         Filter of the large data sets.
+    labelled : bool
+        Whether there are labels; new rows may have none yet.
     """
 
     def __init__(
@@ -278,6 +280,7 @@ class DatasetWriter:
         *,
         sparse: bool,
         compression: str,
+        labelled: bool = True,
     ) -> None:
         self._file = file
         self._n_features = n_features
@@ -287,10 +290,8 @@ class DatasetWriter:
         self._row = 0
         self._stored = 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep")
-        self._parts = {
-            "y": self._create("y", n_rows, np.float64),
-            "row": self._create("row", n_rows, np.int64),
-        }
+        self._parts = {"y": self._create("y", n_rows, np.float64)} if labelled else {}
+        self._parts["row"] = self._create("row", n_rows, np.int64)
         if sparse:
             for name, length, dtype in (
                 ("X/data", n_stored, np.float32),
@@ -333,7 +334,8 @@ class DatasetWriter:
             The disk is full or failing.
         """
         parts = self._parts
-        parts["y"].append(labels)
+        if "y" in parts:
+            parts["y"].append(labels)
         parts["row"].append(row_ids)
         if isinstance(rows, CSRRows):
             parts["X/data"].append(rows.data)

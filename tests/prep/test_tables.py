@@ -17,6 +17,7 @@ from ooc_fw.errors import InputError
 from ooc_fw.prep.convert import convert_libsvm, convert_tables
 from ooc_fw.prep.readers import CSVReader, ReadOptions, Wanted, detect_format
 from ooc_fw.prep.tables import TableOptions, TableRecord
+from ooc_fw.prep.verify import verify_file
 from ooc_fw.rows import CSRRows
 from ooc_fw.sources import open_source
 from ooc_fw.testing.files import write_csr_group
@@ -214,6 +215,25 @@ def test_one_hot_and_like(tmp_path):
     unknown, extra = report.notes
     assert "column 'colour': 1 rows without a category, or with one that" in unknown
     assert extra.endswith("does not use are left out: extra")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_new_rows_need_no_labels(tmp_path, kind):
+    convert_text(tmp_path, TRAIN, label="buys", one_hot=["colour"], output="train.h5")
+    path, out = tmp_path / f"new.{kind}", tmp_path / "out.h5"
+    if kind == "csv":
+        path.write_text("age,colour,size\n1,red,2\n")
+    elif kind == "npz":
+        np.savez(path, age=[1], colour=["red"], size=[2])
+    else:
+        parquet.write_table(pa.table({"age": [1], "colour": ["red"], "size": [2]}), path)
+    report = convert_tables([path], out, TableOptions(), like=tmp_path / "train.h5")
+    assert report.class_counts == {}
+    assert report.notes[0].startswith("there are no labels: the file is for prediction only")
+    with open_source(out) as source:
+        assert not source.has_labels
+        assert source.read(0, 1).tolist() == [[1, 0, 1, 2]]
+    assert verify_file(out).intact
 
 
 def test_numbers_may_be_categories(tmp_path):
@@ -432,8 +452,6 @@ def test_like_with_other_columns_or_options(tmp_path):
     like = tmp_path / "train.h5"
     with pytest.raises(InputError, match=r"test\.csv lacks columns 'colour', 'size' that"):
         convert_text(tmp_path, "age,buys\n1,no\n", "test.csv", like=like)
-    with pytest.raises(InputError, match=r"has no column 'buys' for the labels; name it with"):
-        convert_text(tmp_path, "age,colour,size\n1,red,2\n", "test.csv", like=like)
     with pytest.raises(InputError, match=r"come from .*train\.h5 here; leave out --one-hot"):
         convert_text(tmp_path, TRAIN, "test.csv", like=like, one_hot=["colour"])
     with pytest.raises(InputError, match=r"is missing; convert .*train\.h5 with --impute mean"):
