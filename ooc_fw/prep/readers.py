@@ -274,8 +274,8 @@ def detect_format(path: str, options: ReadOptions, *, is_table: bool) -> str:
                 f"the format must be auto or one of {', '.join(FORMATS)}, not {options.format!r}"
             )
         return options.format
-    if path == "-":
-        return "csv" if is_table else "libsvm"
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return "csv" if is_table else "libsvm"  # a pipe gives its first bytes only once
     check_readable(path)
     with open(path, "rb") as file:
         head = file.read(_SNIFF_BYTES)

@@ -345,10 +345,10 @@ def fit_record(
     hot = [j for j, words in enumerate(record.categories) if words is not None]
     if not needs_scouting(options):
         return record
-    if STANDARD_INPUT in [os.fspath(path) for path in inputs]:
+    if not all(os.path.isfile(path) for path in inputs):  # standard input, a pipe
         raise InputError(
-            "--one-hot and --impute need two passes over the table, and standard input can be read "
-            "only once; save it to a file"
+            "--one-hot and --impute need two passes over the table, and standard input or a pipe "
+            "can be read only once; save it to a file"
         )
     found: list[set[str]] = [set() for _ in hot]
     numbers = [j for j, words in enumerate(record.categories) if words is None]

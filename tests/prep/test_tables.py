@@ -4,8 +4,10 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -264,8 +266,22 @@ def test_standard_input(tmp_path, monkeypatch):
     convert_tables(["-"], tmp_path / "out.h5", TableOptions(label="y"), shuffle=False)
     assert in_order(tmp_path / "out.h5")[0].tolist() == [[1], [2]]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,y\n1,0\n2,1\n")))
-    with pytest.raises(InputError, match="two passes over the table, and standard input can be"):
+    with pytest.raises(InputError, match="two passes over the table, and standard input or"):
         convert_tables(["-"], tmp_path / "out.h5", TableOptions(label="y", impute="mean"))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("1 1:1\n2 1:2\n", {}), ("a,y\n1,1\n2,2\n", {"label": "y"})]
+)
+def test_pipes_are_read_from_their_first_byte(tmp_path, text, options):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(pipe.write_text, text)
+        convert_tables([pipe], tmp_path / "out.h5", TableOptions(**options), shuffle=False)
+        writing.result()
+    X, y = in_order(tmp_path / "out.h5")
+    assert (X.tolist(), y.tolist()) == ([[1], [2]], [1, 2])
 
 
 def test_columns_by_number_without_a_header(tmp_path):
