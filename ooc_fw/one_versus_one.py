@@ -35,7 +35,7 @@ from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.prep.writer import DatasetWriter, create_file, output_bytes
 from ooc_fw.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import plan_run, solve
+from ooc_fw.solver import load_code, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
 
@@ -286,6 +286,8 @@ def solve_classes(
     done: list[PairSolution] = []
     with split_classes(source, codes, n_classes, options.memory_limit) as split:
         # What one machine took is there for the next, so that all have the plan of the first.
+        if options.memory_limit is not None:
+            load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernel, options)
         program = rss_bytes()
         largest, _ = split.pair(*pairs[int(work.argmax())])
         plan_run(largest, options, program)  # what cannot be met is refused before any of them

@@ -62,10 +62,10 @@ from ooc_fw.lmo import (
 from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import CSRRows, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
-from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.sources import ArraySource, CachedSource, CSRSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -73,6 +73,7 @@ from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
+_PROBE_CLASS_ROWS = 50  # of each class, that load the compiled code
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
@@ -210,6 +211,8 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
+        if options.memory_limit is not None and program is None:
+            load_code(source, labels, kernel, options)
         plan = plan_run(source, options, program)
         run = _Run(
             source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
@@ -220,6 +223,18 @@ def solve(
             run.resume(resume)
         run.checkpoint = checkpoint
         return run.solve()
+
+
+def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:
+    """Run on a few rows, so that what is resident now includes all compiled code.
+
+    Functions are compiled, which takes memory, when a fresh installation calls them first.
+    """
+    few = np.concatenate([np.flatnonzero(labels == sign)[:_PROBE_CLASS_ROWS] for sign in (-1, 1)])
+    rows = source.take(np.sort(few))
+    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
+    solve(small, labels[np.sort(few)], kernel, options, program=0)
 
 
 def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
