@@ -44,6 +44,9 @@ ALLOWED = {
     "sampling": set(),
     "problem": set(),
     "progress": set(),
+    "runlog": set(),
+    "figures": {"runlog"},
+    "report": {"runlog", "figures"},
     "parallel": set(),
     "sources": set(),
     "kernels": {"_core"},
@@ -114,6 +117,7 @@ CONFINED = {
     "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
+    "matplotlib": {"figures.py"},
 }
 
 
