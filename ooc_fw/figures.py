@@ -538,9 +538,7 @@ def _handles(runs: Sequence[Run], panels: Sequence[str]) -> list[Any]:
             Line2D([], [], label=_short(run.label), **_style(k)) for k, run in enumerate(runs)
         ]
     if "gap" in panels:
-        name = "sampled gap" if len(runs) == 1 else "line: sampled gap"
-        if len(runs) == 1:
-            handles.append(Line2D([], [], color=neutral, label=name))
+        handles.append(Line2D([], [], color=neutral, label="sampled gap"))
         if any(run.certificates()[0] for run in runs):
             look: dict[str, Any] = {"marker": "D", "markeredgecolor": TEXT, "linestyle": "none"}
             face = neutral if len(runs) == 1 else "none"

@@ -23,11 +23,15 @@ from ooc_fw.rows import Float64Array
 
 Event = dict[str, Any]
 
-_COUNTERS = ("elapsed_s", "iteration", "rows_read", "bytes_read", "kernel_evaluations")
-"""Fields that never fall within a run; a machine may count them from 0 again."""
+_OWN_COUNTERS = ("elapsed_s", "iteration", "kernel_evaluations")
+"""Fields that each machine of a run counts from 0."""
+
+_SOURCE_COUNTERS = ("rows_read", "bytes_read")
+"""Fields that a source counts, which may be that of several machines."""
 
 _FIELDS = (
-    *_COUNTERS,
+    *_OWN_COUNTERS,
+    *_SOURCE_COUNTERS,
     "objective",
     "sampled_gap",
     "certified_gap",
@@ -275,20 +279,24 @@ class _Builder:
             kind: np.array([steps.get(kind, 0.0) for steps in self._steps]) for kind in kinds
         }
         firsts = run.new_machines()
-        for values in (*(run.columns[name] for name in _COUNTERS), *run.steps.values()):
-            _go_on(values, firsts)
+        for name in (*_OWN_COUNTERS, *_SOURCE_COUNTERS):
+            _go_on(run.columns[name], firsts, anew=name in _OWN_COUNTERS)
+        for values in run.steps.values():
+            _go_on(values, firsts, anew=True)
         run.steps = {kind: values for kind, values in run.steps.items() if values.any()}
         return run
 
 
-def _go_on(values: Float64Array, firsts: Sequence[int]) -> None:
-    """Make a count go on where a machine has begun it anew; modifies `values`."""
-    before = 0.0
+def _go_on(values: Float64Array, firsts: Sequence[int], *, anew: bool) -> None:
+    """Make a count go on from machine to machine; modifies `values`.
+
+    With `anew` each machine counts from 0. Otherwise it may also count on from any other number,
+    such as what was read of its rows before: then what its first event adds is not known.
+    """
     raw = values.copy()
     for first, last in pairwise([*firsts, len(values)]):
-        if raw[first] < raw[first - 1]:
-            before += raw[first - 1]
-        values[first:last] += before
+        begin = 0.0 if anew else raw[first]
+        values[first:last] += values[first - 1] - begin
 
 
 def _number(value: object) -> float:
