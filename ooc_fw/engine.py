@@ -11,7 +11,7 @@ values throughout (`weighted_sum64`) for what a certificate rests on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from ooc_fw._core.maps import map_tile, raise_largest, sum_tile, sum_tile64
+from ooc_fw._core.maps import map_tile, raise_largest, sum_columns, sum_tile, sum_tile64
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
@@ -103,6 +103,40 @@ class Nearest:
         both = Nearest(len(place))
         both.value, both.place = np.maximum(self.value, other.value), place
         return both
+
+
+@dataclass(frozen=True)
+class ManyWeights:
+    """Weights of several sums over the same vertices, stored vertex by vertex.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_vertices + 1,)
+        Where the entries of each vertex begin.
+    sums : ndarray of int64, shape (n_entries,)
+        Sum that an entry is a weight of.
+    values : ndarray of float64, shape (n_entries,)
+        The weights.
+    n_sums : int
+        Number of sums.
+    """
+
+    indptr: Int64Array
+    sums: Int64Array
+    values: Float64Array
+    n_sums: int
+
+    @classmethod
+    def of(
+        cls, n_vertices: int, places: Sequence[Int64Array], weights: Sequence[Float64Array]
+    ) -> ManyWeights:
+        """From the vertices of each sum and their weights."""
+        vertices = np.concatenate(places)
+        sums = np.repeat(np.arange(len(places)), [len(own) for own in places])
+        order = np.argsort(vertices, kind="stable")
+        indptr = np.zeros(n_vertices + 1, dtype=np.int64)
+        np.cumsum(np.bincount(vertices, minlength=n_vertices), out=indptr[1:])
+        return cls(indptr, sums[order], np.concatenate(weights)[order], len(places))
 
 
 class _Product(Protocol):
@@ -326,6 +360,23 @@ class Engine:
             if nearest is not None:
                 largest, place = nearest.value[rows], nearest.place[rows]
                 raise_largest(tile, len(zt), cols.start, largest, place)
+
+        self._for_tiles(x, z, np.float32, add)
+        return out
+
+    def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
+        """Several weighted sums of the same kernel values, shape (len(x), weights.n_sums).
+
+        Float32 values, float64 sums; each is that of `weighted_sum`, up to the order of additions.
+        """
+        out = np.zeros((len(x), weights.n_sums))
+        constants = self._constants(np.float32)
+        code = int(self.kernel.code)
+
+        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+            map_tile(code, tile, xt.terms, zt.terms, *constants)
+            indptr = weights.indptr[cols.start : cols.stop + 1]
+            sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
         self._for_tiles(x, z, np.float32, add)
         return out

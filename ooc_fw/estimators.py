@@ -18,25 +18,28 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model import Model, borrow_source
+from ooc_fw.one_versus_one import solve_classes, support_vectors_of
+from ooc_fw.pairs import PairSolution, class_scores, union_of_rows
 from ooc_fw.parallel import Workers, borrow_workers
 from ooc_fw.progress import Progress
-from ooc_fw.rows import Float64Array, Int8Array
+from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import solve
 from ooc_fw.sources import RowSource
-from ooc_fw.state import Solution, Status, TrainOptions
+from ooc_fw.state import Status, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
 from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
 
 
 class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
-    """Kernel support vector machine (squared hinge loss, two classes) on data of any size.
+    """Kernel support vector machine (squared hinge loss) on data of any size.
+
+    More than two classes have a machine for each pair of them (one-versus-one).
 
     Parameters
     ----------
@@ -72,9 +75,12 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ``ooc-fw train --seed`` gives.
     verbose : int
         Above 0: show progress on standard error.
+    decision_function_shape : {"ovr", "ovo"}
+        For more than two classes: whether `decision_function` gives a score for each class, or the
+        decision value of each machine. Two classes have one value.
     max_support : int or None
-        Largest number of support vectors. None: as many as memory affords, and 10,000 for
-        `partial_fit`.
+        Largest number of support vectors of a machine. None: as many as memory affords, and 10,000
+        for `partial_fit`.
     dask : None, "threads", "processes" or str
         Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
         scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
@@ -83,28 +89,33 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
-        Labels; the second one is positive.
+    classes_ : ndarray of shape (n_classes,)
+        Labels; of two, the second one is positive.
     support_ : ndarray of int64, shape (n_support,)
-        Rows of the training data that are support vectors.
+        Rows of the training data that are support vectors of any machine.
     support_vectors_ : ndarray or CSRRows, shape (n_support, n_features)
         These rows.
-    dual_coef_ : ndarray of float64, shape (1, n_support)
-        Weight times label, divided by rho.
-    intercept_ : ndarray of float64, shape (1,)
+    dual_coef_ : ndarray of float64, shape (n_machines, n_support)
+        Weight times label, divided by rho, of each machine, 0 where a row does not support it.
+        Machines come in the order of `ooc_fw.pairs.class_pairs`, and the larger class of
+        each is positive: the opposite of scikit-learn's sign for more than two classes.
+    intercept_ : ndarray of float64, shape (n_machines,)
         Bias, divided by rho.
-    gap_ : float or None
-        Certified relative duality gap; None when not certified, as always after `partial_fit`.
+    certified_gap_ : float or None
+        Certified relative duality gap, of the worst machine; None when not certified, as always
+        after `partial_fit`.
     n_iter_ : int
-        Iterations.
+        Iterations of all machines.
     n_features_in_ : int
         Number of columns.
     n_rows_seen_ : int
         Rows that the machine was trained on.
     solution_ : ooc_fw.Solution
-        Everything the solver reports.
+        Everything the solver reports; of more than two classes, of the first machine.
+    pairs_ : list of ooc_fw.PairSolution
+        Classes and solution of each machine.
     model_ : ooc_fw.Model
-        What `save` writes. Labels that are not numbers are -1 and 1 in it.
+        What `save` writes.
 
     Notes
     -----
@@ -115,7 +126,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
     with a certified gap. `partial_fit` sees each row once and keeps `max_support` of them at
     most: its gap, ``solution_.sampled_gap``, is over the chunk seen last and the rows kept. It says
-    nothing of earlier rows and is no certificate; `gap_` is None and the status ``"streamed"``.
+    nothing of earlier rows and is no certificate; `certified_gap_` is None and the status
+    ``"streamed"``.
     """
 
     def __init__(
@@ -136,6 +148,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
+        decision_function_shape: str = "ovr",
         max_support: int | None = None,
         dask: str | None = None,
     ) -> None:
@@ -155,6 +168,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.decision_function_shape = decision_function_shape
         self.max_support = max_support
         self.dask = dask
 
@@ -166,9 +180,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         X : anything `ooc_fw.open_dataset` takes
             Rows.
         y : array-like of shape (n_rows,), path or None
-            Labels of two classes; None takes those stored in the file `X`.
+            Labels of two classes or more; None takes those stored in the file `X`.
         """
         options = self._options()
+        if self.decision_function_shape not in ("ovr", "ovo"):
+            raise InputError(
+                f"decision_function_shape must be 'ovr' or 'ovo', not "
+                f"{self.decision_function_shape!r}"
+            )
         self.__dict__.pop("_stream", None)
         if not _is_out_of_core(X):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
@@ -179,24 +198,33 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             self.n_rows_seen_ = source.n_rows
             self.classes_, codes = _encode(y) if _is_array(y) else encode_labels(source)
             self._solve(source, codes, options)
-        if self.solution_.status != Status.CONVERGED:
+        if self.model_.status != Status.CONVERGED:
             warnings.warn(
-                f"stopped by {self.solution_.status} before the {self.stopping} gap reached "
+                f"stopped by {self.model_.status} before the {self.stopping} gap reached "
                 f"{self.tol}; allow more with max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return self
 
-    def _solve(self, source: RowSource, y: Int8Array, options: TrainOptions) -> None:
+    def _solve(self, source: RowSource, codes: Int64Array, options: TrainOptions) -> None:
         with (
             nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         ) as workers:
             kernel = self._kernel(source, options, workers)
             tol = options.tol if options.stopping == "relative" else None
             with Progress(quiet=not self.verbose, tol=tol) as progress:
-                solution = solve(source, y, kernel, options, progress.callbacks, dask=workers)
-        self._set_attributes(solution, kernel, options, source.scaling)
+                pairs = solve_classes(
+                    source,
+                    codes,
+                    len(self.classes_),
+                    kernel,
+                    options,
+                    progress.callbacks,
+                    dask=workers,
+                )
+        vectors = support_vectors_of(source, pairs)
+        self._set_attributes(pairs, vectors, kernel, options, source.scaling)
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
         """Train further, on a chunk of rows that need not be seen again.
@@ -269,7 +297,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.classes_ = known
         self.n_rows_seen_ = stream.n_rows
         assert stream.solution is not None
-        self._set_attributes(stream.solution, stream.kernel, options, scaling)
+        pairs = [PairSolution(0, 1, stream.solution)]
+        vectors = stream.solution.support_vectors
+        self._set_attributes(pairs, vectors, stream.kernel, options, scaling)
         return self
 
     def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
@@ -287,10 +317,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                 f"leave them out, or start anew with another estimator"
             )
         if len(given) != 2:
-            raise InputError(
-                f"Only binary classification is supported, and classes must be two, not "
-                f"{given.tolist()}"
-            )
+            raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
         return np.asarray(given)
 
     def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
@@ -320,30 +347,49 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def _set_attributes(
-        self, solution: Solution, kernel: Kernel, options: TrainOptions, scaling: Scaling | None
+        self,
+        pairs: list[PairSolution],
+        vectors: Rows,
+        kernel: Kernel,
+        options: TrainOptions,
+        scaling: Scaling | None,
     ) -> None:
-        numeric = np.issubdtype(self.classes_.dtype, np.number)
-        self.model_ = Model.from_solution(
-            solution,
-            kernel=kernel,
-            C=options.C,
-            classes=self.classes_ if numeric else [-1, 1],
-            scaling=scaling,
+        model = Model.from_pairs(
+            pairs, vectors, kernel=kernel, C=options.C, classes=self.classes_, scaling=scaling
         )
-        self.solution_ = solution
-        self.support_ = solution.rows
-        self.support_vectors_ = solution.support_vectors
-        dual = solution.alpha * solution.labels / solution.rho
-        self.dual_coef_ = dual[np.newaxis]
-        self.intercept_ = dual.sum(keepdims=True)
-        self.gap_ = solution.certified_gap
-        self.n_iter_ = solution.iterations
+        self.model_ = model
+        self.pairs_ = pairs
+        self.solution_ = pairs[0].solution
+        self.support_ = union_of_rows(pairs)
+        self.support_vectors_ = vectors
+        self.dual_coef_ = np.zeros((len(pairs), len(self.support_)))
+        for row, machine in zip(self.dual_coef_, model.machines, strict=True):
+            row[machine.sv] = machine.alpha * machine.labels / machine.rho
+        self.intercept_ = self.dual_coef_.sum(axis=1)
+        self.certified_gap_ = model.certified_gap
+        self.n_iter_ = sum(pair.solution.iterations for pair in pairs)
 
     def decision_function(self, X: Any) -> Float64Array:
-        """Decision values, shape (n_rows,); the margin is at -1 and +1.
+        """Decision values, in the order in which `X` stores its rows.
 
-        Rows come in the order in which `X` stores them.
+        Returns
+        -------
+        ndarray of float64
+            For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
+            positive. For more, of shape (n_rows, n_classes) with ``decision_function_shape="ovr"``:
+            votes of the machines, with ties ordered by the sums of their decision values. With
+            "ovo" of shape (n_rows, n_machines): the decision value of each machine, in
+            scikit-learn's sign, which is positive for the first class of a pair.
         """
+        values = self._decide(X)
+        if values.ndim == 1:
+            return values
+        if self.decision_function_shape == "ovo":
+            return -values
+        return class_scores(values, len(self.classes_))
+
+    def _decide(self, X: Any) -> Float64Array:
+        """Decision values as the model gives them."""
         check_is_fitted(self)
         dask = self.dask
         if not _is_out_of_core(X):
@@ -355,8 +401,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
-        positive = self.decision_function(X) > 0
-        labels: npt.NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        values = self._decide(X)
+        labels: npt.NDArray[Any] = self.classes_[self.model_.class_places(values)]
         return labels
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
@@ -394,7 +440,6 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
         return tags
 
 
@@ -410,19 +455,13 @@ def _is_array(y: Any) -> bool:
     return not (y is None or (_is_out_of_core(y) and not isinstance(y, np.memmap)))
 
 
-def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int8Array]:
-    """Classes in order, and -1 or +1 for each label."""
+def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
+    """Classes in order, and the place of each label among them."""
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) > 2:
-        # The first sentence is the one scikit-learn's own checks look for.
-        raise InputError(
-            f"Only binary classification is supported. The type of the target is "
-            f"{type_of_target(y)}, with {len(classes)} classes; pick two of them."
-        )
     if len(classes) < 2:
         raise InputError(f"y holds one class only, {classes[0]!r}; give rows of two classes")
-    return classes, (2 * codes - 1).astype(np.int8)
+    return classes, codes.astype(np.int64)
 
 
 def _threads(n_jobs: int | None) -> int:

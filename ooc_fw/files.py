@@ -8,7 +8,9 @@ Knows nothing of what is in the files.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path; what is written there replaces `path` when the block ends well.
 
     After any exception (an interrupt included) the temporary file is removed and `path` is as
-    before. A symbolic link is followed, so that it stays a link.
+    before. What a process that was killed left behind is removed by the next one that writes
+    `path`. A symbolic link is followed, so that it stays a link.
 
     Parameters
     ----------
@@ -37,9 +40,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         When the file cannot be created, flushed to disk or renamed.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    _remove_abandoned(target)
+    temporary, descriptor = _create_temporary(target)
     try:
         yield temporary
         _flush_to_disk(temporary)
@@ -49,6 +51,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(target)  # the name that the user knows
         raise
+    finally:
+        os.close(descriptor)
     _flush_to_disk(target.parent)
 
 
@@ -64,6 +68,34 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview) -> None
         temporary.write_bytes(data)
 
 
+def _create_temporary(target: Path) -> tuple[Path, int]:
+    """Create an empty file beside `target`, locked for as long as its descriptor is open."""
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, mode=0o666)
+        except OSError as error:
+            error.filename = str(target)  # the name that the user knows
+            raise
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink > 0:
+            return temporary, descriptor
+        os.close(descriptor)  # taken for abandoned before it was locked
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove temporary files of `target` whose process has died: nobody holds their lock."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError):
+        for name in filter(pattern.fullmatch, os.listdir(target.parent)):
+            with contextlib.suppress(OSError), open(target.with_name(name), "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(file.name)
+
+
 def _flush_to_disk(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -72,7 +104,7 @@ def _flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 64 << 20
 """Beginning of a file that is left in the page cache: all of a small one."""
 
 STEP_BYTES = 4 << 20

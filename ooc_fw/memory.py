@@ -227,8 +227,8 @@ def _free_bytes() -> int:
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process now; its peak where the system does not tell."""
-    return _status_bytes("VmRSS") or peak_rss_bytes()
+    """Resident memory of this process now; the largest so far where only that is known."""
+    return _status_bytes("VmRSS:") or peak_rss_bytes()
 
 
 def peak_rss_bytes() -> int:
@@ -236,13 +236,18 @@ def peak_rss_bytes() -> int:
 
     Linux keeps it per program; the portable number may include what the parent held at the fork.
     """
-    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return _status_bytes("VmHWM:") or _peak_of_usage()
 
 
 def _status_bytes(name: str) -> int | None:
+    """A size that Linux states of this process."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text(encoding="ascii").splitlines():
-            if line.startswith(f"{name}:"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def _peak_of_usage() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -7,15 +7,17 @@ see `ooc_fw.solver` and `ooc_fw.certificate`.
 The file holds, on its root, the attributes ``format_version, kernel, gamma, degree, coef0, C,
 status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
 it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
-like a data file's ``/X``; and for each binary machine a group ``/machines/<k>`` with the fields of
-`Machine`.
+like a data file's ``/X``; and for each machine a group ``/machines/<k>`` with the fields of
+`Machine`: one for two classes, else one for each pair of them (`ooc_fw.pairs`). One
+checksum, the attribute ``content_crc32``, covers all of it and is compared when the file is loaded;
+a file without it is read as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
@@ -27,14 +29,18 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.engine import Engine, choose_center, prefers_sparse
-from ooc_fw.errors import InputError
+from ooc_fw.attributes import get_text, put_text
+from ooc_fw.engine import Engine, ManyWeights, Operand, choose_center, prefers_sparse
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
+from ooc_fw.pairs import PairSolution, class_scores, union_of_rows, worst_status
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import RowSource, block_slices, open_source
+from ooc_fw.sources.checksums import CONTENT, content_crc32
+from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
 if TYPE_CHECKING:
     from ooc_fw.state import Solution
@@ -66,7 +72,7 @@ class Machine:
         Value of the dual, rho / 2.
     certified_gap, sampled_gap : float or None
         Relative gaps over all rows and over the rows last drawn; None when not known.
-    positive, negative : float
+    positive, negative : float or str
         Class values of +1 and -1.
     """
 
@@ -78,8 +84,8 @@ class Machine:
     objective: float
     certified_gap: float | None
     sampled_gap: float | None
-    positive: float
-    negative: float
+    positive: float | str
+    negative: float | str
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
@@ -96,44 +102,49 @@ class Machine:
 
 
 ARRAY_TYPES = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
-NUMBER_NAMES = tuple(field.name for field in fields(Machine) if field.name not in ARRAY_TYPES)
+CLASS_NAMES = ("positive", "negative")
+NUMBER_NAMES = tuple(
+    field.name for field in fields(Machine) if field.name not in {*ARRAY_TYPES, *CLASS_NAMES}
+)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A fitted machine and all that is needed to apply it.
+    """Fitted machines and all that is needed to apply them.
 
     Parameters
     ----------
     kernel : Kernel
         With the number used for gamma.
     C : float
-        Penalty the machine was trained with.
-    classes : ndarray of float64, shape (2,)
-        Label values in increasing order; the larger one is +1.
+        Penalty the machines were trained with.
+    classes : ndarray of float64 or str, shape (n_classes,)
+        Label values in increasing order; of two, the larger one is +1.
     scaling : Scaling or None
         Scaling of the training rows; None when the training data said nothing about it.
     status : str
-        How training ended, a value of `ooc_fw.state.Status`.
+        How training ended, a value of `ooc_fw.state.Status`; of several machines, the status of
+        one that did not converge, if there is any.
     support_vectors : Rows
-        As they stand in the training data, scaled.
+        As they stand in the training data, scaled; machines share them.
     machines : list of Machine
-        One for a binary problem.
+        One for each pair of classes, in the order of `ooc_fw.pairs.class_pairs`.
     """
 
     kernel: Kernel
     C: float
-    classes: Float64Array
+    classes: npt.NDArray[Any]
     scaling: Scaling | None
     status: str
     support_vectors: Rows
     machines: list[Machine]
 
     def __post_init__(self) -> None:
-        if len(self.classes) != 2 or len(self.machines) != 1:
+        n_classes, n_machines = len(self.classes), len(self.machines)
+        if n_classes < 2 or n_machines != n_classes * (n_classes - 1) // 2:
             raise InputError(
-                f"a model needs two classes and one machine, not {len(self.classes)} and "
-                f"{len(self.machines)}"
+                f"a model needs two classes or more, and a machine for each pair of them, not "
+                f"{n_classes} classes and {n_machines} machines"
             )
         for machine in self.machines:
             if machine.sv.min() < 0 or machine.sv.max() >= len(self.support_vectors):
@@ -149,23 +160,64 @@ class Model:
         classes: npt.ArrayLike,
         scaling: Scaling | None,
     ) -> Model:
-        """Model of what `ooc_fw.solver.solve` returned."""
-        values = np.asarray(classes, dtype=np.float64)
-        machine = Machine(
-            alpha=solution.alpha,
-            labels=solution.labels,
-            sv=np.arange(len(solution.alpha)),
-            rows=solution.rows,
-            rho=solution.rho,
-            objective=solution.objective,
-            certified_gap=solution.certified_gap,
-            sampled_gap=solution.sampled_gap,
-            positive=float(values[-1]),
-            negative=float(values[0]),
+        """Model of what `ooc_fw.solver.solve` returned, for two classes."""
+        return cls.from_pairs(
+            [PairSolution(0, 1, solution)],
+            solution.support_vectors,
+            kernel=kernel,
+            C=C,
+            classes=classes,
+            scaling=scaling,
         )
-        return cls(
-            kernel, C, values, scaling, str(solution.status), solution.support_vectors, [machine]
-        )
+
+    @classmethod
+    def from_pairs(
+        cls,
+        pairs: Sequence[PairSolution],
+        support_vectors: Rows,
+        *,
+        kernel: Kernel,
+        C: float,
+        classes: npt.ArrayLike,
+        scaling: Scaling | None,
+    ) -> Model:
+        """Model of machines for all pairs of classes.
+
+        Parameters
+        ----------
+        pairs : sequence of PairSolution
+            What `ooc_fw.one_versus_one.solve_classes` returned.
+        support_vectors : Rows
+            What `ooc_fw.one_versus_one.support_vectors_of` gives.
+        kernel, C, classes, scaling
+            See `Model`.
+        """
+        values = as_class_values(classes)
+        rows = union_of_rows(pairs)
+        order = np.argsort(rows)
+        machines = [
+            Machine(
+                alpha=pair.solution.alpha,
+                labels=pair.solution.labels,
+                sv=order[np.searchsorted(rows, pair.solution.rows, sorter=order)],
+                rows=pair.solution.rows,
+                rho=pair.solution.rho,
+                objective=pair.solution.objective,
+                certified_gap=pair.solution.certified_gap,
+                sampled_gap=pair.solution.sampled_gap,
+                positive=values[pair.positive].item(),
+                negative=values[pair.negative].item(),
+            )
+            for pair in pairs
+        ]
+        status = worst_status([pair.solution.status for pair in pairs])
+        return cls(kernel, C, values, scaling, str(status), support_vectors, machines)
+
+    @property
+    def certified_gap(self) -> float | None:
+        """Certified relative gap of the worst machine; None when one was not certified."""
+        gaps = [machine.certified_gap for machine in self.machines]
+        return None if None in gaps else max(gap for gap in gaps if gap is not None)
 
     @property
     def n_features(self) -> int:
@@ -198,8 +250,9 @@ class Model:
 
         Returns
         -------
-        ndarray of float64, shape (n_rows,)
-            Divided by rho, so that the margin is at -1 and +1; positive means the larger class.
+        ndarray of float64, shape (n_rows,), or (n_rows, n_machines) for more than two classes
+            Divided by rho, so that the margin is at -1 and +1; positive means the larger class of
+            a machine's two.
 
         Raises
         ------
@@ -212,7 +265,7 @@ class Model:
         with borrow_source(X) as source, self.engine(threads) as engine:
             self.check_source(source)
             slices = block_slices(source, 0, source.n_rows)
-            values = np.empty(source.n_rows)
+            values = self._empty(source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
                 decision = self._decision(engine)
@@ -227,7 +280,7 @@ class Model:
             source.check_unchanged()
         return values
 
-    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:
+    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`; see `decision_function`."""
         return self.label_values(self.decision_function(X, threads=threads, dask=dask))
 
@@ -235,12 +288,23 @@ class Model:
         """Decision values of a stream of blocks of rows, each `n_features` wide."""
         with self.engine(threads) as engine:
             decision = self._decision(engine)
-            return np.concatenate([np.zeros(0), *(decision(block) for block in blocks)])
+            return np.concatenate([self._empty(0), *(decision(block) for block in blocks)])
+
+    def _empty(self, n_rows: int) -> Float64Array:
+        """Room for the decision values of some rows."""
+        n_machines = len(self.machines)
+        return np.empty(n_rows if n_machines == 1 else (n_rows, n_machines))
 
     def _decision(self, engine: Engine) -> _Decision:
-        (machine,) = self.machines
-        vectors = take_rows(self.support_vectors, machine.sv)
-        return _Decision(engine, vectors, machine.alpha * machine.labels, machine.rho)
+        machines = self.machines
+        betas = [machine.alpha * machine.labels for machine in machines]
+        rho = np.array([machine.rho for machine in machines])
+        if len(machines) == 1:
+            vectors = take_rows(self.support_vectors, machines[0].sv)
+            return _Decision(engine, vectors, betas[0], rho)
+        places = [machine.sv for machine in machines]
+        many = ManyWeights.of(len(self.support_vectors), places, betas)
+        return _Decision(engine, self.support_vectors, many, rho)
 
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
@@ -248,10 +312,15 @@ class Model:
         center = choose_center(vectors)
         return Engine(self.kernel, threads, center=center, sparse=prefers_sparse(vectors))
 
-    def label_values(self, decision_values: Float64Array) -> Float64Array:
-        """Class value for each decision value."""
-        (machine,) = self.machines
-        return np.where(decision_values > 0, machine.positive, machine.negative)
+    def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
+        """Class value for each row, of which `decision_values` are the decision values."""
+        return np.asarray(self.classes[self.class_places(decision_values)])
+
+    def class_places(self, decision_values: Float64Array) -> Int64Array:
+        """Place in `classes` of what is predicted for each row."""
+        if len(self.machines) == 1:
+            return (decision_values > 0).astype(np.int64)
+        return np.asarray(class_scores(decision_values, len(self.classes)).argmax(axis=1))
 
     def scale(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
         """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
@@ -286,13 +355,25 @@ class Model:
                 f"training data ({self.scaling.kind}); convert it with --like and the training file"
             )
 
-    def check_training_rows(self, source: RowSource, y: Int8Array) -> None:
+    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
         """Raise InputError unless `source` is the data this model was trained on.
 
-        Compares every support vector and its label with the row it is said to come from.
+        Compares every support vector and its class, of which `codes` has the place for each row,
+        with the row it is said to come from.
         """
         self.check_source(source)
-        (machine,) = self.machines
+        for machine in self.machines:
+            expected = self.codes_of(machine)
+            self._check_rows(machine, expected, source, codes)
+
+    def codes_of(self, machine: Machine) -> Int64Array:
+        """Place of the class of each support vector of a machine."""
+        pair = np.searchsorted(self.classes, [machine.negative, machine.positive])
+        return pair[(machine.labels > 0).astype(np.intp)]
+
+    def _check_rows(
+        self, machine: Machine, classes: Int64Array, source: RowSource, codes: Int64Array
+    ) -> None:
         order = np.argsort(machine.rows)
         rows = machine.rows[order]
         if rows[0] < 0 or rows[-1] >= source.n_rows:
@@ -306,7 +387,7 @@ class Model:
             found = _dense(source.take(rows[start : start + step]))
             expected = _dense(take_rows(self.support_vectors, machine.sv[part]))
             differs = (found != expected).any(axis=1)
-            differs |= y[machine.rows[part]] != machine.labels[part]
+            differs |= codes[machine.rows[part]] != classes[part]
             if differs.any():
                 row = machine.rows[part[differs.argmax()]]
                 raise InputError(
@@ -321,17 +402,18 @@ class Model:
         image = BytesIO()
         with h5py.File(image, "w") as file:
             self._write(file)
+            file.attrs[CONTENT] = np.uint32(content_crc32(file))
         write_atomic(Path(path), image.getvalue())
 
     def _write(self, file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
-        file.attrs["kernel"] = self.kernel.name
+        put_text(file.attrs, "kernel", self.kernel.name)
         file.attrs["gamma"] = self.kernel.gamma
         file.attrs["degree"] = self.kernel.degree
         file.attrs["coef0"] = self.kernel.coef0
         file.attrs["C"] = float(self.C)
-        file.attrs["status"] = self.status
-        file.attrs["class_names"] = self.classes
+        put_text(file.attrs, "status", self.status)
+        file.attrs["class_names"] = _storable(self.classes)
         if self.scaling is not None:
             self.scaling.write(file)
         _write_rows(file, "support_vectors", self.support_vectors)
@@ -343,6 +425,8 @@ class Model:
                 value = getattr(machine, name)
                 if value is not None:
                     group.attrs[name] = float(value)
+            for name in CLASS_NAMES:
+                group.attrs[name] = _storable(np.asarray(getattr(machine, name)))[()]
 
 
 class _Decision:
@@ -354,10 +438,10 @@ class _Decision:
         Computes kernel values.
     vectors : Rows, shape (n_support, n_features)
         Support vectors.
-    beta : ndarray of float64, shape (n_support,)
-        Weights times labels.
-    rho : float
-        Margin.
+    beta : ndarray of float64, shape (n_support,), or ManyWeights
+        Weights times labels, of one machine or of several.
+    rho : ndarray of float64, shape (n_machines,)
+        Margins.
 
     Attributes
     ----------
@@ -365,26 +449,37 @@ class _Decision:
         Makes another one, with an engine of its own that stays open, in another process.
     """
 
-    def __init__(self, engine: Engine, vectors: Rows, beta: Float64Array, rho: float) -> None:
+    def __init__(
+        self, engine: Engine, vectors: Rows, beta: Float64Array | ManyWeights, rho: Float64Array
+    ) -> None:
         self._engine = engine
         self._vectors = engine.prepare(vectors)
         self._beta = beta
-        self._bias = beta.sum()
+        if isinstance(beta, ManyWeights):
+            self._bias = np.bincount(beta.sums, beta.values, beta.n_sums)
+        else:
+            self._bias = beta.sum()
         self._rho = rho
         self.recipe = partial(_make_decision, engine.recipe(), vectors, beta, rho)
 
     def __call__(self, block: Rows) -> Float64Array:
-        """Decision values of some rows."""
+        """Decision values of some rows, shape (n_rows,) or (n_rows, n_machines)."""
         engine = self._engine
-        values = []
-        for rows in [block] if engine.sparse else _dense_parts(block):
-            sums = engine.weighted_sum(engine.prepare(rows), self._vectors, self._beta)
-            values.append((sums + self._bias) / self._rho)
-        return np.concatenate([np.zeros(0), *values])
+        parts = [block] if engine.sparse else _dense_parts(block)
+        return np.concatenate([self._decide(engine.prepare(rows)) for rows in parts])
+
+    def _decide(self, x: Operand) -> Float64Array:
+        many = isinstance(self._beta, ManyWeights)
+        weigh = self._engine.weighted_sums if many else self._engine.weighted_sum
+        sums = weigh(x, self._vectors, self._beta)  # type: ignore[arg-type]
+        return np.asarray((sums + self._bias) / self._rho)
 
 
 def _make_decision(
-    engine: Callable[[], Engine], vectors: Rows, beta: Float64Array, rho: float
+    engine: Callable[[], Engine],
+    vectors: Rows,
+    beta: Float64Array | ManyWeights,
+    rho: Float64Array,
 ) -> _Decision:
     return _Decision(engine(), vectors, beta, rho)
 
@@ -412,10 +507,12 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     try:
         with h5py.File(name, "r") as file:
             _check_is_model(file)
+            if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+                raise DamageError("it does not match its checksum; restore a copy or train again")
             return _read(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except H5PY_ERRORS as error:
         # What h5py raises for files cut short, overwritten, or with a part missing.
         raise InputError(
             f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
@@ -446,15 +543,15 @@ def _read(file: h5py.File) -> Model:
     attributes = file.attrs
     return Model(
         kernel=make_kernel(
-            str(attributes["kernel"]),
+            get_text(attributes, "kernel"),
             gamma=float(attributes["gamma"]),
             degree=int(attributes["degree"]),
             coef0=float(attributes["coef0"]),
         ),
         C=float(attributes["C"]),
-        classes=np.asarray(attributes["class_names"], dtype=np.float64),
+        classes=_class_values(attributes["class_names"]),
         scaling=Scaling.read(file) if "scaling" in attributes else None,
-        status=str(attributes["status"]),
+        status=get_text(attributes, "status"),
         support_vectors=_read_rows(file["support_vectors"]),
         machines=[_read_machine(file[f"machines/{k}"]) for k in range(len(file["machines"]))],
     )
@@ -467,7 +564,26 @@ def _read_machine(group: h5py.Group) -> Machine:
         name: None if name in optional and name not in group.attrs else float(group.attrs[name])
         for name in NUMBER_NAMES
     }
-    return Machine(**arrays, **numbers)  # type: ignore[arg-type]
+    names = {name: _class_values(group.attrs[name]).item() for name in CLASS_NAMES}
+    return Machine(**arrays, **numbers, **names)  # type: ignore[arg-type]
+
+
+def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Class values as a model holds them: numbers as float64, anything else as text."""
+    values = np.asarray(classes)
+    return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
+
+
+def _storable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Class values in the form that HDF5 attributes take: text as UTF-8 bytes."""
+    return np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
+
+
+def _class_values(stored: Any) -> npt.NDArray[Any]:
+    values = np.asarray(stored)
+    if values.dtype.kind == "S":
+        return np.asarray(np.char.decode(values, "utf-8"))
+    return values.astype(np.float64)
 
 
 def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:

@@ -126,7 +126,7 @@ class TimeLeft:
 
     def __call__(self, state: SolverState) -> str | None:
         """A few words, None where nothing is known."""
-        phase = machine_of(state)[0], state.phase
+        phase = state.machine, state.phase
         if phase != self._phase:
             self._phase = phase
             self._first = state.elapsed_s, state.sweep_fraction or 0.0
@@ -191,11 +191,6 @@ def _meet(x: Sequence[float], y: Sequence[float], goal: float) -> tuple[float, f
     return place, 1.0 if yy == 0 else max(0.0, 1 - slope * xy / yy)
 
 
-def machine_of(state: SolverState) -> tuple[int, int]:
-    """Place of the machine that is trained, from 0, and the number of machines."""
-    return getattr(state, "machine", None) or 0, getattr(state, "n_machines", None) or 1
-
-
 def phase_of(state: SolverState) -> str:
     """Name of the phase, with the machine where there are several, and the part of a sweep."""
     part = "" if state.sweep_fraction is None else f" {state.sweep_fraction:.0%}"
@@ -203,8 +198,9 @@ def phase_of(state: SolverState) -> str:
 
 
 def _phase_name(state: SolverState) -> str:
-    machine, n_machines = machine_of(state)
-    return f"machine {machine + 1}/{n_machines} {state.phase}" if n_machines > 1 else state.phase
+    if state.n_machines == 1:
+        return state.phase
+    return f"machine {state.machine + 1}/{state.n_machines} {state.phase}"
 
 
 def describe(
@@ -229,7 +225,8 @@ def describe(
     """
     gap = state.sampled_gap
     parts = ["gap ?" if gap is None else f"gap {gap:.1e}"]
-    if state.certified_gap is not None:
+    swept = state.phase == "certify" and state.sweep_fraction is None
+    if swept and state.certified_gap is not None:  # else it is of weights that are no more
         parts.append(f"certified {state.certified_gap:.1e}")
     parts.append(f"{state.n_support:,} {'SV' if short else 'support vectors'}")
     if pace is not None and pace >= 5e4:
@@ -281,7 +278,7 @@ class Phases:
 
     def __call__(self, state: SolverState) -> None:
         """Log `state` where it is the first of its kind."""
-        seen = (machine_of(state), state.phase, state.certified_gap)
+        seen = (state.machine, state.phase, state.certified_gap)
         if seen == self._seen:
             return
         self._seen = seen
@@ -335,8 +332,8 @@ class Bar:
 
     def __call__(self, state: SolverState) -> None:
         """Redraw the bar when it is time."""
-        if machine_of(state)[0] != self._machine:
-            self._machine, self._first_gap = machine_of(state)[0], None
+        if state.machine != self._machine:
+            self._machine, self._first_gap = state.machine, None
         if not self._due():
             return
         self._bar.n = round(100 * self._fraction(state))
@@ -448,6 +445,7 @@ class EventLog:
     """
 
     def __init__(self, path: str | Path, *, append: bool = False) -> None:
+        self._path = str(path)
         self._file = open(path, "a" if append else "w", encoding="utf-8", buffering=1)
         if self._file.tell() > 0:
             self._file.write("\n")  # the run before may have died within a line
@@ -456,15 +454,19 @@ class EventLog:
 
     def __call__(self, state: SolverState) -> None:
         """Write the state down when it is time."""
-        kind = (machine_of(state), state.phase, state.certified_gap)
+        kind = (state.machine, state.phase, state.certified_gap)
         if self._due() or kind != self._last:
             self._last = kind
             memory = {"rss_bytes": rss_bytes(), "peak_rss_bytes": peak_rss_bytes()}
             self.write("progress", dataclasses.asdict(state) | memory)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Append one event."""
-        print(to_json({"event": event, **values}), file=self._file)
+        """Append one event; OSError, with the name of the file, when the disk is full."""
+        try:
+            print(to_json({"event": event, **values}), file=self._file)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         """Close the file."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -114,7 +115,7 @@ ul { margin: 0.3rem 0 0.8rem; padding-left: 1.2rem; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: 0.25rem 1.2rem 0.25rem 0;
   text-align: left; vertical-align: top; }
-td { overflow-wrap: anywhere; min-width: 7rem; }
+td { overflow-wrap: anywhere; min-width: 5rem; }
 th { font-weight: 600; white-space: nowrap; }
 thead th { border-bottom-width: 2px; }
 tr.differs td { background: var(--soft); font-weight: 600; }
@@ -150,6 +151,7 @@ def page(runs: Sequence[Run]) -> str:
     parts.append(_table(runs, [_options(run) for run in runs], mark=True))
     parts.append("<h2>Results</h2>\n<p>As reported at the end; gaps are relative.</p>")
     parts.append(_table(runs, [_results(run) for run in runs], mark=False))
+    parts += [_machines(run) for run in runs if _machines_of(run)]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -243,6 +245,8 @@ def _results(run: Run) -> dict[str, Any]:
         values |= {"iterations": values["iteration"], "seconds": values["elapsed_s"]}
         values["steps"] = {kind: counts[-1] for kind, counts in run.steps.items()}
         values = {name: value for name, value in values.items() if name in _RESULTS}
+        if run.phases[-1] != "certify" or not math.isnan(run.columns["sweep_fraction"][-1]):
+            values["certified_gap"] = None  # what is known is of weights that are no more
     values.setdefault("status", "no end in the log")
     for name in ("bytes_read", "peak_rss_bytes"):
         size = values.get(name)
@@ -250,6 +254,8 @@ def _results(run: Run) -> dict[str, Any]:
             values[name] = format_bytes(int(size))
     found = {name: values.pop(key) for key, name in _RESULTS.items() if key in values}
     told = {"event", *_FACTS, *_options(run)}
+    if _machines_of(run):
+        told.add("machines")
     return found | {key: value for key, value in values.items() if key not in told}
 
 
@@ -266,6 +272,35 @@ def _table(runs: Sequence[Run], columns: Sequence[dict[str, Any]], *, mark: bool
         rows.append(f'<tr{differs}><th scope="row">{_text(label)}</th>{data}</tr>')
     return (
         f'<div class="wide"><table>\n<thead><tr><th></th>{heads}</tr></thead>\n<tbody>\n'
+        + "\n".join(rows)
+        + "\n</tbody>\n</table></div>"
+    )
+
+
+def _machines_of(run: Run) -> list[dict[str, Any]]:
+    """What a run of several machines reports of each."""
+    machines = (run.end or {}).get("machines")
+    known = isinstance(machines, list) and all(isinstance(each, dict) for each in machines)
+    return machines if known and machines is not None else []
+
+
+def _machines(run: Run) -> str:
+    """A table of machines, the worst gap first."""
+
+    def badness(machine: dict[str, Any]) -> float:
+        gap = machine.get("certified_gap")
+        return gap if isinstance(gap, int | float) else math.inf
+
+    machines = sorted(_machines_of(run), key=badness, reverse=True)
+    names = list(dict.fromkeys(name for machine in machines for name in machine))
+    heads = "".join(f'<th scope="col">{_text(name.replace("_", " "))}</th>' for name in names)
+    rows = [
+        "<tr>" + "".join(f"<td>{_text(_value(each.get(name)))}</td>" for name in names) + "</tr>"
+        for each in machines
+    ]
+    return (
+        f"<h2>Machines of {_text(run.label)}</h2>\n<p>One for each pair of classes, the largest "
+        f'gap first.</p>\n<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)
         + "\n</tbody>\n</table></div>"
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.attributes import get_text, put_text
 from ooc_fw.errors import InputError
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
 
@@ -174,7 +175,7 @@ class Scaling:
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
-        group.attrs["scaling"] = self.kind
+        put_text(group.attrs, "scaling", self.kind)
         group.attrs["log1p"] = self.log1p
         if self.offset is not None:
             group["scaling/offset"] = self.offset
@@ -191,8 +192,7 @@ class Scaling:
         """
         if "scaling" not in group.attrs:
             return None
-        kind = group.attrs["scaling"]
-        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+        kind = get_text(group.attrs, "scaling")
         log1p = bool(group.attrs.get("log1p", False))
         if kind == "none":
             return Scaling("none", log1p)

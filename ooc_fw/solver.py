@@ -59,7 +59,7 @@ from ooc_fw.lmo import (
     SampledLMO,
     nothing_outside,
 )
-from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
+from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
@@ -145,6 +145,7 @@ def solve(
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
+    program: int | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -170,6 +171,9 @@ def solve(
         and `threads` may differ. The course taken is that of a run that was never stopped.
     started : float, optional
         Reading of `time.perf_counter` from which `max_time` counts; now by default.
+    program : int, optional
+        Resident bytes that a memory limit has to allow for beside this run; by default what is
+        resident now.
 
     Returns
     -------
@@ -206,7 +210,7 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
-        plan = plan_run(source, options)
+        plan = plan_run(source, options, program)
         logger.info("%s", choice)
         logger.info("memory plan: %s", plan)
         run = _Run(
@@ -230,8 +234,8 @@ def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
 
 
-def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
-    """Memory plan of a run.
+def plan_run(source: RowSource, options: TrainOptions, program: int | None = None) -> MemoryPlan:
+    """Memory plan of a run, beside `program` resident bytes; those of now by default.
 
     Raises
     ------
@@ -249,7 +253,7 @@ def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, peak_rss_bytes())
+    return plan_memory(work, options.memory_limit, rss_bytes() if program is None else program)
 
 
 class _Run:

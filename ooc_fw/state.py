@@ -129,6 +129,8 @@ class SolverState:
     last looked at and is no certificate; `certified_gap` is over all rows. None means unknown.
     """
 
+    machine: int = 0  # of one-versus-one, from 0
+    n_machines: int = 1
     phase: str = "start"  # "start", "train", "certify"
     iteration: int = 0
     objective: float = float("nan")

@@ -1,7 +1,8 @@
-"""Statistics of a data set in one pass: means, norms, ranges, sigma^2, and the two classes.
+"""Statistics of a data set in one pass: means, norms, ranges, sigma^2, and the classes.
 
-Owns what `gamma="auto"` needs and the translation of label values into -1 and +1. Keeps only column
-sums of the rows, whatever their number. Where the tasks of the pass run is `ooc_fw.parallel`.
+Owns what `gamma="auto"` needs and the translation of label values into places of classes. Keeps
+only column sums of the rows, whatever their number. Where the tasks of the pass run is
+`ooc_fw.parallel`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_fw.errors import InputError
 from ooc_fw.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int8Array, Int64Array, Rows, rows_bytes
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, rows_bytes
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources import RowSource, ScaledSource, iter_blocks
 
@@ -37,6 +38,11 @@ SAMPLE_SEED = 0
 
 LABEL_ROWS = 1 << 20
 """Labels looked at together."""
+
+MAX_CLASSES = 256
+"""More different labels are taken for the targets of a regression: each pair has a machine."""
+
+_FEW_CLASSES = 4
 
 ROUNDING = 1e-12
 """Part of the mean squared norm below which sigma^2 is rounding, not spread."""
@@ -382,8 +388,8 @@ def _values_by_row(rows: Rows) -> tuple[Float32Array, Int64Array]:
     return rows.reshape(-1), np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
 
 
-def encode_labels(source: RowSource) -> tuple[npt.NDArray[Any], Int8Array]:
-    """Translate the two label values of a source into -1 and +1.
+def encode_labels(source: RowSource) -> tuple[npt.NDArray[Any], Int64Array]:
+    """Translate the label values of a source into the places of their classes.
 
     Parameters
     ----------
@@ -392,66 +398,64 @@ def encode_labels(source: RowSource) -> tuple[npt.NDArray[Any], Int8Array]:
 
     Returns
     -------
-    classes : ndarray, shape (2,)
+    classes : ndarray, shape (n_classes,)
         Label values in rising order.
-    y : ndarray of int8, shape (n_rows,)
-        -1 for ``classes[0]``, +1 for ``classes[1]``.
+    codes : ndarray of int64, shape (n_rows,)
+        Place in `classes` of the label of each row.
 
     Raises
     ------
     InputError
-        No labels, a missing one, or a number of classes that is not two.
+        No labels, a missing one, one class only, or so many classes that these are no classes.
     """
-    found: npt.NDArray[Any] | None = None
-    y = np.empty(source.n_rows, dtype=np.int8)
+    codes = np.empty(source.n_rows, dtype=np.int64)
+    found = source.labels(0, 1)
+    _check_labels(found, 0, source.name)
     for start, stop in row_slices(source.n_rows, LABEL_ROWS):
         labels = source.labels(start, stop)
-        if found is None:
-            found = labels[:1].copy()
-        known, y[start:stop] = _codes(labels, found)
-        if not known:
-            found = _more_classes(found, labels, start, source.name)
-            _, y[start:stop] = _codes(labels, found)
-    assert found is not None  # a source has at least one row
+        places, known = _places(labels, found)
+        if not known.all():
+            _check_labels(labels, start, source.name)
+            more = np.union1d(found, labels[~known])
+            if len(more) > MAX_CLASSES:
+                raise InputError(
+                    f"{source.name} has more than {MAX_CLASSES} different labels; are they the "
+                    f"targets of a regression? training needs classes"
+                )
+            codes[:start] = np.searchsorted(more, found)[codes[:start]]
+            found = more
+            places, _ = _places(labels, found)
+        codes[start:stop] = places
     if len(found) == 1:
         raise InputError(
             f"all rows of {source.name} have the label {found[0]}; "
             f"training needs rows of two classes"
         )
-    if found[0] > found[1]:  # codes went by the first label met
-        np.negative(y, out=y)
-    return np.sort(found), y
+    return found, codes
 
 
-def _codes(labels: npt.NDArray[Any], found: npt.NDArray[Any]) -> tuple[bool, Int8Array]:
-    """Whether all labels are among the one or two found; -1 for the first of those, else +1.
+def _places(
+    labels: npt.NDArray[Any], found: npt.NDArray[Any]
+) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Place of each label among those found, and whether it is there."""
+    if len(found) <= _FEW_CLASSES:  # comparing takes less time than searching
+        places = np.zeros(len(labels), dtype=np.int64)
+        known = labels == found[0]
+        for place, value in enumerate(found[1:], start=1):
+            here = labels == value
+            places[here] = place
+            known |= here
+        return places, known
+    places = np.minimum(np.searchsorted(found, labels), len(found) - 1)
+    return places, found[places] == labels
 
-    Comparisons of whole arrays: sorting labels to find the distinct ones would take longer than
-    all else that a run does with every row before it begins.
-    """
-    is_first = labels == found[0]
-    is_other = ~is_first
-    known = bool(
-        np.array_equal(is_other, labels == found[1]) if len(found) == 2 else is_first.all()
-    )
-    return known, np.where(is_first, np.int8(-1), np.int8(1))
 
-
-def _more_classes(
-    found: npt.NDArray[Any], labels: npt.NDArray[Any], start: int, name: str
-) -> npt.NDArray[Any]:
-    """Label values in order of appearance with those of `labels`; at most two, or InputError."""
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        row = start + int(np.flatnonzero(np.isnan(labels))[0])
-        raise InputError(f"the label of row {row} of {name} is missing (NaN); remove it")
-    together = np.union1d(found, labels)
-    if len(together) > 2:
-        some = ", ".join(str(label) for label in together[:5])
-        raise InputError(
-            f"{name} has more than two classes ({some}{', ...' * (len(together) > 5)}), "
-            f"but only binary problems can be trained; keep the rows of two classes"
-        )
-    return np.concatenate([found, together[together != found[0]]])
+def _check_labels(labels: npt.NDArray[Any], start: int, name: str) -> None:
+    """Raise InputError for a label that is missing or infinite."""
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        place = int(np.flatnonzero(~np.isfinite(labels))[0])
+        what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"
+        raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
 
 
 def _read_labels(source: RowSource, start: int, stop: int) -> npt.NDArray[Any]:

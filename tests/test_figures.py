@@ -12,41 +12,9 @@ from hypothesis import strategies as st
 from ooc_fw.errors import InputError
 from ooc_fw.figures import PANELS, check_format, draw, load_matplotlib, save, speed, thin
 from ooc_fw.runlog import read_runs
+from ooc_fw.testing.logs import make_events
 
 pytest.importorskip("matplotlib")
-
-
-def make_events(n=40, *, machines=1, pace=0.5, gap=1.0, **options):
-    """A log of a run with sweeps, and of machines one after the other."""
-    yield {
-        "event": "start",
-        "data": "d.h5",
-        "n_rows": 1000,
-        "n_features": 3,
-        "kernel": {"name": "rbf", "gamma": 0.5, "degree": 2, "coef0": 0.0},
-        "options": {"tol": 1e-3, "stopping": "relative", "memory_limit": 400 << 20} | options,
-    }
-    for machine in range(machines):
-        for k in range(n):
-            certify = k % 20 == 19
-            yield {
-                "event": "progress",
-                "machine": machine,
-                "n_machines": machines,
-                "phase": "certify" if certify else "train",
-                "iteration": 10 * k,
-                "objective": 1 / (1 + k),
-                "sampled_gap": gap * 0.8**k if k else None,
-                "certified_gap": gap * 0.7**k if certify else None,
-                "n_support": 3 * k,
-                "rows_read": 1000 * k,
-                "kernel_evaluations": 1_000_000 * k,
-                "elapsed_s": pace * k,
-                "sweep_fraction": 0.5 if certify else None,
-                "steps": {"toward": 7 * k, "away": 3 * k, "drop": k},
-                "rss_bytes": 200 << 20,
-                "peak_rss_bytes": 210 << 20,
-            }
 
 
 @pytest.fixture
@@ -136,7 +104,7 @@ def test_runs_with_little_to_show(make_run, tmp_path):
     short = make_run("short", n=1, end=False)
     empty = make_run("empty", n=0, end=False)
     for runs in ([short], [short, empty], [make_run(), empty]):
-        figure = draw(runs, ["gap", "rows", "memory", "steps"], ["iteration"])
+        figure = draw(runs, ["gap", "rows", "steps"], ["iteration"])
         save(figure, tmp_path / "f.svg")
 
 
@@ -186,15 +154,12 @@ def test_thinned_lines_keep_ends_and_extremes(values, n_bins):
         assert np.isnan(y[kept]).any()
 
 
-@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
-def test_equal_runs_make_equal_files(make_run, tmp_path, form):
+def test_equal_runs_make_equal_files(make_run, tmp_path):
     contents = []
-    for name in ("a", "b"):
-        save(draw([make_run()], ["gap"]), tmp_path / f"{name}.{form}")
-        contents.append((tmp_path / f"{name}.{form}").read_bytes())
+    for name in ("a.svg", "b.svg"):
+        save(draw([make_run()], ["gap"], ["time"]), tmp_path / name)
+        contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1]
-    magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form]
-    assert contents[0].startswith(magic)
 
 
 def test_unknown_format():

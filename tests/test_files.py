@@ -91,3 +91,31 @@ def test_dropping_is_only_a_hint(tmp_path, monkeypatch):
             out.write(bytes([k]) * 5000)
             behind.wrote(out.tell())
     assert path.read_bytes() == b"".join(bytes([k]) * 5000 for k in range(50))
+
+
+def test_what_the_dead_left_is_removed_and_nothing_else(tmp_path):
+    path = tmp_path / "out"
+    others = {".out.0123456.tmp", ".other.01234567.tmp", "out.01234567.tmp", ".out.0123456z.tmp"}
+    for name in {*others, ".out.01234567.tmp"}:
+        (tmp_path / name).write_bytes(b"half")
+    with atomic_path(path) as first:
+        write_atomic(path, b"second")
+        assert first.exists()  # its writer lives
+        first.write_bytes(b"first")
+    assert path.read_bytes() == b"first"
+    assert set(os.listdir(tmp_path)) == {*others, "out"}
+
+
+def test_a_file_taken_for_abandoned_is_created_again(tmp_path, monkeypatch):
+    locks = []
+
+    def flock(file, how):
+        if not locks:
+            (name,) = os.listdir(tmp_path)
+            (tmp_path / name).unlink()
+        locks.append(how)
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    write_atomic(tmp_path / "out", b"data")
+    assert len(locks) == 2
+    assert os.listdir(tmp_path) == ["out"]

@@ -14,6 +14,7 @@ PACKAGE = Path(ooc_fw.__file__).parent
 
 # Records and helpers without opinions: anyone may import them.
 LEAVES = {
+    "attributes",
     "errors",
     "rows",
     "state",
@@ -24,10 +25,12 @@ LEAVES = {
     "screening",
     "interrupt",
     "deadline",
+    "pairs",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
 ALLOWED = {
+    "attributes": set(),
     "errors": set(),
     "rows": set(),
     "state": set(),
@@ -68,6 +71,8 @@ ALLOWED = {
         "distinct",
         "_core",
     },
+    "pairs": set(),
+    "one_versus_one": {"solver", "sources", "prep", "kernels", "checkpoint"},
     "model": {"kernels", "engine", "problem", "sources", "parallel"},
     "certificate": {"kernels", "engine", "problem", "sources", "distinct", "parallel", "_core"},
     "solver": {
@@ -95,7 +100,7 @@ ALLOWED = {
         "distinct",
     },
     "estimators": {
-        "solver",
+        "one_versus_one",
         "streaming",
         "model",
         "stats",

@@ -39,6 +39,15 @@ def _record_words(n_stored, width):
     return HEADER_WORDS + 2 * n_stored
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _copy(source, first, out, at, n):
+    """``out[at + k] = source[first + k]`` for k < n, cast to the type of `out`."""
+    # Unsigned: a signed index is tested for being negative, which takes as long as the copy.
+    first, at = np.uint64(first), np.uint64(at)
+    for k in range(np.uint64(n)):
+        out[at + k] = source[first + k]
+
+
 @njit(cache=True, nogil=True)
 def measure_records(columns, indptr, buckets, sizes):
     """Add up the words that the rows of each bucket take.
@@ -90,18 +99,14 @@ def pack_records(values, columns, indptr, ids, labels, buckets, places, words, h
         words[at + 3] = labels[2 * i + 1]
         words[at + 4] = np.uint32(n_stored) | (np.uint32(width) << _WIDTH_SHIFT)
         at += HEADER_WORDS
-        for k in range(n_stored):
-            words[at + k] = values[first + k]
+        _copy(values, first, words, at, n_stored)
         at += n_stored
         if width == BYTES:
-            for k in range(n_stored):
-                narrow[4 * at + k] = np.uint8(columns[first + k])
+            _copy(columns, first, narrow, 4 * at, n_stored)
         elif width == HALVES:
-            for k in range(n_stored):
-                halves[2 * at + k] = np.uint16(columns[first + k])
+            _copy(columns, first, halves, 2 * at, n_stored)
         else:
-            for k in range(n_stored):
-                words[at + k] = np.uint32(columns[first + k])
+            _copy(columns, first, words, at, n_stored)
 
 
 @njit(cache=True, nogil=True)
@@ -170,17 +175,13 @@ def unpack_records(words, halves, narrow, starts, values, columns, indptr, ids, 
         n_stored = np.int64(head & _COUNT_MASK)
         width = np.int64(head >> _WIDTH_SHIFT)
         at += HEADER_WORDS
-        for k in range(n_stored):
-            values[stored + k] = words[at + k]
+        _copy(words, at, values, stored, n_stored)
         at += n_stored
         if width == BYTES:
-            for k in range(n_stored):
-                columns[stored + k] = narrow[4 * at + k]
+            _copy(narrow, 4 * at, columns, stored, n_stored)
         elif width == HALVES:
-            for k in range(n_stored):
-                columns[stored + k] = halves[2 * at + k]
+            _copy(halves, 2 * at, columns, stored, n_stored)
         else:
-            for k in range(n_stored):
-                columns[stored + k] = np.int32(words[at + k])
+            _copy(words, at, columns, stored, n_stored)
         stored += n_stored
         indptr[i + 1] = stored

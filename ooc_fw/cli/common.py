@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ooc_fw.model import Model
     from ooc_fw.parallel import Workers
-    from ooc_fw.rows import Float64Array, Int8Array, Rows
+    from ooc_fw.rows import Float64Array, Rows
     from ooc_fw.sources import RowSource
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -118,23 +118,6 @@ def open_data(args: argparse.Namespace) -> RowSource:
     )
 
 
-def binary_labels(source: RowSource) -> tuple[Float64Array, Int8Array]:
-    """Two label values in rising order, and -1 or +1 for each row."""
-    from ooc_fw.stats import encode_labels
-
-    classes, y = encode_labels(source)
-    _check_numbers(classes, source)
-    return classes.astype(float), y
-
-
-def _check_numbers(labels: npt.NDArray[Any], source: RowSource) -> None:
-    """Raise InputError for labels that are words: model files hold numbers."""
-    if labels.dtype.kind not in "biuf":
-        raise InputError(
-            f"the labels of {source.name} are of type {labels.dtype}; write them as numbers"
-        )
-
-
 def check_output(path: Path, *inputs: str | None) -> None:
     """Raise InputError, before any work is done, unless a file can be written at `path`.
 
@@ -172,7 +155,7 @@ def is_text(path: str) -> bool:
 
 def apply_model(
     model: Model, args: argparse.Namespace, *, with_labels: bool = False
-) -> tuple[Float64Array, Float64Array | None]:
+) -> tuple[Float64Array, npt.NDArray[Any] | None]:
     """Decision values for DATA in the order of the user's rows, and the labels found beside them.
 
     Memory grows by the results only: the rows stream past.
@@ -183,7 +166,7 @@ def apply_model(
 
 def _apply_to_text(
     model: Model, args: argparse.Namespace, with_labels: bool
-) -> tuple[Float64Array, Float64Array | None]:
+) -> tuple[Float64Array, npt.NDArray[Any] | None]:
     import numpy as np
 
     from ooc_fw.prep.libsvm import iter_libsvm
@@ -206,7 +189,7 @@ def _apply_to_text(
 
 def _apply_to_source(
     model: Model, args: argparse.Namespace, with_labels: bool
-) -> tuple[Float64Array, Float64Array | None]:
+) -> tuple[Float64Array, npt.NDArray[Any] | None]:
     import numpy as np
 
     with open_data(args) as source:
@@ -219,14 +202,12 @@ def _apply_to_source(
         order = np.argsort(source.row_ids(0, source.n_rows), kind="stable")
         if not with_labels:
             return values[order], None
-        labels = source.labels(0, source.n_rows)
-        _check_numbers(labels, source)
-        return values[order], labels[order]
+        return values[order], source.labels(0, source.n_rows)[order]
 
 
-def format_label(value: float) -> str:
+def format_label(value: Any) -> str:
     """Label value as people write it: shortest form, integers without a decimal point."""
-    return repr(float(value)).removesuffix(".0")
+    return value if isinstance(value, str) else repr(float(value)).removesuffix(".0")
 
 
 def format_gap(gap: float | None) -> str:

@@ -16,7 +16,7 @@ from ooc_fw.memory import format_bytes
 if TYPE_CHECKING:
     from ooc_fw.kernels import Kernel
     from ooc_fw.memory import MemoryPlan
-    from ooc_fw.rows import Int8Array
+    from ooc_fw.rows import Int64Array
     from ooc_fw.sources import RowSource
     from ooc_fw.state import TrainOptions
 
@@ -44,13 +44,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Plan, calibrate, print."""
     from ooc_fw.solver import plan_run
+    from ooc_fw.stats import encode_labels
 
     options = options_from(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
-        _, y = common.binary_labels(source)
+        _, codes = encode_labels(source)
         kernel = kernel_from(args, source, options.threads, workers)
         plan = plan_run(source, options)
-        estimate = _estimate(source, y, kernel, options, plan)
+        estimate = _estimate(source, codes, kernel, options, plan)
     result = {
         "memory_limit": plan.limit,
         "memory": plan.terms(),
@@ -65,14 +66,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(
-    source: RowSource, y: Int8Array, kernel: Kernel, options: TrainOptions, plan: MemoryPlan
+    source: RowSource, codes: Int64Array, kernel: Kernel, options: TrainOptions, plan: MemoryPlan
 ) -> dict[str, Any]:
     """Rates of this machine, the support to expect, and what a run would cost at most."""
     import numpy as np
 
     from ooc_fw.engine import Engine, prefers_sparse
+    from ooc_fw.one_versus_one import solve_classes
+    from ooc_fw.pairs import union_of_rows
     from ooc_fw.rows import CSRRows
-    from ooc_fw.solver import solve
     from ooc_fw.sources import ArraySource, CSRSource
     from ooc_fw.state import TrainOptions
 
@@ -100,11 +102,12 @@ def _estimate(
         )
     )
     share = 1.0
-    if len(np.unique(y[ids])) == 2:
+    names, own = np.unique(codes[ids], return_inverse=True)
+    if len(names) > 1:
         rows = source.take(ids)
         small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-        solution = solve(small, y[ids], kernel, TrainOptions(C=options.C, tol=1e-2))
-        share = len(solution.alpha) / len(ids)
+        pairs = solve_classes(small, own, len(names), kernel, TrainOptions(C=options.C, tol=1e-2))
+        share = len(union_of_rows(pairs)) / len(ids)
     support = min(plan.max_vertices, int(share * source.n_rows))
     sweep = source.n_rows * support / rate + source.n_rows / rows_a_second
     return {

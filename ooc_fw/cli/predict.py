@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ooc_fw.cli import common
 
@@ -28,7 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--decision",
         action="store_true",
-        help="print decision values (margin at -1 and 1, positive for the larger label)",
+        help="print decision values (margin at -1 and 1, positive for the larger label); of more "
+        "than two classes one for each pair, (first, second), (first, third), ...",
     )
     common.add_threads_argument(parser)
     common.add_dask_argument(parser)
@@ -45,18 +46,20 @@ def run(args: argparse.Namespace) -> int:
     model = load_model(args.model)
     values, _ = common.apply_model(model, args)
     results = values if args.decision else model.label_values(values)
-    form = _format_exactly if args.decision else common.format_label
+    form = _format_values if args.decision else common.format_label
     if output is None:
         _write(results.tolist(), form, sys.stdout)
     else:
-        with atomic_path(output) as path, open(path, "w", encoding="ascii") as file:
+        with atomic_path(output) as path, open(path, "w", encoding="utf-8") as file:
             _write(results.tolist(), form, file)
     return 0
 
 
-def _format_exactly(value: float) -> str:
-    return f"{value:.17g}"
+def _format_values(values: float | list[float]) -> str:
+    """Decision values of a row, exactly."""
+    several = values if isinstance(values, list) else [values]
+    return " ".join(f"{value:.17g}" for value in several)
 
 
-def _write(results: Iterable[float], form: Callable[[float], str], file: TextIO) -> None:
+def _write(results: Iterable[Any], form: Callable[[Any], str], file: TextIO) -> None:
     file.writelines(f"{form(result)}\n" for result in results)

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,12 @@ from ooc_fw.memory import format_bytes, peak_rss_bytes
 if TYPE_CHECKING:
     from ooc_fw.checkpoint import CheckpointPlan
     from ooc_fw.kernels import Kernel
+    from ooc_fw.model import Model
+    from ooc_fw.pairs import PairSolution
     from ooc_fw.parallel import Workers
     from ooc_fw.progress import EventLog, Progress
     from ooc_fw.sources import RowSource
-    from ooc_fw.state import Solution, TrainOptions
+    from ooc_fw.state import TrainOptions
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "train",
         help="train a model",
-        description="Train a kernel support vector machine (squared hinge loss, two classes) on a "
-        "file of any size and write the model. The duality gap is exact: unless --no-certify is "
-        "given, a sweep over all rows certifies it.",
+        description="Train a kernel support vector machine (squared hinge loss) on a file of any "
+        "size and write the model. More than two classes have a machine for each pair of them. The "
+        "duality gap is exact: unless --no-certify is given, a sweep over all rows certifies it.",
     )
     common.add_data_arguments(parser, text=False)
     parser.add_argument(
@@ -163,13 +166,14 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()  # imports count: they are part of what the user waits for
 
     from ooc_fw.model import Model
-    from ooc_fw.solver import solve
+    from ooc_fw.one_versus_one import solve_classes, support_vectors_of
+    from ooc_fw.stats import encode_labels
 
     options = options_from(args)
     checkpoint = _checkpoint_plan(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
-        classes, y = common.binary_labels(source)
+        classes, codes = encode_labels(source)
         kernel = kernel_from(args, source, options.threads, workers)
         logger.info(
             "%s: %d rows, %d features, %s as held in memory; kernel %s",
@@ -181,9 +185,10 @@ def run(args: argparse.Namespace) -> int:
         )
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log, started) as progress:
-            solution = solve(
+            pairs = solve_classes(
                 source,
-                y,
+                codes,
+                len(classes),
                 kernel,
                 options,
                 callbacks=progress.callbacks,
@@ -192,38 +197,54 @@ def run(args: argparse.Namespace) -> int:
                 resume=args.resume,
                 started=started,
             )
-            model = Model.from_solution(
-                solution, kernel=kernel, C=options.C, classes=classes, scaling=source.scaling
+            model = Model.from_pairs(
+                pairs,
+                support_vectors_of(source, pairs),
+                kernel=kernel,
+                C=options.C,
+                classes=classes,
+                scaling=source.scaling,
             )
             model.save(output)
             seconds = time.perf_counter() - started
-            result = report(solution, source, kernel, options, seconds, output)
+            result = report(model, pairs, source, kernel, options, seconds, output)
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        print(summary(solution, result), file=sys.stderr)
-    if solution.status != "converged":
-        print(_warning(solution, options), file=sys.stderr)
+        print(summary(pairs[0].solution.choice, result), file=sys.stderr)
+    if model.status != "converged":
+        print(_warning(model.status, options), file=sys.stderr)
     if args.json:
         common.print_result(result, as_json=True)
     else:
         print(output)
-    return 128 + (solution.signal or signal.SIGINT) if solution.status == "interrupted" else 0
+    if model.status != "interrupted":
+        return 0
+    signals = [pair.solution.signal for pair in pairs if pair.solution.signal is not None]
+    return 128 + (signals[0] if signals else signal.SIGINT)
 
 
 def report(
-    solution: Solution,
+    model: Model,
+    pairs: Sequence[PairSolution],
     source: RowSource,
     kernel: Kernel,
     options: TrainOptions,
     seconds: float,
     output: Path,
 ) -> dict[str, Any]:
-    """Gather what ``--json`` prints; relative gaps, None for what is not known."""
-    return {
-        "status": str(solution.status),
-        "method": solution.method,
-        "lmo": solution.lmo,
+    """Gather what ``--json`` prints; relative gaps, None for what is not known.
+
+    Of several machines, counts are of all and gaps those of the worst; ``machines`` has each.
+    """
+    solutions = [pair.solution for pair in pairs]
+    first = solutions[0]
+    several = len(solutions) > 1
+    n_support = len(model.support_vectors)
+    result: dict[str, Any] = {
+        "status": model.status,
+        "method": first.method,
+        "lmo": first.lmo,
         "kernel": kernel.name,
         "gamma": kernel.gamma,
         "C": options.C,
@@ -231,33 +252,61 @@ def report(
         "stopping": options.stopping,
         "n_rows": source.n_rows,
         "n_features": source.n_features,
-        "n_support": len(solution.alpha),
-        "objective": solution.objective,
-        "rho": solution.rho,
-        "sampled_gap": solution.sampled_gap,
-        "certified_gap": solution.certified_gap,
-        "pair_gap": solution.pair_gap,
-        "iterations": solution.iterations,
-        "steps": {str(kind): count for kind, count in solution.steps.items()},
-        "kernel_evaluations": solution.kernel_evaluations,
-        "passes": solution.passes,
-        "rows_read": solution.rows_read,
-        "bytes_read": solution.bytes_read,
+        "n_classes": len(model.classes),
+        "n_support": n_support,
+        "objective": None if several else first.objective,
+        "rho": None if several else first.rho,
+        "sampled_gap": _largest([solution.sampled_gap for solution in solutions]),
+        "certified_gap": model.certified_gap,
+        "pair_gap": _largest([solution.pair_gap for solution in solutions]),
+        "iterations": sum(solution.iterations for solution in solutions),
+        "steps": {
+            str(kind): sum(solution.steps[kind] for solution in solutions) for kind in first.steps
+        },
+        "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
+        "passes": sum(solution.kernel_evaluations for solution in solutions)
+        / (source.n_rows * n_support),
+        "rows_read": source.rows_read if several else first.rows_read,
+        "bytes_read": source.bytes_read if several else first.bytes_read,
         "seconds": seconds,
-        "sweep_seconds": solution.sweep_seconds,
+        "sweep_seconds": None if several else first.sweep_seconds,
         "peak_rss_bytes": peak_rss_bytes(),
         "model": str(output),
     }
+    if several:
+        result["machines"] = [
+            {
+                "negative": model.classes[pair.negative].item(),
+                "positive": model.classes[pair.positive].item(),
+                "status": str(pair.solution.status),
+                "n_support": len(pair.solution.alpha),
+                "certified_gap": pair.solution.certified_gap,
+                "sampled_gap": pair.solution.sampled_gap,
+                "objective": pair.solution.objective,
+                "iterations": pair.solution.iterations,
+                "seconds": pair.solution.seconds,
+            }
+            for pair in pairs
+        ]
+    return result
 
 
-def summary(solution: Solution, result: dict[str, Any]) -> str:
+def _largest(gaps: Sequence[float | None]) -> float | None:
+    """The worst gap, None when one is unknown."""
+    return None if None in gaps else max(gap for gap in gaps if gap is not None)
+
+
+def summary(choice: str, result: dict[str, Any]) -> str:
     """Sum the run up in a few lines for people."""
     certified = result["certified_gap"] is not None
     gap = result["certified_gap"] if certified else result["sampled_gap"]
     kind = "certified over all rows" if certified else "sampled, not certified"
+    machines = result.get("machines", ())
+    if machines:
+        kind += f", the worst of {len(machines)} machines for pairs of classes"
     peak_mb = result["peak_rss_bytes"] / 1e6
     return (
-        f"{solution.choice}\n"
+        f"{choice}\n"
         f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}\n"
         f"{result['n_support']} support vectors of {result['n_rows']} rows, "
         f"{result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
@@ -267,9 +316,9 @@ def summary(solution: Solution, result: dict[str, Any]) -> str:
     )
 
 
-def _warning(solution: Solution, options: TrainOptions) -> str:
+def _warning(status: str, options: TrainOptions) -> str:
     return (
-        f"ooc-fw: warning: stopped by {solution.status} before the {options.stopping} gap reached "
+        f"ooc-fw: warning: stopped by {status} before the {options.stopping} gap reached "
         f"{options.tol}; the model is valid but less exact"
     )
 

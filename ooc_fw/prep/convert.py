@@ -23,7 +23,7 @@ from typing import TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw._core.libsvm import write_dense_rows
+from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
 from ooc_fw.errors import InputError
 from ooc_fw.files import atomic_path
 from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
@@ -43,6 +43,7 @@ from ooc_fw.prep.writer import DatasetWriter, chunk_rows, create_file, filter_op
 from ooc_fw.rows import CSRRows, Rows
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources.checksums import read_checksums
+from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
@@ -59,7 +60,15 @@ _SPOOL_BYTES_PER_TEXT_BYTE = 1.5
 _TEXT_BYTES_PER_COMPRESSED_BYTE = 4
 _COUNTED_PASSES = 2
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_DISK_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EROFS,
+    errno.EPERM,
+    errno.EACCES,
+)
 
 
 @dataclass(frozen=True)
@@ -253,7 +262,8 @@ def convert_libsvm(
         else:
             scaling = Scaling("none", log1p)  # the rest follows from the first pass
         text_size = _check_room(target, texts)
-        spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
+        with _naming(target, "a temporary file was begun beside it"):
+            spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
         stack.callback(spool.close)
         options = ParseOptions(
             zero_based, NO_LIMIT if n_features is None else n_features, scaling.log1p, on_error
@@ -387,7 +397,9 @@ def _read_like(path: Path) -> _Like:
             )
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; --like takes a converted file") from None
-    except (OSError, KeyError, IndexError):
+    except InputError:
+        raise
+    except (*H5PY_ERRORS, IndexError):
         raise InputError(
             f"{path} is not a converted file; --like takes one made by ooc-fw convert"
         ) from None
@@ -592,9 +604,6 @@ def _pieces(blocks: Iterator[RowBlock], n_features: int, sparse: bool) -> Iterat
 
 
 def _without_zeros(rows: CSRRows) -> CSRRows:
-    """Rows without stored zeros (of constant columns, after scaling)."""
-    keep = rows.data != 0
-    if keep.all():
-        return rows
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    return CSRRows(rows.data[keep], rows.indices[keep], kept_before[rows.indptr], rows.n_features)
+    """Rows without stored zeros (of constant columns, after scaling), in the same memory."""
+    kept = drop_zeros(rows.data, rows.indices, rows.indptr)
+    return CSRRows(rows.data[:kept], rows.indices[:kept], rows.indptr, rows.n_features)

@@ -119,7 +119,12 @@ class TextInput:
         return file
 
     def _decompressed(self) -> BinaryIO:
-        head = self._raw.peek(_SNIFF_BYTES)
+        try:
+            head = self._raw.peek(_SNIFF_BYTES)
+        except OSError as error:
+            raise InputError(
+                f"{self.name} cannot be read ({error.strerror}); restore a copy on another disk"
+            ) from error
         for magic, hint in _NOT_TEXT.items():
             if head.startswith(magic):
                 raise InputError(f"{self.name} {hint}")

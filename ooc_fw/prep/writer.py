@@ -14,11 +14,18 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.attributes import put_text
 from ooc_fw.errors import InputError
 from ooc_fw.files import DropBehind
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.sources.checksums import Checksums, crc32s, stretch_length, write_checksums
+from ooc_fw.sources.checksums import (
+    LIBRARY_VERSIONS,
+    Checksums,
+    crc32s,
+    stretch_length,
+    write_checksums,
+)
 
 FORMAT_VERSION = 1
 CHUNK_BYTES = 2 << 20
@@ -26,9 +33,6 @@ CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
 """Cache of each data set: it is written front to back, so the chunk begun is all it needs. The
 default of HDF5 is larger and fills up over the first million rows."""
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
-LIBRARY_VERSIONS = ("v110", "v110")
-"""Oldest and newest HDF5 whose structures are used. Those of 1.10 carry checksums of their own, so
-that a changed bit in them is an error and not other data; older ones have none."""
 
 
 def create_file(path: str | os.PathLike[str]) -> OutputFile:
@@ -294,7 +298,8 @@ class DatasetWriter:
             ):
                 self._parts[name] = self._create(name, length, dtype)
             self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
-            # AnnData's encoding of a CSR matrix, which other tools read too.
+            # AnnData's encoding of a CSR matrix, which other tools read too: they want text of
+            # variable length, which is never read here.
             file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
             file["X"].attrs["encoding-type"] = "csr_matrix"
             file["X"].attrs["encoding-version"] = "0.1.0"
@@ -388,8 +393,8 @@ class DatasetWriter:
         attributes["shuffled"] = seed is not None
         if seed is not None:
             attributes["shuffle_seed"] = seed
-        attributes["source"] = source
-        attributes["compression"] = self._compression
+        put_text(attributes, "source", source)
+        put_text(attributes, "compression", self._compression)
         attributes["mean_square_norm"] = mean_square_norm
         self._file["mean"] = mean
         scaling.write(self._file)

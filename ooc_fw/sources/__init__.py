@@ -52,6 +52,7 @@ from ooc_fw.sources.hdf5 import (
     open_rows,
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.sources.pair import PairSource
 from ooc_fw.sources.scaled import ScaledSource
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "HDF5CSRSource",
     "HDF5Source",
     "MemmapSource",
+    "PairSource",
     "RowSource",
     "ScaledSource",
     "StoredStatistics",

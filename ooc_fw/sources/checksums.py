@@ -35,6 +35,13 @@ GROUP = "checksums"
 HEADER = "header_crc32"
 """Attribute of the root that holds the checksum of the header."""
 
+LIBRARY_VERSIONS = ("v110", "v110")
+"""Oldest and newest HDF5 whose structures are used. Those of 1.10 carry checksums of their own, so
+that a changed bit in them is an error and not other data; older ones have none."""
+
+CONTENT = "content_crc32"
+"""Attribute of the root of a small file that holds one checksum of all that is in it."""
+
 ATTRIBUTES = (
     "format_version",
     "n_rows",
@@ -266,6 +273,40 @@ def header_crc32(root: Node, names: Iterable[str]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
 
 
+def content_crc32(root: Node) -> int:
+    """Checksum of all arrays and attributes below a group, `CONTENT` on it left out.
+
+    Text of variable length counts by its name only: HDF5 may not survive reading it where it is
+    damaged (see `ooc_fw.attributes`).
+    """
+    total = _attributes_crc32(root, 0)
+
+    def add(name: str, node: Node) -> None:
+        nonlocal total
+        total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
+        if _is_dataset(node):
+            total = zlib.crc32(json.dumps(_outline(node)).encode(), total)
+            step = stretch_length(max(1, node.nbytes // max(1, len(node))))
+            for start in range(0, len(node), step):
+                part = np.ascontiguousarray(node[start : start + step])
+                total = zlib.crc32(part.data.cast("B"), total)
+
+    root.visititems(add)
+    return total
+
+
+def _attributes_crc32(node: Node, total: int) -> int:
+    """Checksum of the attributes of a group or array, going on from `total`."""
+    content = {
+        name: None
+        if node.attrs.get_id(name).dtype.kind == "O"
+        else [node.attrs.get_id(name).dtype.str, _plain(node.attrs[name])]
+        for name in node.attrs
+        if name != CONTENT
+    }
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
+
+
 def _stored_names(group: Node) -> list[str]:
     """Names of all data sets below a group, sorted."""
     names: list[str] = []
@@ -297,4 +338,6 @@ def _plain(value: object) -> object:
     """Attribute as JSON can write it."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value

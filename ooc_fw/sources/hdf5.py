@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
+from ooc_fw.attributes import get_text
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.rows import Int64Array, Rows
 from ooc_fw.scaling import Scaling
@@ -103,7 +104,11 @@ class HDF5Rows(SourceBase):
         self.scaling = Scaling.read(root)
         if "mean" in root and "mean_square_norm" in root.attrs:
             mean = np.asarray(root["mean"], dtype=np.float64)
-            self.statistics = StoredStatistics(mean, float(root.attrs["mean_square_norm"]))
+            norm = float(root.attrs["mean_square_norm"])
+            if (
+                np.isfinite(norm) and np.isfinite(mean).all()
+            ):  # else a row is to blame, and is named
+                self.statistics = StoredStatistics(mean, norm)
         if "row" in root:
             self._row = self._open(root["row"], "row")
 
@@ -214,7 +219,7 @@ class HDF5CSRSource(HDF5Rows):
         sums: Mapping[str, Checksums] = NO_SUMS,
     ) -> None:
         name = file_name(group)
-        shape = _csr_shape(group, name)
+        shape = _csr_shape(group, name, known=bool(sums))
         data, indices, indptr = (group[part] for part in CSR_PARTS)
         check_real(name, data.dtype)
         for part in (data, indices, indptr):
@@ -575,11 +580,16 @@ def _is_csr(node: Node) -> bool:
     return isinstance(node, h5py.Group) and all(part in node for part in CSR_PARTS)
 
 
-def _csr_shape(group: Node, name: str) -> tuple[int, int]:
-    """Shape of a CSR group, which its three arrays alone do not tell."""
-    kind = group.attrs.get("encoding-type", "csr_matrix")
-    if kind != "csr_matrix":
-        raise InputError(f"{name}: {group.name!r} is a {kind}; write it as a csr_matrix")
+def _csr_shape(group: Node, name: str, *, known: bool) -> tuple[int, int]:
+    """Shape of a CSR group, which its three arrays alone do not tell.
+
+    A group `known` to be ours is not asked for its kind: that is text for others, which lies where
+    no checksum covers it (see `ooc_fw.attributes`).
+    """
+    if not known and "encoding-type" in group.attrs:
+        kind = get_text(group.attrs, "encoding-type")
+        if kind != "csr_matrix":
+            raise InputError(f"{name}: {group.name!r} is a {kind}; write it as a csr_matrix")
     shape = np.ravel(group.attrs.get("shape", ()))
     if len(shape) != 2:
         raise InputError(

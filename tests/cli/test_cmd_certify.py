@@ -55,4 +55,4 @@ def test_other_data_is_refused(ooc_fw, model_file, table, data_file, write_text,
 def test_other_labels_are_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
     ooc_fw("convert", write_text(table.X, -table.y), tmp_path / "d.h5", "--like", data_file)
     outcome = ooc_fw("certify", model_file, tmp_path / "d.h5")
-    outcome.assert_refused("d.h5 has labels -3 and 7 but the model was trained on -7 and 3")
+    outcome.assert_refused("d.h5 has labels -3, 7 but the model was trained on -7, 3")

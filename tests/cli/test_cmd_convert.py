@@ -38,7 +38,7 @@ def test_convert_reports_on_stderr(text, tmp_path, capsys):
     ]
     assert "MB/s" in lines[-1]
     with h5py.File(out) as file:
-        assert (file.attrs["scaling"], file.attrs["shuffle_seed"]) == ("minmax", 7)
+        assert (file.attrs["scaling"], file.attrs["shuffle_seed"]) == (b"minmax", 7)
 
 
 def test_report_of_unusual_things(text, tmp_path, capsys):

@@ -21,6 +21,7 @@ KEYS = {
     "stopping": str,
     "n_rows": int,
     "n_features": int,
+    "n_classes": int,
     "n_support": int,
     "objective": float,
     "rho": float,
@@ -190,21 +191,45 @@ def test_empty_file(ooc_fw, tmp_path):
     ooc_fw("train", tmp_path / "e.h5").assert_refused("e.h5")
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"), [(1, "rows of two classes"), (3, "only binary problems")]
-)
-def test_number_of_classes(ooc_fw, table, tmp_path, classes, message):
+def test_one_class(ooc_fw, table, tmp_path):
     np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", np.arange(len(table.y)) % classes)
+    np.save(tmp_path / "y.npy", np.zeros(len(table.y)))
     outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
-    outcome.assert_refused(message)
+    outcome.assert_refused("rows of two classes")
 
 
-def test_labels_that_are_words(ooc_fw, table, tmp_path):
+def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
+    """With labels that are words, which every command reads and writes."""
+    words = np.array(["groß", "klein", "mittel"])
+    y = words[np.argsort(np.argsort(table.X[:, 0])) * 3 // len(table.X)]
     np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", np.where(table.y > 0, "yes", "no"))
-    outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
-    outcome.assert_refused("X.npy", "write them as numbers")
+    np.save(tmp_path / "y.npy", y)
+    data = [tmp_path / "X.npy", "--labels", tmp_path / "y.npy"]
+    outcome = ooc_fw("train", *data, "-o", tmp_path / "m.h5", "--C", 10, "--json")
+    result = json.loads(outcome.out)
+    assert result["status"] == "converged"
+    assert result["n_classes"] == 3
+    assert [(each["negative"], each["positive"]) for each in result["machines"]] == [
+        ("groß", "klein"), ("groß", "mittel"), ("klein", "mittel"),
+    ]  # fmt: skip
+    gaps = [each["certified_gap"] for each in result["machines"]]
+    assert result["certified_gap"] == max(gaps) <= 1e-3
+    assert "the worst of 3 machines" in outcome.err
+
+    outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json")
+    assert outcome.status == 0
+    certified = json.loads(outcome.out)
+    assert [each["certified_gap"] for each in certified["machines"]] == pytest.approx(
+        gaps, rel=1e-3, abs=1e-7
+    )
+    lines = ooc_fw("certify", tmp_path / "m.h5", *data).out.splitlines()
+    assert lines[-1].startswith("klein against mittel  ")
+
+    predicted = ooc_fw("predict", tmp_path / "m.h5", tmp_path / "X.npy").out.split()
+    outcome = ooc_fw("evaluate", tmp_path / "m.h5", *data, "--json")
+    assert json.loads(outcome.out)["accuracy"] == (np.array(predicted) == y).mean() > 0.9
+    lines = ooc_fw("predict", "--decision", tmp_path / "m.h5", tmp_path / "X.npy").out.splitlines()
+    assert {len(line.split()) for line in lines} == {3}
 
 
 @pytest.mark.parametrize("option", ["-o", "--log"])

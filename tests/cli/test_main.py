@@ -124,7 +124,7 @@ def test_closed_pipe_is_quiet(model_file, data_file):
     assert (program.returncode, err) == (1, "")
 
 
-@pytest.mark.parametrize("moment", ["ooc_fw.stats.encode_labels", "ooc_fw.solver.solve"])
+@pytest.mark.parametrize("moment", ["ooc_fw.stats.encode_labels", "ooc_fw.one_versus_one.solve"])
 def test_interrupt_shows_no_traceback(ooc_fw, data_file, tmp_path, monkeypatch, moment):
     monkeypatch.setattr(moment, raiser(KeyboardInterrupt()))
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")

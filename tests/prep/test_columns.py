@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
+from ooc_fw._core.libsvm import drop_zeros
 from ooc_fw.prep.columns import WIDE, ColumnMoments, ColumnRanges, count_labels
 from ooc_fw.rows import CSRRows
 
@@ -110,3 +111,20 @@ def test_moments_and_wide_rows_are_added_in_order():
 @given(labels=st.lists(st.integers(-20, 20).map(float), max_size=60))
 def test_labels_are_counted(labels):
     assert count_labels(np.array(labels)) == Counter(labels)
+
+
+@given(dense=tables, filled=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=9))
+def test_zeros_are_dropped_in_place(dense, filled):
+    stored = dense.copy()
+    for row, column in filled:  # zeros here and there, that are stored at first
+        stored[row % stored.shape[0], column % stored.shape[1]] = 1
+    rows = to_csr(stored)
+    where = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+    rows.data[:] = dense[where, rows.indices]
+    keep = rows.data != 0
+    expected = np.where(stored != 0, dense, 0)
+    left = rows.data[keep].tolist(), rows.indices[keep].tolist()
+    kept = drop_zeros(rows.data, rows.indices, rows.indptr)
+    assert (rows.data[:kept].tolist(), rows.indices[:kept].tolist()) == left
+    rows = CSRRows(rows.data[:kept], rows.indices[:kept], rows.indptr, rows.n_features)
+    np.testing.assert_array_equal(rows.toarray(), expected)

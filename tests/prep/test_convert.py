@@ -83,9 +83,9 @@ def test_layout(train, tmp_path, dense, compression):
         "n_classes": 2,
         "shuffled": True,
         "shuffle_seed": 3,
-        "source": str(train),
-        "compression": compression,
-        "scaling": "none",
+        "source": str(train).encode(),
+        "compression": compression.encode(),
+        "scaling": b"none",
         "log1p": False,
         "complete": 1,
     }

@@ -1,0 +1,80 @@
+"""The machines of pairs of classes: their order, their union, their vote.
+
+What is predicted is the class that most machines vote for; ties go by the sums of their decision
+values. Two classes have one machine.
+
+Owns what model, trainer and estimator have to agree on about pairs. Computes no kernel value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from ooc_fw.rows import Float64Array, Int64Array
+from ooc_fw.state import Solution, Status
+
+
+@dataclass(frozen=True)
+class PairSolution:
+    """The machine of one pair of classes.
+
+    Parameters
+    ----------
+    negative, positive : int
+        Places of the two classes; the second is +1, and larger.
+    solution : Solution
+        Its `rows` are rows of the whole data set; of several machines it holds no support vectors.
+    """
+
+    negative: int
+    positive: int
+    solution: Solution
+
+
+def class_pairs(n_classes: int) -> list[tuple[int, int]]:
+    """All pairs of classes, in the order of their machines: (0, 1), (0, 2), ..., (1, 2), ..."""
+    return list(combinations(range(n_classes), 2))
+
+
+def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
+    """Votes for each class, with the sums of decision values as their fractions.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n_rows, n_pairs)
+        Decision values; positive is for the larger class of a pair.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_rows, n_classes)
+        A vote is 1. The sum of the decision values for a class, mapped monotonously to less than
+        half a vote either way, decides between equal votes.
+    """
+    votes = np.zeros((len(values), n_classes))
+    sums = np.zeros((len(values), n_classes))
+    for k, (negative, positive) in enumerate(class_pairs(n_classes)):
+        column = values[:, k]
+        votes[:, positive] += column > 0
+        votes[:, negative] += column <= 0
+        sums[:, positive] += column
+        sums[:, negative] -= column
+    return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+
+
+def worst_status(statuses: Sequence[Status]) -> Status:
+    """The status of all machines together: an interrupt, or the first that did not converge."""
+    unfinished = [status for status in statuses if status is not Status.CONVERGED]
+    if Status.INTERRUPTED in unfinished:
+        return Status.INTERRUPTED
+    return unfinished[0] if unfinished else Status.CONVERGED
+
+
+def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
+    """Rows of the whole data set that support any machine; of several machines, increasing."""
+    if len(pairs) == 1:
+        return pairs[0].solution.rows
+    return np.unique(np.concatenate([pair.solution.rows for pair in pairs]))

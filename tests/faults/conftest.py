@@ -1,0 +1,59 @@
+"""A process that bears commands, and small files for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import Nursery
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="session")
+def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LIBSVM text whose conversion takes some tenths of a second."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("long") / "long.txt"
+    values = rng.integers(-999, 999, (30_000, 12)) / 1000
+    with open(path, "w") as file:
+        for row in values:
+            cells = " ".join(f"{j}:{value}" for j, value in enumerate(row, 1))
+            file.write(f"{1 if row[0] + row[1] > 0 else -1} {cells}\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def short_text(long_text: Path) -> Path:
+    """The first 3,000 lines of `long_text`."""
+    path = long_text.with_name("short.txt")
+    with open(long_text) as file:
+        path.write_text("".join(next(file) for _ in range(3000)))
+    return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mount a file system of some bytes: ``small_disk(1 << 20)``."""
+    folder = tmp_path / "disk"
+
+    def mount(n_bytes: int) -> Path:
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs", str(folder)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a tmpfs is not allowed here")
+        return folder
+
+    yield mount
+    while os.path.ismount(folder):
+        subprocess.run(["umount", str(folder)], check=True)

@@ -1,0 +1,136 @@
+"""Commands run where they may be killed or starved, and what they must say when they fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int  # negative: the signal that killed it
+    out: str
+    err: str
+    seconds: float
+
+    def assert_failed(self, *parts: object, status: tuple[int, ...] = (1, 2)) -> None:
+        """Check for one sentence on standard error that holds `parts`, and an exit status."""
+        assert self.status in status, self
+        assert self.err.startswith("ooc-fw: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        assert self.out == ""
+        for part in parts:
+            assert str(part) in self.err
+
+
+NURSERY = """
+import contextlib, json, os, resource, signal, sys, tempfile, time
+from ooc_fw.cli.main import main
+
+with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+    text, data, model = (os.path.join(folder, name) for name in ("d.txt", "d.h5", "m.h5"))
+    with open(text, "w") as file:
+        file.writelines(f"{i % 2} 1:{i} 2:{i * i % 7}\\n" for i in range(50))
+    for kind in ("--sparse", "--dense"):
+        assert main(["convert", text, data, kind, "--quiet"]) == 0
+        assert main(["train", data, "-o", model, "--quiet", "--threads", "1"]) == 0
+
+def child(order, out, err):
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    if order["file_bytes"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"], resource.RLIM_INFINITY))
+    if order["prelude"]:
+        exec(order["prelude"], {})
+    sys.exit(main(order["arguments"]))
+
+for line in sys.stdin:
+    order = json.loads(line)
+    pipes = os.pipe(), os.pipe()
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        child(order, pipes[0][1], pipes[1][1])
+    for _, end in pipes:
+        os.close(end)
+    if order["kill_after"] is not None:
+        time.sleep(order["kill_after"])
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    seconds = time.monotonic() - started
+    texts = [open(begin).read() for begin, _ in pipes]
+    print(json.dumps([status, *texts, seconds]), flush=True)
+"""
+
+
+class Nursery:
+    """A process with everything loaded, whose children run a command each and may be killed.
+
+    They begin at once, so that what is met at a random moment is work and not the loading of
+    libraries. Otherwise they end as any process does, HDF5's own end included.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self,
+        *arguments: object,
+        kill_after: float | None = None,
+        file_bytes: int | None = None,
+        prelude: str = "",
+    ) -> Ended:
+        """Run a command to its end, or to the moment at which it is killed.
+
+        Parameters
+        ----------
+        *arguments : object
+            Those of ``ooc-fw``.
+        kill_after : float or None
+            Seconds after which SIGKILL is sent.
+        file_bytes : int or None
+            Longest file that the command can write.
+        prelude : str
+            Python code that is run first.
+        """
+        order: dict[str, Any] = {
+            "arguments": [str(argument) for argument in arguments],
+            "kill_after": kill_after,
+            "file_bytes": file_bytes,
+            "prelude": prelude,
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return Ended(*json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """All arrays and attributes of an HDF5 file, as bytes."""
+    found: dict[str, Any] = {}
+
+    def add(name: str, node: Any) -> None:
+        found[name] = {key: np.asarray(value).tobytes() for key, value in node.attrs.items()}
+        if isinstance(node, h5py.Dataset):
+            found[f"{name}/"] = (node.dtype.str, node.shape, node[...].tobytes())
+
+    with h5py.File(path) as file:
+        add("", file)
+        file.visititems(add)
+    return found

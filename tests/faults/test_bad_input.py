@@ -1,0 +1,291 @@
+"""Input that is cut, changed or replaced before or during a run, and rows and labels of no use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.prep import writer as writer_module
+from ooc_fw.sources import checksums
+from ooc_fw.testing.files import write_dense, write_sparse
+
+
+@pytest.fixture
+def model(model_file, tmp_path):
+    """A model that a failing run must leave as it is."""
+    path = tmp_path / "m.h5"
+    shutil.copy(model_file, path)
+    return path
+
+
+@pytest.fixture
+def refused(ooc_fw, model):
+    """Run a command that has to fail with one sentence and leave the model alone."""
+    before = model.read_bytes()
+
+    def run(command, *arguments, says=()):
+        out = ("-o", model, "--quiet") if command == "train" else ()
+        ooc_fw(command, *arguments, *out).assert_refused(*map(str, says))
+        assert model.read_bytes() == before
+        assert not list(model.parent.glob(".*"))
+
+    return run
+
+
+@pytest.fixture(params=["dense", "sparse", "npy"])
+def data(request, ooc_fw, table, text_file, tmp_path, monkeypatch):
+    """A tiny file in several chunks of several stretches, and the arguments it is trained with."""
+    if request.param == "npy":
+        np.save(tmp_path / "data.npy", table.X)
+        np.save(tmp_path / "y.npy", table.y)
+        return tmp_path / "data.npy", ("--labels", tmp_path / "y.npy")
+    monkeypatch.setattr(checksums, "STRETCH_BYTES", 200)
+    monkeypatch.setattr(writer_module, "CHUNK_BYTES", 800)
+    path = tmp_path / "data.h5"
+    assert ooc_fw("convert", text_file, path, f"--{request.param}", "--quiet").status == 0
+    return path, ()
+
+
+# -- before a run --------------------------------------------------------------------------------
+
+
+def test_cut_before_the_run(refused, data):
+    path, options = data
+    size = path.stat().st_size
+    lengths = [*range(0, size, size // 12), size - 1]
+    whole = path.read_bytes()
+    for length in lengths:
+        path.write_bytes(whole[:length])
+        refused("train", path, *options, says=[path])
+    print(f"{len(lengths)} trials: all refused")
+
+
+def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
+    """Found, or it was none of the numbers; there is nothing to compare .npy files with."""
+    path, options = data
+    if path.suffix == ".npy":
+        pytest.skip(".npy files hold no checksums")
+    whole = path.read_bytes()
+    train = "train", path, *options, "--max-iter", 20
+    assert ooc_fw(*train, "-o", model, "--quiet").status == 0
+    expected = model.read_bytes()
+    rng = np.random.default_rng(0)
+    n_found, n_trials = 0, 40
+    for place in rng.integers(len(whole), size=n_trials).tolist():
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        outcome = ooc_fw(*train, "-o", model, "--quiet")
+        if outcome.status == 0:
+            assert model.read_bytes() == expected
+        else:
+            outcome.assert_refused(str(path))
+            assert model.read_bytes() == expected
+            n_found += 1
+    print(f"{n_trials} trials: {n_found} found, the others changed nothing")
+    assert n_found > 0
+
+
+# -- during a run --------------------------------------------------------------------------------
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size * 2 // 3)
+
+
+def flip(path):
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 4]))
+
+
+def replace(path):
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    os.replace(copy, path)
+
+
+def remove(path):
+    path.unlink()
+
+
+def another_writer(path):
+    """Another process writes a row of the file in place."""
+    script = "import sys; file = open(sys.argv[1], 'r+b'); file.seek(700); file.write(b'other')"
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
+@pytest.mark.parametrize("change", [cut, flip, replace, remove, another_writer])
+def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, change):
+    """Between two iterations, and just before the sweep; the last checkpoint stays good."""
+    from ooc_fw import checkpoint, solver
+
+    path, options = data
+    whole, before = path.read_bytes(), model.read_bytes()
+    stamps = path.stat()
+    train = "train", path, *options, "--method", "fw", "--lmo", "sampled", "--max-iter", 20
+    saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
+    fresh = tmp_path / "fresh.h5"
+    assert ooc_fw(*train, "-o", fresh, "--quiet").status == 0
+    save = checkpoint.save_checkpoint
+    n_trials = 0
+    for call in (1, -1):
+        calls = []
+
+        def saving_and_changing(*arguments, call=call, calls=calls):
+            save(*arguments)
+            calls.append(arguments[2]["run"]["iteration"])
+            if len(calls) == call or (call < 0 and calls[-1] == 20):
+                change(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(solver, "save_checkpoint", saving_and_changing)
+            outcome = ooc_fw(*train, *saving, "-o", model, "--quiet")
+        n_trials += 1
+        outcome.assert_refused(str(path))
+        assert model.read_bytes() == before
+        path.write_bytes(whole)  # as it was, its time of change included
+        os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+        assert (
+            ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", tmp_path / "r.h5").status == 0
+        )
+        assert (tmp_path / "r.h5").read_bytes() == fresh.read_bytes()
+    print(f"{n_trials} trials: noticed, and resumed to the same model from the restored file")
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monkeypatch, kind):
+    """Size and time of change stay as they are: the checksums of the sweep find it."""
+    from ooc_fw import checkpoint, solver
+
+    path, fresh = tmp_path / "data.h5", tmp_path / "fresh.h5"
+    assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0
+    train = "train", path, "--method", "fw", "--lmo", "sampled", "--max-iter", 20, "--quiet"
+    saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
+    assert ooc_fw(*train, "-o", fresh).status == 0
+    name = "X" if kind == "dense" else "X/data"
+    with h5py.File(path) as file:
+        place = file[name].id.get_chunk_info(0).byte_offset
+        length = file[name].nbytes
+    whole, before, stamps = path.read_bytes(), model.read_bytes(), path.stat()
+    save, rng = checkpoint.save_checkpoint, np.random.default_rng(0)
+    n_trials = 4
+    for trial in range(n_trials):
+        calls = []
+
+        def saving_and_rotting(*arguments, first=trial % 2 == 0, calls=calls):
+            save(*arguments)
+            calls.append(arguments[2]["run"]["iteration"])
+            if len(calls) == 1 if first else calls[-1] == 20:
+                changed = bytearray(whole)
+                changed[place + int(rng.integers(length))] ^= 1 << int(rng.integers(8))
+                path.write_bytes(changed)
+                os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(solver, "save_checkpoint", saving_and_rotting)
+            ooc_fw(*train, *saving, "-o", model).assert_refused(f"{path} is damaged: {name}, chunk")
+        assert model.read_bytes() == before
+        path.write_bytes(whole)
+        os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    print(f"{n_trials} trials: all found")
+
+
+def test_a_file_that_is_being_written(refused, data_file, tmp_path):
+    """HDF5's own lock."""
+    path = tmp_path / "data.h5"
+    shutil.copy(data_file, path)
+    script = (
+        "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print('open', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        writer.stdout.readline()
+        refused("train", path, says=[f"{path} is being written by another program"])
+        refused("verify", path, says=[f"{path} is being written by another program"])
+        writer.communicate(b"\n")
+
+
+def test_text_that_is_cut_short(ooc_fw, text_file, tmp_path):
+    """Compressed text knows its end; plain text says where a line makes no sense."""
+    import gzip
+
+    out = tmp_path / "out.h5"
+    out.write_bytes(b"older")
+    packed = tmp_path / "data.gz"
+    whole = gzip.compress(text_file.read_bytes())
+    lengths = range(20, len(whole), len(whole) // 8)
+    for length in lengths:
+        packed.write_bytes(whole[:length])
+        ooc_fw("convert", packed, out).assert_refused(f"{packed} is damaged or cut short")
+        assert out.read_bytes() == b"older"
+    plain = tmp_path / "data.txt"
+    plain.write_text(text_file.read_text() + "3 1:0.5 2:")
+    ooc_fw("convert", plain, out).assert_refused(f"{plain}, line 201")
+    assert out.read_bytes() == b"older"
+    assert {path.name for path in tmp_path.iterdir()} == {"out.h5", "data.gz", "data.txt"}
+    print(f"{len(lengths) + 1} trials: all refused")
+
+
+# -- rows and labels -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite(refused, table, tmp_path, write, value):
+    for row in (0, 97, 199):
+        X = table.X.copy()
+        X[row, 2] = value
+        path = write(tmp_path / "data.h5", X, table.y)
+        refused("train", path, says=[f"{path}: row {row} holds a value in column 2"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda y: np.full_like(y, 3.0), "have the label 3"),
+        (lambda y: np.where(np.arange(len(y)) == 150, np.nan, y), "row 150"),
+        (lambda y: np.where(np.arange(len(y)) == 150, np.inf, y), "inf"),
+        (lambda y: np.arange(len(y)) % 3.0, "classes"),
+        (lambda y: y[:-1], "200 rows but 199 labels"),
+        (lambda y: np.append(y, 3.0), "200 rows but 201 labels"),
+        (lambda y: np.stack([y, y], axis=1), "one dimension"),
+    ],
+    ids=["one class", "nan", "inf", "three classes", "short", "long", "table"],
+)
+def test_labels(refused, table, tmp_path, spoil, says):
+    y = spoil(table.y)
+    path = write_dense(tmp_path / "data.h5", table.X, table.y)
+    with h5py.File(path, "a") as file:
+        del file["y"]
+        file["y"] = y
+    refused("train", path, says=[path, says])
+    np.save(tmp_path / "X.npy", table.X)
+    np.save(tmp_path / "y.npy", y)
+    name = tmp_path / ("y.npy" if y.ndim == 2 else "X.npy")
+    refused("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", says=[name, says])
+
+
+def test_a_compression_that_is_not_installed(nursery, table, tmp_path, model):
+    path = write_dense(tmp_path / "data.h5", table.X, table.y)
+    with h5py.File(path, "a") as file:
+        del file["X"]
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((50, 4))
+        made.set_filter(40_000, h5py.h5z.FLAG_OPTIONAL, (1,))
+        space = h5py.h5s.create_simple(table.X.shape)
+        h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F32LE, space, made)
+        file["X"].id.write_direct_chunk((0, 0), b"packed", filter_mask=0)
+    before = model.read_bytes()
+    for command in (("train", path, "-o", model, "--quiet"), ("info", path), ("verify", path)):
+        nursery.run(*command).assert_failed(f"{path} is compressed with HDF5 filter 40000", "pip")
+    assert model.read_bytes() == before

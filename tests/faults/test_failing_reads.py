@@ -1,0 +1,166 @@
+"""The Nth read fails, or ends early, for every N: a sentence with the file, or the same result.
+
+Values, labels and row pointers that are not compressed are read by `os.preadv`, all else in HDF5
+files by the library, which opens files for itself: there the failure is injected into what h5py
+hands out. Text comes from the raw file below Python's buffer.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import itertools
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.prep import text as text_module
+from ooc_fw.testing.files import write_dense, write_sparse
+
+
+class Faults:
+    """Counts reads, and spoils one of them.
+
+    Attributes
+    ----------
+    number : int
+        The read to spoil, from 0.
+    seen : int
+        Reads so far.
+    """
+
+    def __init__(self, number):
+        self.number, self.seen = number, 0
+
+    def next_is_bad(self):
+        self.seen += 1
+        return self.seen - 1 == self.number
+
+
+def broken():
+    return OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def spoil_preadv(patch, faults, kind):
+    read = os.preadv
+
+    def preadv(descriptor, buffers, offset):
+        if not faults.next_is_bad():
+            return read(descriptor, buffers, offset)
+        if kind == "error":
+            raise broken()
+        (buffer,) = buffers
+        return (
+            0 if kind == "end" else read(descriptor, [buffer[: max(1, len(buffer) // 3)]], offset)
+        )
+
+    patch.setattr(os, "preadv", preadv)
+
+
+def spoil_h5py(patch, faults, kind):
+    read = h5py.Dataset.__getitem__
+
+    def getitem(self, *key, **options):
+        on_disk = self.file.driver == "sec2"  # models are put together in memory
+        if on_disk and faults.next_is_bad():
+            raise OSError("Can't synchronously read data (file read failed: errno = 5)")
+        return read(self, *key, **options)
+
+    patch.setattr(h5py.Dataset, "__getitem__", getitem)
+
+
+def spoil_text(patch, faults, kind):
+    class Raw(io.FileIO):
+        def readinto(self, buffer):
+            if not faults.next_is_bad():
+                return super().readinto(buffer)
+            if kind == "error":
+                raise broken()
+            return super().readinto(memoryview(buffer)[: max(1, len(buffer) // 3)])
+
+    class Opened(type(Path())):
+        def open(self, mode):
+            return io.BufferedReader(Raw(self), 256)
+
+    patch.setattr(text_module, "Path", Opened)
+
+
+def every_read(ooc_fw, monkeypatch, spoil, kind, command, outputs, name):
+    """Run a command with read 0, 1, 2 ... spoiled until there are no more reads."""
+    for path in outputs:
+        path.unlink(missing_ok=True)
+    assert ooc_fw(*command).status == 0
+    expected = [path.read_bytes() for path in outputs]
+    n_failed = 0
+    for number in itertools.count():
+        for path in outputs:
+            path.write_bytes(b"older")
+        faults = Faults(number)
+        with monkeypatch.context() as patch:
+            spoil(patch, faults, kind)
+            outcome = ooc_fw(*command)
+        if outcome.status == 0:
+            assert [path.read_bytes() for path in outputs] == expected
+            if faults.seen <= number:
+                break
+        else:
+            n_failed += 1
+            assert outcome.status in (1, 2), outcome
+            assert outcome.err.count("\n") == 1, outcome.err
+            assert str(name) in outcome.err
+            assert outcome.out == ""
+            assert [path.read_bytes() for path in outputs] == [b"older"] * len(outputs)
+    print(f"{number} trials: {n_failed} ended with a sentence, the others with the same result")
+    assert number > 0
+    return number, n_failed
+
+
+@pytest.fixture(params=["dense", "chunked", "gzip", "sparse", "npy"])
+def data(request, table, tmp_path, monkeypatch):
+    """A tiny file of each kind, and the functions its rows are read by."""
+    X, y = table.X[:60], table.y[:60]
+    path = tmp_path / "data.h5"
+    ways = [spoil_preadv, spoil_h5py]
+    if request.param == "npy":
+        np.save(tmp_path / "data.npy", X)
+        np.save(tmp_path / "y.npy", y)
+        return [tmp_path / "data.npy", "--labels", tmp_path / "y.npy"], ways[:1], tmp_path
+    storage = {"chunked": {"chunks": (7, 4)}, "gzip": {"chunks": (7, 4), "compression": "gzip"}}
+    write = write_sparse if request.param == "sparse" else write_dense
+    write(path, X, y, **storage.get(request.param, {}))
+    return [path], ways[1:] if request.param == "gzip" else ways, path
+
+
+@pytest.mark.parametrize("kind", ["error", "short", "end"])
+def test_training(ooc_fw, data, tmp_path, monkeypatch, kind):
+    files, ways, name = data
+    model = tmp_path / "m.h5"
+    train = "train", *files, "-o", model, "--quiet", "--threads", 1, "--max-iter", 5
+    for spoil in ways:
+        if spoil is spoil_h5py and kind != "error":
+            continue  # the library reads until it has all, or fails
+        number, n_failed = every_read(ooc_fw, monkeypatch, spoil, kind, train, [model], name)
+        assert n_failed == (0 if kind == "short" else number)
+
+
+@pytest.mark.parametrize("kind", ["error", "short"])
+def test_conversion(ooc_fw, table, write_text, tmp_path, monkeypatch, kind):
+    text = write_text(table.X[:60], table.y[:60])
+    out = tmp_path / "out.h5"
+    ooc_fw("convert", text, out, "--quiet")
+
+    def run(*arguments):
+        """Compare arrays: files hold the time at which they were made."""
+        outcome = ooc_fw(*arguments)
+        if outcome.status == 0:
+            with h5py.File(out) as file:
+                arrays = [file[key][...].tobytes() for key in ("X", "y", "row", "mean")]
+            out.write_bytes(b"".join(arrays))
+        return outcome
+
+    convert = "convert", text, out, "--quiet"
+    number, n_failed = every_read(run, monkeypatch, spoil_text, kind, convert, [out], text)
+    assert n_failed == (number if kind == "error" else 0)

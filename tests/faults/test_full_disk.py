@@ -1,0 +1,168 @@
+"""A disk that is full at any moment: one sentence with the file, and what was there stays there."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from ooc_fw.checkpoint import load_checkpoint
+from ooc_fw.model import load_model
+
+FULL = "File too large"  # what a limit on the size of files is called
+NO_SPACE = "No space left on device"
+LEFT = "it is left as it was"
+
+
+def files_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def limits(largest, n):
+    """Bytes from 0 to just below `largest`."""
+    return [largest * i // n for i in range(n)] + [largest - 1]
+
+
+def test_model(nursery, data_file, model_file, tmp_path):
+    out = tmp_path / "m.h5"
+    train = "train", data_file, "-o", out, "--C", 5, "--quiet"
+    size = model_file.stat().st_size
+    for limit in limits(size, 1):
+        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(1,))
+        assert files_in(tmp_path) == set()
+    shutil.copy(model_file, out)
+    for limit in limits(size, 1):
+        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(1,))
+        assert files_in(tmp_path) == {"m.h5"}
+        assert out.read_bytes() == model_file.read_bytes()
+    assert nursery.run(*train, file_bytes=size).status == 0
+    load_model(out)
+    print("4 trials: model as before, one sentence each")
+
+
+def test_checkpoint(nursery, data_file, model_file, tmp_path):
+    """The first one that does not fit ends the run; the one before it can be resumed."""
+    out, checkpoint = tmp_path / "m.h5", tmp_path / "run.ckpt"
+    train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 60, "--quiet"
+    saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.001
+    assert nursery.run(*train, *saving).status == 0
+    expected, size = out.read_bytes(), checkpoint.stat().st_size
+    n_kept = 0
+    steps = limits(size, 2)
+    for limit in steps:
+        checkpoint.unlink(missing_ok=True)
+        shutil.copy(model_file, out)
+        ended = nursery.run(*train, *saving, file_bytes=limit)
+        ended.assert_failed(f"{checkpoint}: {FULL}", status=(1,))
+        assert out.read_bytes() == model_file.read_bytes()
+        assert files_in(tmp_path) <= {"m.h5", "run.ckpt"}
+        if checkpoint.exists():
+            n_kept += 1
+            load_checkpoint(checkpoint)
+            assert nursery.run(*train, "--resume", checkpoint).status == 0
+            assert out.read_bytes() == expected
+    print(f"{len(steps)} trials: {n_kept} left a checkpoint, all of them resumed to the same model")
+    assert n_kept > 0
+
+
+@pytest.mark.parametrize("word", ["log", "predictions"])
+def test_other_outputs(nursery, data_file, model_file, tmp_path, word):
+    out = tmp_path / word
+    command = ("predict", model_file, data_file, "-o", out)
+    if word == "log":
+        command = ("train", data_file, "-o", tmp_path / "m.h5", "--log", out, "--quiet")
+    nursery.run(*command, file_bytes=20).assert_failed(f"{out}: {FULL}", status=(1,))
+    assert files_in(tmp_path) <= {"log"}
+
+
+@pytest.mark.parametrize("options", [(), ("--sparse", "--no-shuffle")])
+def test_conversion(nursery, short_text, tmp_path, options):
+    """At the first byte set aside, amid them, and at any part of the output."""
+    out, expected = tmp_path / "out.h5", tmp_path / "expected.h5"
+    assert nursery.run("convert", short_text, expected, "--quiet", *options).status == 0
+    older = expected.read_bytes()
+    moments = set()
+    steps = limits(expected.stat().st_size, 2)
+    for limit in steps:
+        out.write_bytes(older)
+        ended = nursery.run("convert", short_text, out, *options, file_bytes=limit)
+        ended.assert_failed(f"{out}: {FULL}, while ", LEFT, status=(1,))
+        moments.add("written" if "being written" in ended.err else "aside")
+        assert out.read_bytes() == older
+        assert files_in(tmp_path) == {"out.h5", "expected.h5"}
+    print(f"{len(steps)} trials: output as before, rows being {' or '.join(moments)}")
+
+
+FILL = """
+import {module} as module
+original, calls = module.{name}, []
+
+def fill(*arguments):
+    calls.append(0)
+    if len(calls) == {call}:
+        with open({filler!r}, "wb", buffering=0) as file:
+            file.write(bytes({n_bytes}))
+    return original(*arguments)
+
+module.{name} = fill
+"""
+
+
+def fill_before(module, name, call, filler):
+    """Prelude that fills the small disk before the call of a function."""
+    return FILL.format(module=module, name=name, call=call, filler=str(filler), n_bytes=4 << 20)
+
+
+@pytest.mark.parametrize("moment", ["set aside", "being written"])
+def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
+    """Of input whose size is not known, so that nobody can refuse before."""
+    folder = small_disk(2 << 20)
+    out, filler = folder / "out.h5", folder / "filler"
+    convert = "convert", "-", out, "--compression", "gzip"
+    pipe = f"import sys; sys.stdin = open({str(short_text)!r})\n"
+    assert nursery.run(*convert, prelude=pipe).status == 0
+    older = out.read_bytes()
+    if moment == "set aside":
+        filler.write_bytes(bytes(shutil.disk_usage(folder).free - (64 << 10)))
+        ended = nursery.run(*convert, prelude=pipe)
+    else:
+        fill = fill_before("ooc_fw.prep.writer", "write_checksums", 1, filler)
+        ended = nursery.run(*convert, prelude=pipe + fill)
+    ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(1,))
+    assert out.read_bytes() == older
+    assert files_in(folder) == {"out.h5", "filler"}
+    filler.unlink()
+    assert nursery.run(*convert, prelude=pipe).status == 0
+    print("1 trial: output as before")
+
+
+def test_a_conversion_that_cannot_fit_is_refused_before(nursery, long_text, small_disk):
+    folder = small_disk(1 << 20)
+    ended = nursery.run("convert", long_text, folder / "out.h5")
+    ended.assert_failed(f"{folder} has", "bytes free, and temporary files will take about")
+    assert files_in(folder) == set()
+
+
+def test_training_on_a_small_disk(nursery, data_file, small_disk):
+    """Full when the run starts; full in the middle of it."""
+    folder = small_disk(1 << 20)
+    data, out, checkpoint = folder / "d.h5", folder / "m.h5", folder / "run.ckpt"
+    shutil.copyfile(data_file, data)
+    train = "train", data, "-o", out, "--method", "fw", "--max-iter", 60, "--quiet"
+    saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.001
+    assert nursery.run(*train, *saving).status == 0
+    before = out.read_bytes(), checkpoint.read_bytes()
+    filler = folder / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(folder).free))
+    for options, name in ((saving, checkpoint), ((), out)):
+        nursery.run(*train, *options).assert_failed(f"{name}: {NO_SPACE}", status=(1,))
+        assert (out.read_bytes(), checkpoint.read_bytes()) == before
+        assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
+    fill = fill_before("ooc_fw.solver", "save_checkpoint", 3, filler)
+    filler.unlink()
+    nursery.run(*train, *saving, prelude=fill).assert_failed(f"{checkpoint}: {NO_SPACE}")
+    assert out.read_bytes() == before[0]
+    filler.unlink()
+    assert nursery.run(*train, "--resume", checkpoint).status == 0
+    assert out.read_bytes() == before[0]
+    print("3 trials: model and checkpoint as before, resumed to the same model")

@@ -1,0 +1,102 @@
+"""kill -9 at random moments: a file is there whole or as it was, and the next run is well."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+
+import pytest
+from harness import contents
+
+from ooc_fw.checkpoint import load_checkpoint
+from ooc_fw.model import load_model
+from ooc_fw.prep.verify import verify_file
+
+
+def few_or_many(first, second):
+    """Two trials of the first kind, and 50 of each in the long run."""
+    return [
+        (first, 2),
+        *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in (first, second)),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "n_trials"), few_or_many("--dense", "--sparse"))
+def test_converter(nursery, long_text, tmp_path, kind, n_trials):
+    draw = random.Random(n_trials)
+    expected = tmp_path / "expected.h5"
+    assert nursery.run("convert", long_text, expected, kind).status == 0  # compiles and caches
+    whole = nursery.run("convert", long_text, expected, kind).seconds
+    folder = tmp_path / "here"
+    folder.mkdir()
+    out = folder / "out.h5"
+    killed = absent = left = 0
+    for trial in range(n_trials):
+        older = trial % 2 == 1
+        if older:
+            shutil.copy(expected, out)
+        # A third of the moments are near the end of the run, when the output is written.
+        part = draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
+        killed += (
+            nursery.run("convert", long_text, out, kind, kill_after=part * whole).status
+            == -signal.SIGKILL
+        )
+        absent += not out.exists()
+        if out.exists():
+            assert verify_file(out).intact
+            assert contents(out) == contents(expected)
+        else:
+            assert not older
+        left += any(path != out for path in folder.iterdir())
+        again = nursery.run("convert", long_text, out, kind)
+        assert again.status == 0
+        whole = again.seconds
+        assert contents(out) == contents(expected)
+        assert [path.name for path in folder.iterdir()] == ["out.h5"]
+        out.unlink()
+    print(f"{n_trials} trials: {killed} killed, {absent} without output, {left} with a rest")
+    assert killed >= n_trials // 4
+
+
+@pytest.mark.parametrize(("method", "n_trials"), few_or_many("fw", "corrective"))
+def test_trainer(nursery, data_file, tmp_path, method, n_trials):
+    """From the first moment on, and through checkpoints, the sweep and the model's writing."""
+    draw = random.Random(n_trials)
+    run = ("train", data_file, "--method", method, "--tol", 1e-9, "--max-iter", 600, "--quiet")
+    expected = tmp_path / "expected.h5"
+    assert nursery.run(*run, "-o", expected).status == 0
+    folder = tmp_path / "here"
+    folder.mkdir()
+    model, checkpoint = folder / "m.h5", folder / "run.ckpt"
+    saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.005
+    whole = nursery.run(*run, *saving, "-o", model).seconds
+    killed = resumed = done = 0
+    for trial in range(n_trials):
+        for path in folder.iterdir():
+            path.unlink()
+        older = trial % 2 == 1
+        if older:
+            shutil.copy(expected, model)
+        part = draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
+        ended = nursery.run(*run, *saving, "-o", model, kill_after=part * whole)
+        killed += ended.status == -signal.SIGKILL
+        if model.exists():
+            assert contents(model) == contents(expected)
+            load_model(model)
+            done += not older
+        else:
+            assert not older
+        again = ()
+        if checkpoint.exists():
+            load_checkpoint(checkpoint)
+            again = ("--resume", checkpoint)
+            resumed += 1
+        ended = nursery.run(*run, *saving, "-o", model, *again)
+        assert ended.status == 0
+        if not again:
+            whole = ended.seconds
+        assert model.read_bytes() == expected.read_bytes()
+        assert {path.name for path in folder.iterdir()} == {"m.h5", "run.ckpt"}
+    print(f"{n_trials} trials: {killed} killed, {resumed} resumed, {done} had written the model")
+    assert killed >= n_trials // 4

@@ -1,0 +1,87 @@
+"""Directories that cannot be written to, before a run and during one."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(params=["read-only file system", "immutable directory"])
+def locking(request, tmp_path, small_disk):
+    """A directory with something in it, and a function that makes it read-only or writable."""
+    if request.param == "read-only file system":
+        folder = small_disk(1 << 20)
+        on, off = (["mount", "-o", f"remount,{how}", str(folder)] for how in ("ro", "rw"))
+    else:  # what permissions do not say to root
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        on, off = (["chattr", flag, str(folder)] for flag in ("+i", "-i"))
+        if shutil.which("chattr") is None or subprocess.run(on, capture_output=True).returncode:
+            pytest.skip("chattr +i is not possible here")
+        subprocess.run(off, check=True)
+
+    def lock(locked=True):
+        subprocess.run(on if locked else off, check=True, capture_output=True)
+
+    yield folder, lock
+    lock(False)
+
+
+def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
+    folder, lock = locking
+    out = folder / "old.h5"
+    shutil.copy(model_file, out)
+    lock()
+    commands = [
+        ("train", data_file, "-o", out, "--quiet"),
+        ("train", data_file, "-o", model_file, "--checkpoint", folder / "run.ckpt", "--quiet"),
+        ("train", data_file, "-o", model_file, "--log", folder / "run.log", "--quiet"),
+        ("predict", model_file, data_file, "-o", folder / "labels.txt"),
+        ("convert", text_file, out),
+    ]
+    before = model_file.read_bytes()
+    for command in commands:
+        ooc_fw(*command).assert_refused(f"{folder} cannot be written to")
+        assert out.read_bytes() == model_file.read_bytes() == before
+        assert [path.name for path in folder.iterdir()] == ["old.h5"]
+    print(f"{len(commands)} trials: all refused before any work")
+
+
+@pytest.mark.parametrize("what", ["model", "checkpoint", "spool", "output"])
+def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what):
+    folder, lock = locking
+    out, checkpoint = folder / "out.h5", folder / "run.ckpt"
+    train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 40, "--quiet"
+    convert = "convert", text_file, out, "--quiet"
+    command, module, name, named = {
+        "model": (train, "ooc_fw.model", "write_atomic", out),
+        "checkpoint": (
+            (*train, "--checkpoint", checkpoint),
+            "ooc_fw.checkpoint",
+            "write_atomic",
+            checkpoint,
+        ),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.prep.convert", "_open_spool", out),
+        "output": (convert, "ooc_fw.prep.convert", "atomic_path", out),
+    }[what]
+    assert ooc_fw(*command).status == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    original = getattr(importlib.import_module(module), name)
+
+    def locked(*arguments):
+        try:
+            lock()
+        except subprocess.CalledProcessError:
+            pytest.skip("a file system with open temporary files cannot become read-only")
+        return original(*arguments)
+
+    monkeypatch.setattr(f"{module}.{name}", locked)
+    outcome = ooc_fw(*command)
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"ooc-fw: {named}: ")
+    assert outcome.err.count("\n") == 1
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    print("1 trial: what was there is as before")
