@@ -298,7 +298,11 @@ def _speed(counter: str, label: str) -> Callable[[Axes, Sequence[Run], str], Non
                 look = _style(k) | {"linewidth": 1.4, "baseline": None}
                 ax.stairs(values, edges, **look)
         _from_zero(ax)
-        _engineering(ax)
+        if ax.patches:
+            _engineering(ax)
+        else:
+            ax.set_yticks([])
+            ax.text(0.5, 0.5, "too few events", ha="center", transform=ax.transAxes, color=TEXT)
         ax.set_ylabel(label)
 
     return draw

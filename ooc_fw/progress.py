@@ -431,10 +431,10 @@ class RowProgress:
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 
-    Progress is logged up to ten times a second, and whenever machine, phase or certified gap
-    change: all fields of the state, and the resident memory of the process, now and at its peak, in
-    bytes. The file is written as the run goes, and not atomically, so that it can be followed and
-    survives a run that dies.
+    Progress is logged up to ten times a second, whenever machine, phase or certified gap change,
+    and at the end: all fields of the state, and the resident memory of the process, now and at its
+    peak, in bytes. The file is written as the run goes, and not atomically, so that it can be
+    followed and survives a run that dies.
 
     Parameters
     ----------
@@ -451,17 +451,25 @@ class EventLog:
             self._file.write("\n")  # the run before may have died within a line
         self._due = Throttle(LOG_SECONDS)
         self._last: tuple[object, ...] = ()
+        self._waiting: SolverState | None = None  # the last one, where it was not written
 
     def __call__(self, state: SolverState) -> None:
         """Write the state down when it is time."""
         kind = (state.machine, state.phase, state.certified_gap)
+        self._waiting = state
         if self._due() or kind != self._last:
             self._last = kind
-            memory = {"rss_bytes": rss_bytes(), "peak_rss_bytes": peak_rss_bytes()}
-            self.write("progress", dataclasses.asdict(state) | memory)
+            self._write_state(state)
+
+    def _write_state(self, state: SolverState) -> None:
+        self._waiting = None
+        memory = {"rss_bytes": rss_bytes(), "peak_rss_bytes": peak_rss_bytes()}
+        self.write("progress", dataclasses.asdict(state) | memory)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append one event; OSError, with the name of the file, when the disk is full."""
+        if self._waiting is not None:
+            self._write_state(self._waiting)
         try:
             print(to_json({"event": event, **values}), file=self._file)
         except OSError as error:

@@ -165,6 +165,11 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
+def _name(field: str) -> str:
+    """Name of a field of the log, for people."""
+    return _text(field.removeprefix("n_").replace("_", " "))
+
+
 # -- colours and figures -------------------------------------------------------------------------
 
 
@@ -268,8 +273,7 @@ def _table(runs: Sequence[Run], columns: Sequence[dict[str, Any]], *, mark: bool
         different = mark and len(set(cells)) > 1 and name != "started"
         differs = ' class="differs"' if different else ""
         data = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-        label = str(name).replace("_", " ")
-        rows.append(f'<tr{differs}><th scope="row">{_text(label)}</th>{data}</tr>')
+        rows.append(f'<tr{differs}><th scope="row">{_name(name)}</th>{data}</tr>')
     return (
         f'<div class="wide"><table>\n<thead><tr><th></th>{heads}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)
@@ -293,7 +297,7 @@ def _machines(run: Run) -> str:
 
     machines = sorted(_machines_of(run), key=badness, reverse=True)
     names = list(dict.fromkeys(name for machine in machines for name in machine))
-    heads = "".join(f'<th scope="col">{_text(name.replace("_", " "))}</th>' for name in names)
+    heads = "".join(f'<th scope="col">{_name(name)}</th>' for name in names)
     rows = [
         "<tr>" + "".join(f"<td>{_text(_value(each.get(name)))}</td>" for name in names) + "</tr>"
         for each in machines

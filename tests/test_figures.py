@@ -106,6 +106,8 @@ def test_runs_with_little_to_show(make_run, tmp_path):
     for runs in ([short], [short, empty], [make_run(), empty]):
         figure = draw(runs, ["gap", "rows", "steps"], ["iteration"])
         save(figure, tmp_path / "f.svg")
+        notes = [text.get_text() for text in figure.axes[1].texts]
+        assert notes == ([] if runs[0].n_events > 1 else ["too few events"])
 
 
 def test_time_is_given_in_a_fitting_unit(make_run):

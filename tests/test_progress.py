@@ -289,6 +289,16 @@ def test_log_holds_every_change_of_phase_machine_and_certified_gap(tmp_path, clo
     assert [event["machine"] for event in events[-2:]] == [0, 1]
 
 
+def test_log_holds_the_last_state(tmp_path, clock):
+    log = EventLog(tmp_path / "log")
+    for iteration in range(3):
+        log(make_state(iteration=iteration))
+    log.write("end", {})
+    log.close()
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [event.get("iteration") for event in events] == [0, 2, None]
+
+
 def test_log_goes_on_after_a_line_that_was_cut_short(tmp_path):
     path = tmp_path / "log"
     path.write_text('{"event": "start"}\n{"event": "pro')
