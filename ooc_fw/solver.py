@@ -215,6 +215,8 @@ def solve(
         if options.memory_limit is not None and program is None:
             load_code(source, labels, kernel, options)
         plan = plan_run(source, options, program)
+        logger.info("%s", choice)
+        logger.info("memory plan: %s", plan)
         run = _Run(
             source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
         )
@@ -753,6 +755,7 @@ class _Run:
             active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
         self.state.certified_gap = self.certificate.certified_gap
         self.state.sweep_fraction = None
+        self._tell()
         return self.certificate
 
     def _suspects(self) -> Int64Array | None:
@@ -964,8 +967,13 @@ class _Run:
         if self.state.phase != "certify":
             if self.deadline.is_over(len(self.active), self._sweep_work()):
                 raise _Stop(Status.TIME_LIMIT)
+        if not self._tell():
+            raise _Stop(Status.INTERRUPTED)
+
+    def _tell(self) -> bool:
+        """Tell the callbacks how things stand; whether none of them asks the run to stop."""
         if not self.callbacks:
-            return
+            return True
         state = self.state
         state.objective = self.active.rho / 2
         state.n_active = len(self.active)
@@ -974,5 +982,4 @@ class _Run:
         state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
-        if any([callback(state) is False for callback in self.callbacks]):
-            raise _Stop(Status.INTERRUPTED)
+        return not any([callback(state) is False for callback in self.callbacks])

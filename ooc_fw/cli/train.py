@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
 from ooc_fw.errors import InputError
-from ooc_fw.memory import peak_rss_bytes
+from ooc_fw.memory import format_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.checkpoint import CheckpointPlan
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from ooc_fw.model import Model
     from ooc_fw.pairs import PairSolution
     from ooc_fw.parallel import Workers
-    from ooc_fw.progress import EventLog
+    from ooc_fw.progress import EventLog, Progress
     from ooc_fw.sources import RowSource
     from ooc_fw.state import TrainOptions
+
+logger = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,8 +52,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="model file (default: DATA with .model.h5 in place of its suffix)",
     )
     add_training_arguments(parser)
-    parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
+    )
+    common.add_verbosity_arguments(parser)
     common.add_json_argument(parser)
     stream.add_arguments(parser)
 
@@ -167,8 +175,16 @@ def run(args: argparse.Namespace) -> int:
         output = _output_path(args)
         classes, codes = encode_labels(source)
         kernel = kernel_from(args, source, options.threads, workers)
+        logger.info(
+            "%s: %d rows, %d features, %s as held in memory; kernel %s",
+            source.name,
+            source.n_rows,
+            source.n_features,
+            format_bytes(source.decoded_bytes),
+            ", ".join(f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()),
+        )
         log = _open_log(args, source, kernel, options)
-        with _progress(args, options, log) as progress:
+        with _progress(args, options, log, started) as progress:
             pairs = solve_classes(
                 source,
                 codes,
@@ -367,10 +383,12 @@ def _open_log(
 
     if args.log is None:
         return None
-    log = EventLog(args.log)
+    log = EventLog(args.log, append=args.resume is not None)
     log.write(
         "start",
         {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "resume": args.resume,
             "data": args.data,
             "n_rows": source.n_rows,
             "n_features": source.n_features,
@@ -381,11 +399,18 @@ def _open_log(
     return log
 
 
-def _progress(args: argparse.Namespace, options: TrainOptions, log: EventLog | None) -> Any:
+def _progress(
+    args: argparse.Namespace, options: TrainOptions, log: EventLog | None, started: float
+) -> Progress:
     from ooc_fw.progress import Progress
 
-    tol = options.tol if options.stopping == "relative" else None
-    return Progress(quiet=args.quiet, tol=tol, log=log)
+    return Progress(
+        quiet=args.quiet,
+        verbose=args.verbose,
+        tol=options.tol if options.stopping == "relative" else None,
+        ends_at=None if options.max_time is None else started + options.max_time,
+        log=log,
+    )
 
 
 def _duration(text: str) -> float:
