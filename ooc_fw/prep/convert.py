@@ -42,6 +42,7 @@ from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
 from ooc_fw.prep.readers import TableReader
 from ooc_fw.prep.spool import BUCKET_BYTES, RowBlock, ShuffleSpool, Spool, shuffle_bits
 from ooc_fw.prep.tables import (
+    MAX_CLASSES,
     EncodingOptions,
     TableOptions,
     TableRecord,
@@ -67,8 +68,6 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 DENSE_FROM_DENSITY = 0.25
 """Stored dense from this share of nonzeros on: dense products are then the faster ones, and a
 sparse row, with an index beside each value, would hardly be smaller."""
-MAX_CLASSES = 4096
-"""More different labels are taken for targets of a regression."""
 PIECE_BYTES = 2 << 20
 """Rows scaled and written at once."""
 
