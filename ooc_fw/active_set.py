@@ -302,6 +302,15 @@ class ActiveSet:
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
+    def aim_at(self, C: float) -> None:
+        """Take another penalty, with the same weights and kernel values; O(m)."""
+        change = 1 / C - 1 / self.C
+        self.C = C
+        self.diag[:] += change
+        self.grad[:] += change * self.alpha
+        self.rho = float(self.alpha @ self.grad)
+        self.pinned[:] = False
+
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
 

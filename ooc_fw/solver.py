@@ -28,7 +28,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -62,7 +62,7 @@ from ooc_fw.lmo import (
 from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
@@ -76,6 +76,7 @@ _PROBE_ROWS = 1024  # looked at to choose products and centre
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
+_QUANTISED_C = 1000.0  # largest C with kernel values in 16 bits
 _INNER_AIM = 0.8  # of the tolerance, to which a corrective step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
@@ -88,6 +89,10 @@ _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a v
 
 _BUDGETS = ("max_iter", "max_time", "threads")
 """Options that may change when a run is resumed: they say when to stop, not where to go."""
+
+
+Warm: TypeAlias = tuple[Int64Array, Float64Array]
+"""Rows to begin with, and their weights."""
 
 
 class _Stop(Exception):  # noqa: N818  (not an error)
@@ -145,6 +150,7 @@ def solve(
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
+    warm: Warm | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -170,6 +176,10 @@ def solve(
         and `threads` may differ. The course taken is that of a run that was never stopped.
     started : float, optional
         Reading of `time.perf_counter` from which `max_time` counts; now by default.
+    warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
+        Different rows, and weights that are not negative nor all 0, to begin with in place of
+        random rows: those of a machine for another C, say, or for part of the rows. They change
+        how long it takes, not what the certificate says.
 
     Returns
     -------
@@ -186,22 +196,13 @@ def solve(
         When a checkpoint cannot be written.
     """
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
+    if warm is not None:
+        _check_warm(*warm, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
-    sampler = choose_sampler(
-        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
-    )
-    if isinstance(sampler, ChunkSampler):
-        logger.warning(
-            "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
-            "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
-            source.name,
-        )
-    probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
+    sampler = _sampler(source, labels)
     with (
-        Engine(
-            kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
-        ) as engine,
+        _engine(source, kernel, options, sampler) as engine,
         nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
     ):
         if workers is not None:
@@ -215,17 +216,129 @@ def solve(
         if resume is not None:
             run.resume(resume)
         run.checkpoint = checkpoint
+        run.warm = warm
         return run.solve()
+
+
+class Path:
+    """Machines of one kernel on the same rows, for one C after another; a context manager.
+
+    Each begins with the weights of the one before: the simplex does not depend on C, so that they
+    are feasible. Rows in RAM and kernel values between vertices are kept, since neither does.
+
+    Parameters
+    ----------
+    source, labels, kernel, options, callbacks
+        As for `solve`; `options.C` is not used.
+    warm : tuple of ndarray, optional
+        What the first machine begins with, as for `solve`.
+    plan : MemoryPlan, optional
+        Of these rows or more; made here by default. A limit counts the peak of the process so far,
+        so that several paths in one process share the plan made before the first.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        labels: Int8Array,
+        kernel: Kernel,
+        options: TrainOptions,
+        callbacks: Sequence[Callback] = (),
+        warm: Warm | None = None,
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        method, lmo, self._choice = choose_method(options, source.n_rows)
+        self._options = replace(options, method=method, lmo=lmo)
+        self._source, self._labels, self._callbacks = source, labels, callbacks
+        self._sampler = _sampler(source, labels)
+        self._plan = plan_run(source, options) if plan is None else plan
+        self._engine = _engine(source, kernel, options, self._sampler)
+        self._warm = warm
+        self._run: _Run | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def solve(self, C: float) -> Solution:
+        """Machine of the next C; counts and times in the solution are its own."""
+        options = replace(self._options, C=C)
+        deadline = Deadline(options.max_time, time.perf_counter())
+        self._engine.evaluations = 0
+        before = self._run
+        if before is not None:
+            quantised = is_quantised(options, self._engine.kernel, self._source.n_rows)
+            if quantised != before.active.quantised:
+                self._warm, self._run = (before.active.ids, before.active.alpha), None
+                before = None  # its memory goes before more is taken
+        run = _Run(
+            self._source,
+            self._labels,
+            self._engine,
+            self._sampler,
+            options,
+            self._callbacks,
+            self._choice,
+            deadline,
+            self._plan,
+            before=before,
+        )
+        run.read_before = -self._source.rows_read, -self._source.bytes_read
+        if before is None:
+            run.warm = self._warm
+        self._run = run
+        return run.solve()
+
+
+def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless rows and weights can be begun with."""
+    fits = len(rows) == len(alpha) > 0 and len(np.unique(rows)) == len(rows)
+    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
+        raise InputError(
+            f"a warm start needs different rows, from 0 to {n_rows - 1}, and one weight for each"
+        )
+    if not (alpha >= 0).all() or not 0 < alpha.sum() < math.inf:
+        raise InputError("the weights of a warm start must not be negative, nor all of them 0")
+
+
+def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
+    """What draws rows of a source; a warning where that is slow."""
+    sampler = choose_sampler(
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
+    )
+    if isinstance(sampler, ChunkSampler):
+        logger.warning(
+            "%s is not marked as shuffled and its labels are not in random order: rows are drawn "
+            "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
+            source.name,
+        )
+    return sampler
+
+
+def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: Sampler) -> Engine:
+    """Engine that suits the rows of a source."""
+    probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
+    return Engine(
+        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
+    )
 
 
 def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
     Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
-    which gradients can be computed anew; single steps move more weight, and round more.
+    which gradients can be computed anew; single steps move more weight, and round more. Rounding m
+    rows adds a matrix with eigenvalues down to about -9e-6 sqrt(m), which 1/C must outweigh: the
+    problem that steps see would not be convex.
     """
     fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
-    return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
+    return (
+        fits
+        and options.C <= _QUANTISED_C
+        and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
+    )
 
 
 def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
@@ -265,6 +378,7 @@ class _Run:
         deadline: Deadline,
         plan: MemoryPlan,
         workers: Workers | None = None,
+        before: _Run | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -278,14 +392,20 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
-        self.rows = CachedSource(source, plan.row_cache)
         self.rule = STEP_RULES[options.method]()
-        quantised = is_quantised(options, engine.kernel, source.n_rows)
-        n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
-        kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
-        self.active = ActiveSet(engine, options.C, kernel_rows)
+        self.goes_on = before is not None  # from weights for another C, on the same rows
+        if before is None:
+            self.rows = CachedSource(source, plan.row_cache)
+            quantised = is_quantised(options, engine.kernel, source.n_rows)
+            n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
+            kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
+            self.active = ActiveSet(engine, options.C, kernel_rows)
+        else:
+            self.rows, self.active = before.rows, before.active
+            self.active.aim_at(options.C)
         self.full = False  # whether the active set holds all the vertices it may
-        self.taken = 0  # vertices that steps added
+        self.taken = len(self.active)  # vertices that steps added
+        self.warm: Warm | None = None  # rows and weights to begin from
         self.lmo = self._make_lmo()
         diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
@@ -487,17 +607,31 @@ class _Run:
         return int(np.argmin(self.active.grad))
 
     def _start(self) -> None:
-        """First active set: a few rows of both classes, or the farthest pair, solved."""
-        if self.options.start == "farthest":
-            self._start_farthest()
-        else:
-            self._add(self._random_rows())
-        m = len(self.active)
-        self.active.set_weights(np.full(m, 1 / m))
-        self.active.optimise(0.0, 100 * m)
-        self._refresh()
+        """First active set: rows given, or a few of both classes, or the farthest pair, solved."""
+        if self.warm is not None:
+            self._start_warm(*self.warm)
+        elif not self.goes_on:
+            if self.options.start == "farthest":
+                self._start_farthest()
+            else:
+                self._add(self._random_rows())
+            m = len(self.active)
+            self.active.set_weights(np.full(m, 1 / m))
+            self.active.optimise(0.0, 100 * m)
+            self._refresh()
         self.between = True
         self._report()
+
+    def _start_warm(self, row_ids: Int64Array, alpha: Float64Array) -> None:
+        """Rows with the weights they were given; those of largest weight where not all fit."""
+        chosen = np.flatnonzero(alpha > 0)
+        most = self.active.capacity
+        if len(chosen) > most:
+            chosen = chosen[np.argsort(-alpha[chosen], kind="stable")[:most]]
+        chosen = chosen[np.argsort(row_ids[chosen])]
+        self._add(row_ids[chosen])
+        self.taken = len(chosen)
+        self.active.set_weights(alpha[chosen])
 
     def _random_rows(self) -> Int64Array:
         """Rows of both classes, half of each as far as there are enough."""

@@ -26,6 +26,7 @@ from ooc_fw.cli import (
     plan,
     predict,
     train,
+    tune,
     verify,
 )
 from ooc_fw.errors import InputError
@@ -37,6 +38,7 @@ COMMANDS = {
     "plan": plan,
     "verify": verify,
     "train": train,
+    "tune": tune,
     "predict": predict,
     "evaluate": evaluate,
     "certify": certify,
