@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -27,10 +29,12 @@ from ooc_fw.model import Model, borrow_source
 from ooc_fw.one_versus_one import solve_classes, support_vectors_of
 from ooc_fw.pairs import PairSolution, class_scores, union_of_rows
 from ooc_fw.parallel import Workers, borrow_workers
+from ooc_fw.penalties import check_sample_weight, row_penalties
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.sources import RowSource
+from ooc_fw.sources import RowSource, SubsetSource
+from ooc_fw.sources.subset import ranges_of
 from ooc_fw.state import Status, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
 from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
@@ -86,6 +90,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
         this is. Other processes read files only: `fit` refuses arrays in RAM, predictions
         for them are made here. The model and its predictions are the same.
+    class_weight : dict, "balanced" or None
+        Factors of `C` for the rows of each class, by label; 1 for classes left out. "balanced" is
+        n_rows / (n_classes * rows of the class), where rows count by their weight. They multiply
+        with `sample_weight`.
 
     Attributes
     ----------
@@ -151,6 +159,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         decision_function_shape: str = "ovr",
         max_support: int | None = None,
         dask: str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -171,8 +180,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.decision_function_shape = decision_function_shape
         self.max_support = max_support
         self.dask = dask
+        self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Train on `X`, from the beginning.
 
         Parameters
@@ -181,6 +191,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             Rows.
         y : array-like of shape (n_rows,), path or None
             Labels of two classes or more; None takes those stored in the file `X`.
+        sample_weight : array-like of shape (n_rows,), optional
+            Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
+            They must not be negative; rows of weight 0 are left out.
         """
         options = self._options()
         if self.decision_function_shape not in ("ovr", "ovo"):
@@ -194,10 +207,20 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         elif _is_array(y):
             y = column_or_1d(y, warn=True)
         with borrow_source(X, y) as source:
+            weights = kept = None
+            part = source
+            if sample_weight is not None:
+                weights = check_sample_weight(sample_weight, source.n_rows)
+                if not weights.all():
+                    kept = np.flatnonzero(weights)
+                    part, weights = SubsetSource(source, ranges_of(kept)), weights[kept]
+                    y = y[kept] if _is_array(y) else y
+            classes, codes = _encode(y) if _is_array(y) else encode_labels(part)
+            penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
             self.n_features_in_ = source.n_features
-            self.n_rows_seen_ = source.n_rows
-            self.classes_, codes = _encode(y) if _is_array(y) else encode_labels(source)
-            self._solve(source, codes, options)
+            self.n_rows_seen_ = part.n_rows
+            self.classes_ = classes
+            self._solve(part, codes, options, penalties, kept)
         if self.model_.status != Status.CONVERGED:
             warnings.warn(
                 f"stopped by {self.model_.status} before the {self.stopping} gap reached "
@@ -207,7 +230,15 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _solve(self, source: RowSource, codes: Int64Array, options: TrainOptions) -> None:
+    def _solve(
+        self,
+        source: RowSource,
+        codes: Int64Array,
+        options: TrainOptions,
+        penalties: Float64Array | None,
+        kept: Int64Array | None,
+    ) -> None:
+        """Train on a source, all of it or the rows `kept` of the whole, and set the attributes."""
         with (
             nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         ) as workers:
@@ -221,9 +252,15 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                     kernel,
                     options,
                     progress.callbacks,
+                    penalties=penalties,
                     dask=workers,
                 )
         vectors = support_vectors_of(source, pairs)
+        if kept is not None:
+            pairs = [
+                replace(pair, solution=replace(pair.solution, rows=kept[pair.solution.rows]))
+                for pair in pairs
+            ]
         self._set_attributes(pairs, vectors, kernel, options, source.scaling)
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
@@ -265,6 +302,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         """
         options = self._options()
         first = not hasattr(self, "solution_")
+        weighted = not first and any(machine.C is not None for machine in self.model_.machines)
+        if weighted or self.class_weight is not None:
+            raise InputError("partial_fit takes no weights, nor goes on from a fit with them")
         known = self._known_classes(classes)
         if not _is_out_of_core(X):
             # Checked for NaN where it is read, which tells the row.

@@ -32,7 +32,15 @@ from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.prep.writer import DatasetWriter, create_file, output_bytes
-from ooc_fw.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.rows import (
+    CSRRows,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    Rows,
+    concat_rows,
+    take_rows,
+)
 from ooc_fw.scaling import Scaling
 from ooc_fw.solver import solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
@@ -227,6 +235,7 @@ def solve_classes(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -242,7 +251,7 @@ def solve_classes(
         Class of each row, from 0; every class occurs.
     n_classes : int
         Number of classes.
-    kernel, options, callbacks, dask, checkpoint, resume, started
+    kernel, options, callbacks, penalties, dask, checkpoint, resume, started
         As for `ooc_fw.solver.solve`. The budgets of time and memory are those of all machines
         together; `max_iter` and `max_support` are those of each. Sweeps of several machines are
         not made by Dask.
@@ -266,6 +275,7 @@ def solve_classes(
             kernel,
             options,
             callbacks,
+            penalties=penalties,
             dask=dask,
             checkpoint=checkpoint,
             resume=resume,
@@ -297,7 +307,11 @@ def solve_classes(
                 share = None if left is None else left * float(work[k] / work[k:].sum())
                 own = replace(options, max_time=share)
             told = [_numbered(callback, k, len(pairs)) for callback in callbacks]
-            solution = solve(pair, y, kernel, own, told)
+            own_penalties = None
+            if penalties is not None:
+                all_rows = np.arange(pair.n_rows)
+                own_penalties = penalties[split.whole_rows(pair, negative, positive, all_rows)]
+            solution = solve(pair, y, kernel, own, told, penalties=own_penalties)
             if reason is not None:
                 solution = replace(solution, status=reason)
             rows = split.whole_rows(pair, negative, positive, solution.rows)

@@ -10,14 +10,20 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import confusion_matrix
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 
 from ooc_fw.errors import InputError
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model import load_model
 from ooc_fw.sources import open_source
+from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
-from ooc_fw.testing.reference import kernel_values
+from ooc_fw.testing.reference import SmallProblem, kernel_values
 
 
 @parametrize_with_checks(
@@ -25,6 +31,18 @@ from ooc_fw.testing.reference import kernel_values
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    ],
+)
+def test_weights_of_rows_are_copies(check):
+    """Rows of weight 0 count as removed, those of larger ones as repeated."""
+    check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +154,85 @@ def test_not_converging_warns(table):
 def test_unusable_parameter(table, parameters, message):
     with pytest.raises(InputError, match=message):
         FrankWolfeSVC(**parameters).fit(*table)
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def weights_of_rows(table):
+    """Weights over an order of magnitude, some of them 0."""
+    rng = np.random.default_rng(3)
+    return np.exp(rng.normal(size=200)) * (rng.random(200) < 0.8)
+
+
+def exact_problem(fitted, table, penalties, rows):
+    """The problem that a machine of two classes was trained on, by brute force."""
+    y = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
+    return SmallProblem(fitted.model_.kernel, table.X[rows], y, penalties[rows])
+
+
+def test_weights_against_brute_force(table, tmp_path):
+    weights = weights_of_rows(table)
+    rows = np.flatnonzero(weights)
+    factors = {-7: 0.5, 3: 2.0}
+    penalties = 5 * weights * np.where(table.y == 3, 2.0, 0.5)
+    for name, X, y in sources(table, tmp_path):
+        fitted = FrankWolfeSVC(C=5, class_weight=factors).fit(X, y, sample_weight=weights)
+        assert (weights[fitted.support_] > 0).all(), name
+        assert fitted.n_rows_seen_ == len(rows), name
+        vectors = to_dense(fitted.support_vectors_)
+        np.testing.assert_array_equal(vectors, table.X[fitted.support_])
+        (machine,) = fitted.model_.machines
+        np.testing.assert_allclose(machine.C, penalties[machine.rows])
+        problem = exact_problem(fitted, table, penalties, rows)
+        truth = problem.truth(np.searchsorted(rows, machine.rows), machine.alpha)
+        assert truth.gap <= fitted.certified_gap_ <= 1e-3, name
+        assert machine.objective <= problem.optimum.objective * (1 + 2e-3), name
+
+
+def test_balanced_classes(table):
+    counts = {label: (table.y == label).sum() for label in (-7, 3)}
+    fitted = FrankWolfeSVC(C=5, class_weight="balanced", random_state=0).fit(*table)
+    expected = FrankWolfeSVC(
+        C=5, class_weight={label: 100 / count for label, count in counts.items()}, random_state=0
+    ).fit(*table)
+    np.testing.assert_allclose(fitted.dual_coef_, expected.dual_coef_, rtol=1e-6)
+    np.testing.assert_allclose(
+        compute_sample_weight("balanced", table.y)[fitted.support_] * 5,
+        fitted.model_.machines[0].C,
+    )
+
+
+def test_weights_of_several_classes(table):
+    y, weights = three_classes(table), weights_of_rows(table)
+    fitted = FrankWolfeSVC(C=5, class_weight={"mid": 9}).fit(table.X, y, sample_weight=weights)
+    for machine in fitted.model_.machines:
+        factors = np.where(y[machine.rows] == "mid", 9, 1)
+        np.testing.assert_allclose(machine.C, 5 * factors * weights[machine.rows])
+    assert fitted.n_rows_seen_ == np.count_nonzero(weights)
+
+
+def test_equal_weights_change_nothing(fitted, table):
+    again = FrankWolfeSVC(C=2.5, random_state=0).fit(*table, sample_weight=np.full(200, 2.0))
+    assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
+    assert fitted.model_.machines[0].C is None
+
+
+def test_class_without_weight(table):
+    weights = np.where(table.y == 3, 0.0, 1.0)
+    with pytest.raises(InputError, match="one class only"):
+        FrankWolfeSVC().fit(*table, sample_weight=weights)
+
+
+def test_partial_fit_takes_no_weights(table):
+    with pytest.raises(InputError, match="partial_fit takes no weights"):
+        FrankWolfeSVC(class_weight="balanced").partial_fit(*table, classes=CLASSES)
+    weighted = FrankWolfeSVC().fit(*table, sample_weight=np.ones(200))
+    with pytest.raises(InputError, match="nor goes on from a fit with them"):
+        weighted.partial_fit(*table)
+
+
+# -- several classes -----------------------------------------------------------------------------
 
 
 def three_classes(table):
