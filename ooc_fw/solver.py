@@ -59,7 +59,7 @@ from ooc_fw.lmo import (
     SampledLMO,
     nothing_outside,
 )
-from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
+from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
@@ -391,7 +391,7 @@ def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, peak_rss_bytes())
+    return plan_memory(work, options.memory_limit, rss_bytes())
 
 
 class _Run:

@@ -88,7 +88,7 @@ ALLOWED = {
         "engine",
         "parallel",
     },
-    "tuning": {"solver", "model", "stats", "sources", "kernels"},
+    "tuning": {"solver", "one_versus_one", "pairs", "model", "stats", "sources", "kernels"},
     "streaming": {
         "steps",
         "active_set",
