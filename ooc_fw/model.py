@@ -408,11 +408,21 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
+        write_atomic(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Content of the model file."""
         image = BytesIO()
         with h5py.File(image, "w") as file:
             self._write(file)
             file.attrs[CONTENT] = np.uint32(content_crc32(file))
-        write_atomic(Path(path), image.getvalue())
+        return image.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Model:
+        """Model of what `to_bytes` gave; InputError or OSError when that is damaged."""
+        with h5py.File(BytesIO(content), "r") as file:
+            return _read_checked(file)
 
     def _write(self, file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
@@ -517,10 +527,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
         with h5py.File(name, "r") as file:
-            _check_is_model(file)
-            if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
-                raise DamageError("it does not match its checksum; restore a copy or train again")
-            return _read(file)
+            return _read_checked(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
     except H5PY_ERRORS as error:
@@ -548,6 +555,13 @@ def _check_is_model(file: h5py.File) -> None:
     version = int(file.attrs["format_version"])
     if version != FORMAT_VERSION:
         raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
+
+
+def _read_checked(file: h5py.File) -> Model:
+    _check_is_model(file)
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise DamageError("it does not match its checksum; restore a copy or train again")
+    return _read(file)
 
 
 def _read(file: h5py.File) -> Model:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pickle
 
 import dask.array
 import h5py
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import confusion_matrix
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -218,6 +225,133 @@ def test_equal_weights_change_nothing(fitted, table):
     assert fitted.model_.machines[0].C is None
 
 
+# -- going on, copies, company -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_warm_start_takes_less_and_certifies_the_same(table, several):
+    y = three_classes(table) if several else table.y
+    warm = FrankWolfeSVC(C=5, warm_start=True).fit(table.X, y)
+    warm.fit(table.X, y)
+    assert warm.n_iter_ <= len(warm.pairs_)
+    warm.set_params(C=8).fit(table.X, y)
+    fresh = FrankWolfeSVC(C=8).fit(table.X, y)
+    assert warm.n_iter_ < fresh.n_iter_
+    assert warm.certified_gap_ <= 1e-3
+    for one, other in zip(warm.pairs_, fresh.pairs_, strict=True):
+        assert one.solution.objective == pytest.approx(other.solution.objective, rel=2e-3)
+    np.testing.assert_array_equal(warm.support_vectors_, table.X[warm.support_])
+
+
+def test_warm_start_with_weights(table):
+    """Rows that lost their weight are left out of the start, whatever others did."""
+    warm = FrankWolfeSVC(C=5, warm_start=True, tol=1e-4).fit(*table)
+    for weights in (weights_of_rows(table), np.ones(200), np.zeros(200)):
+        if not weights.any():  # last: all rows but those begun with
+            weights = np.ones(200)
+            weights[warm.support_] = 0
+        fresh = FrankWolfeSVC(C=5, tol=1e-4, gamma=warm.model_.kernel.gamma)
+        warm.set_params(gamma=fresh.gamma).fit(*table, sample_weight=weights)
+        fresh.fit(*table, sample_weight=weights)
+        assert (weights[warm.support_] > 0).all()
+        assert warm.certified_gap_ <= 1e-4
+        assert warm.solution_.objective == pytest.approx(fresh.solution_.objective, rel=2e-4)
+
+
+def test_other_rows_are_begun_anew(table):
+    warm = FrankWolfeSVC(C=5, warm_start=True, random_state=0)
+    for X, y in ((table.X[:90], table.y[:90]), (table.X[::-1], table.y[::-1]), (table.X, -table.y)):
+        warm.fit(*table)
+        fresh = FrankWolfeSVC(C=5, random_state=0).fit(X, y)
+        assert np.array_equal(warm.fit(X, y).dual_coef_, fresh.dual_coef_)
+    taught = teach(table).set_params(warm_start=True, random_state=0).fit(*table)
+    fresh = FrankWolfeSVC(C=5, gamma=0.1, random_state=0).fit(*table)
+    assert np.array_equal(taught.dual_coef_, fresh.dual_coef_)
+
+
+def same_attributes(one, other):
+    """Both have the attributes of a fit, with equal values."""
+    assert vars(one).keys() - {"_stream"} == vars(other).keys() - {"_stream"}
+    for name in ("classes_", "support_", "dual_coef_", "intercept_", "n_iter_", "certified_gap_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(to_dense(one.support_vectors_), to_dense(other.support_vectors_))
+    for left, right in zip(one.pairs_, other.pairs_, strict=True):
+        assert (left.negative, left.positive) == (right.negative, right.positive)
+        for field in dataclasses.fields(left.solution):
+            pair = [getattr(side.solution, field.name) for side in (left, right)]
+            if field.name == "support_vectors":
+                pair = [to_dense(rows) for rows in pair]
+            np.testing.assert_array_equal(*pair)
+            assert type(pair[0]) is type(pair[1])
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("several", [False, True])
+def test_copies_are_the_same(table, several, convert, copied):
+    y = three_classes(table) if several else table.y
+    fitted = FrankWolfeSVC(C=5, class_weight="balanced").fit(convert(table.X), y)
+    again = copied(fitted)
+    same_attributes(again, fitted)
+    assert again.get_params() == fitted.get_params()
+    assert np.array_equal(again.predict(table.X), fitted.predict(table.X))
+    assert again.model_.to_bytes() == fitted.model_.to_bytes()
+    again.set_params(warm_start=True).fit(convert(table.X), y)
+    assert again.n_iter_ <= len(again.pairs_)
+    assert not hasattr(copied(FrankWolfeSVC(C=3)), "model_")
+
+
+def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
+    fitted.save(tmp_path / "m.h5")
+    state = fitted.__getstate__()
+    assert state["_model_file"] == (tmp_path / "m.h5").read_bytes()
+    damaged = bytearray(state["_model_file"])
+    place = damaged.find(fitted.solution_.alpha.tobytes())
+    damaged[place] ^= 1
+    with pytest.raises(InputError, match="checksum"):
+        FrankWolfeSVC().__setstate__(state | {"_model_file": bytes(damaged)})
+
+
+def test_frames_and_names_of_features(table):
+    X = frame(table.X)
+    fitted = FrankWolfeSVC(C=5, random_state=0).fit(X, pandas.Series(table.y))
+    assert fitted.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(X.rename(columns={"a": "z"}))
+
+
+def test_names_are_forgotten_where_there_are_none(table, data_file):
+    fitted = FrankWolfeSVC(C=5).fit(frame(table.X), table.y)
+    fitted.fit(data_file)
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+def test_in_a_pipeline_of_frames(table):
+    pipeline = make_pipeline(StandardScaler(), FrankWolfeSVC(C=5, class_weight="balanced"))
+    pipeline.set_output(transform="pandas").fit(frame(table.X), table.y)
+    assert pipeline[-1].feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    assert pipeline.score(frame(table.X), table.y) > 0.8
+
+
+def test_in_a_grid_search(table):
+    grid = {"C": [1, 10], "class_weight": [None, "balanced"]}
+    search = GridSearchCV(FrankWolfeSVC(random_state=0), grid, cv=3, scoring="balanced_accuracy")
+    search.fit(*table, sample_weight=np.ones(200))
+    assert search.best_score_ > 0.75
+    assert search.best_estimator_.certified_gap_ <= 1e-3
+
+
+def test_tags_say_what_it_takes():
+    tags = get_tags(FrankWolfeSVC())
+    assert tags.estimator_type == "classifier"
+    assert tags.input_tags.sparse
+    assert not tags.input_tags.allow_nan
+    assert tags.classifier_tags.multi_class
+    assert tags.target_tags.required
+
+
 def test_class_without_weight(table):
     weights = np.where(table.y == 3, 0.0, 1.0)
     with pytest.raises(InputError, match="one class only"):
@@ -321,7 +455,6 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
 
 
 def frame(X):
-    pandas = pytest.importorskip("pandas")
     return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
 
 

@@ -101,6 +101,7 @@ ALLOWED = {
     },
     "estimators": {
         "one_versus_one",
+        "solver",
         "streaming",
         "model",
         "stats",
