@@ -35,6 +35,7 @@ from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.solver import Warm
 from ooc_fw.sources import RowSource, SubsetSource
+from ooc_fw.sources.chunked import is_chunked
 from ooc_fw.sources.subset import ranges_of
 from ooc_fw.state import Solution, Status, StepKind, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
@@ -133,8 +134,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     Notes
     -----
     Wherever a method takes ``X``, it takes all that `ooc_fw.open_dataset` does: the path of an HDF5
-    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask array, or arrays and scipy sparse
-    matrices in RAM. Rows are rounded to float32 once.
+    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and
+    scipy sparse matrices in RAM. What is on disk is never loaded whole. Rows are rounded to float32
+    once.
 
     `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
     with a certified gap. `partial_fit` sees each row once and keeps `max_support` of them at
@@ -616,7 +618,7 @@ def _is_out_of_core(X: Any) -> bool:
     """Whether `X` is to be streamed as it is, rather than checked as a whole by scikit-learn."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
-    return on_disk or package in ("h5py", "dask")
+    return on_disk or package in ("h5py", "dask") or is_chunked(X)
 
 
 def _is_array(y: Any) -> bool:

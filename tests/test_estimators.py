@@ -7,7 +7,6 @@ import pickle
 import dask.array
 import h5py
 import numpy as np
-import pandas
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -31,6 +30,11 @@ from ooc_fw.sources import open_source
 from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
 from ooc_fw.testing.reference import SmallProblem, kernel_values
+
+try:
+    import zarr
+except ImportError:
+    zarr = None
 
 
 @parametrize_with_checks(
@@ -87,6 +91,8 @@ def sources(table, folder):
     yield "npy and array", folder / "X.npy", y
     yield "memmap", np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "y.npy")
     yield "hdf5", folder / "d.h5", None
+    if zarr is not None:
+        yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
     yield "source", open_source(X, y), None
 
@@ -314,7 +320,7 @@ def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
 
 def test_frames_and_names_of_features(table):
     X = frame(table.X)
-    fitted = FrankWolfeSVC(C=5, random_state=0).fit(X, pandas.Series(table.y))
+    fitted = FrankWolfeSVC(C=5, random_state=0).fit(X, X.assign(y=table.y)["y"])
     assert fitted.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     again = pickle.loads(pickle.dumps(fitted))
     assert again.feature_names_in_.tolist() == ["a", "b", "c", "d"]
@@ -455,6 +461,7 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
 
 
 def frame(X):
+    pandas = pytest.importorskip("pandas")
     return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
 
 
