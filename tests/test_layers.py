@@ -26,6 +26,7 @@ LEAVES = {
     "interrupt",
     "deadline",
     "pairs",
+    "penalties",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -72,6 +73,7 @@ ALLOWED = {
         "_core",
     },
     "pairs": set(),
+    "penalties": set(),
     "one_versus_one": {"solver", "sources", "prep", "kernels", "checkpoint"},
     "model": {"kernels", "engine", "problem", "sources", "parallel"},
     "certificate": {"kernels", "engine", "problem", "sources", "distinct", "parallel", "_core"},
@@ -102,6 +104,7 @@ ALLOWED = {
     },
     "estimators": {
         "one_versus_one",
+        "solver",
         "streaming",
         "model",
         "stats",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ooc_fw.streaming import Stream, TwoLabels
 
 _NO_PART = {
+    "class_weight": None,
     "method": "auto",
     "lmo": "auto",
     "sample_size": 194,

@@ -23,12 +23,15 @@ from ooc_fw.errors import InputError
 from ooc_fw.memory import format_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ooc_fw.checkpoint import CheckpointPlan
     from ooc_fw.kernels import Kernel
     from ooc_fw.model import Model
     from ooc_fw.pairs import PairSolution
     from ooc_fw.parallel import Workers
     from ooc_fw.progress import EventLog, Progress
+    from ooc_fw.rows import Float64Array, Int64Array
     from ooc_fw.sources import RowSource
     from ooc_fw.state import TrainOptions
 
@@ -103,6 +106,13 @@ def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--C", type=float, default=1.0, help="penalty of a unit squared slack (default: 1)"
     )
+    group.add_argument(
+        "--class-weight",
+        type=_class_weight,
+        metavar="balanced|LABEL=W,...",
+        help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
+        "left out), or balanced: in inverse proportion to the rows of each",
+    )
 
 
 def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,6 +184,7 @@ def run(args: argparse.Namespace) -> int:
     with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
         classes, codes = encode_labels(source)
+        penalties = _penalties(args, classes, codes)
         kernel = kernel_from(args, source, options.threads, workers)
         logger.info(
             "%s: %d rows, %d features, %s as held in memory; kernel %s",
@@ -192,6 +203,7 @@ def run(args: argparse.Namespace) -> int:
                 kernel,
                 options,
                 callbacks=progress.callbacks,
+                penalties=penalties,
                 dask=workers,
                 checkpoint=checkpoint,
                 resume=args.resume,
@@ -349,6 +361,24 @@ def kernel_from(
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
+def _penalties(
+    args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
+) -> Float64Array | None:
+    """Penalty of each row, None without class weights."""
+    from ooc_fw.penalties import row_penalties
+
+    weights = args.class_weight
+    if isinstance(weights, dict) and classes.dtype.kind in "biuf":
+        try:
+            weights = {float(label): weight for label, weight in weights.items()}
+        except ValueError:
+            raise InputError(
+                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
+                f"{', '.join(common.format_label(label) for label in classes.tolist())}"
+            ) from None
+    return row_penalties(args.C, classes, codes, weights)
+
+
 def _output_path(args: argparse.Namespace) -> Path:
     inputs = args.data, args.labels
     if args.log is not None:
@@ -394,6 +424,7 @@ def _open_log(
             "n_features": source.n_features,
             "kernel": kernel.to_dict(),
             "options": dataclasses.asdict(options),
+            "class_weight": args.class_weight,
         },
     )
     return log
@@ -424,6 +455,19 @@ def _duration(text: str) -> float:
 
 
 _duration.__name__ = "duration"  # argparse names the type: invalid duration value: 'x'
+
+
+def _class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    if not all(label for label, _, _ in parts):
+        raise ValueError
+    return {label: float(weight) for label, _, weight in parts}
+
+
+_class_weight.__name__ = "class weight"
 
 
 def _gamma(text: str) -> float | str:
