@@ -27,6 +27,20 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.long
+@parametrize_with_checks(
+    [FrankWolfeSVC(probability=True)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
+)
+def test_scikit_learn_checks_with_probabilities(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks([FrankWolfeSVC(probability=True)], legacy=False)
+def test_scikit_learn_checks_of_the_api_with_probabilities(estimator, check):
+    check(estimator)
+
+
 @pytest.fixture(scope="module")
 def fitted(table):
     return FrankWolfeSVC(C=5, random_state=0).fit(*table)
