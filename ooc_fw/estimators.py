@@ -456,7 +456,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         The most probable class may be another one than `predict` gives where the machine is in
         doubt: the sigmoid of two classes need not be 1/2 where the decision value is 0.
         """
-        return self.model_.probabilities(self._decide(X))
+        values = self._decide(X)
+        return self.model_.probabilities(values)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:

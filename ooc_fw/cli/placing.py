@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ooc_fw.cli.common import AppliedRows
     from ooc_fw.rows import Float64Array, Int64Array
 
-BUCKET_BYTES = 32 << 20
+BUCKET_BYTES = 16 << 20
 """Results that are put in order at once in RAM; a table of more goes to disk."""
 
 _RECORDS = np.float64  # of a row's number, exact up to 2^53, and its decision values
@@ -29,7 +29,7 @@ def in_order(
     blocks: Iterable[AppliedRows],
     name: str,
     folder: Path | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
+    bucket_bytes: int | None = None,
 ) -> Iterator[Float64Array]:
     """Decision values in the order of the user's rows.
 
@@ -42,8 +42,8 @@ def in_order(
     folder : Path or None
         Where results wait that do not fit in RAM: 8 bytes a row, and 8 more for each of its
         values. None is the usual place for temporary files.
-    bucket_bytes : int
-        Results in RAM.
+    bucket_bytes : int or None
+        Results in RAM; None for `BUCKET_BYTES`.
 
     Yields
     ------
@@ -57,6 +57,7 @@ def in_order(
     OSError
         The disk of `folder` is full.
     """
+    bucket_bytes = BUCKET_BYTES if bucket_bytes is None else bucket_bytes
     done = 0  # rows that came in order, which wait for nothing
     table: _Table | None = None
     try:
@@ -97,9 +98,9 @@ class _Table:
         self._width = 1 + int(np.prod(shape[1:]))
         self._bucket_rows = max(1, bucket_bytes // (8 * self._width))
         self._filled = np.zeros(-(-shape[0] // self._bucket_rows), dtype=np.int64)
-        self._file = tempfile.SpooledTemporaryFile(
-            bucket_bytes, dir=None if folder is None else str(folder)
-        )
+        self._file = tempfile.SpooledTemporaryFile(dir=None if folder is None else str(folder))
+        if len(self._filled) > 1:
+            self._file.rollover()  # from RAM, where one bucket stays, to disk
 
     def put(self, rows: Int64Array, values: Float64Array) -> None:
         """Add results of some rows."""

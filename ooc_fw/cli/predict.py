@@ -106,9 +106,9 @@ def _writer(
         return
     with atomic_path(output) as path:
         if suffix in HDF5_SUFFIXES:
-            import h5py
+            from ooc_fw.prep.writer import create_file
 
-            with h5py.File(path, "w") as file:
+            with create_file(path) as file:
                 yield _Datasets(file, model, decision, probability)
             return
         with open(path, "w", encoding="utf-8", newline="") as text:
@@ -180,12 +180,12 @@ class _Datasets:
         self._file = file
         self._model = model
         self._labels = model.classes
-        words = model.classes.dtype.kind == "U"
-        if words:
-            self._labels = np.char.encode(model.classes, "utf-8")
+        if model.classes.dtype.kind == "U":
+            encoded = np.char.encode(model.classes, "utf-8")
+            self._labels = encoded.astype(_utf8(encoded.dtype.itemsize))
         file.attrs["classes"] = self._labels
         self._add("row", np.int64)
-        self._add("label", _utf8(self._labels.dtype.itemsize) if words else np.float64)
+        self._add("label", self._labels.dtype)
         n_machines = len(model.machines)
         if decision:
             self._add("decision", np.float64, *(() if n_machines == 1 else (n_machines,)))
@@ -216,6 +216,7 @@ class _Datasets:
         for name, part in found.items():
             self._file[name].resize(stop, axis=0)
             self._file[name][start:stop] = part
+        self._file.check()
 
 
 def _utf8(length: int) -> Any:
