@@ -20,7 +20,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.attributes import get_text, put_text
+from ooc_fw.calibration import class_probabilities
 from ooc_fw.engine import Engine, ManyWeights, Operand, choose_center, prefers_sparse
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
@@ -77,6 +78,9 @@ class Machine:
         Class values of +1 and -1.
     C : ndarray of float64, shape (n_support,), or None
         Penalty of each row, where rows have their own; None is that of the model.
+    sigmoid_a, sigmoid_b : float or None
+        P(positive | f) = 1 / (1 + exp(a f + b)) for the decision value f; None when the machine
+        was not calibrated.
     """
 
     alpha: Float64Array
@@ -90,6 +94,8 @@ class Machine:
     positive: float | str
     negative: float | str
     C: Float64Array | None = None
+    sigmoid_a: float | None = None
+    sigmoid_b: float | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
@@ -107,6 +113,8 @@ class Machine:
             raise InputError("labels must be -1 or +1")
         if not 0 < self.rho < np.inf:
             raise InputError(f"rho must be a positive number, not {self.rho}")
+        if not all(np.isfinite(x) for x in (self.sigmoid_a, self.sigmoid_b) if x is not None):
+            raise InputError(f"no sigmoid has a {self.sigmoid_a} and b {self.sigmoid_b}")
 
 
 ARRAY_TYPES = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
@@ -233,6 +241,51 @@ class Model:
         """Number of columns of the training data."""
         return int(self.support_vectors.shape[1])
 
+    # -- probabilities -----------------------------------------------------------------------
+
+    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
+        """Same model, with a and b of the sigmoid of each machine."""
+        machines = [
+            replace(machine, sigmoid_a=a, sigmoid_b=b)
+            for machine, (a, b) in zip(self.machines, sigmoids, strict=True)
+        ]
+        return replace(self, machines=machines)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the model can give probabilities."""
+        return all(machine.sigmoid_a is not None for machine in self.machines)
+
+    def probabilities(self, decision_values: Float64Array) -> Float64Array:
+        """Probability of each class, given decision values.
+
+        Parameters
+        ----------
+        decision_values : ndarray of float64
+            What `decision_function` returns.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_rows, n_classes)
+            In the order of `classes`; each row sums to 1.
+
+        Raises
+        ------
+        InputError
+            The model is not calibrated.
+        """
+        sigmoids = [
+            (machine.sigmoid_a, machine.sigmoid_b)
+            for machine in self.machines
+            if machine.sigmoid_a is not None and machine.sigmoid_b is not None
+        ]
+        if len(sigmoids) < len(self.machines):
+            raise InputError(
+                "the model gives no probabilities; train it with --probability (in Python "
+                "probability=True)"
+            )
+        return class_probabilities(decision_values, sigmoids, len(self.classes))
+
     # -- applying the model ------------------------------------------------------------------
 
     def decision_function(
@@ -271,33 +324,55 @@ class Model:
         ChildProcessError
             A worker died and nobody could take its place.
         """
-        with borrow_source(X) as source, self.engine(threads) as engine:
+        with borrow_source(X) as source:
+            values = self._empty(source.n_rows)
+            for start, part in self.iter_decisions(source, threads=threads, dask=dask):
+                values[start : start + len(part)] = part
+                if on_rows is not None:
+                    on_rows(start + len(part))
+        return values
+
+    def iter_decisions(
+        self, source: RowSource, *, threads: int = 1, dask: Any = None
+    ) -> Iterator[tuple[int, Float64Array]]:
+        """Decision values block by block: memory does not grow with the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            Read once, from the first row to the last.
+        threads, dask
+            As for `decision_function`, and so are the errors.
+
+        Yields
+        ------
+        tuple of int and ndarray of float64
+            Position of the block's first row, and the values of its rows.
+        """
+        with self.engine(threads) as engine:
             self.check_source(source)
             slices = block_slices(source, 0, source.n_rows)
-            values = self._empty(source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
                 decision = self._decision(engine)
                 shared = Shared(decision, decision.recipe), shared_source(source, workers)
                 with closing(workers.map(_decide_rows, slices, *shared)) as results:
                     for (start, stop), (part, n_bytes) in zip(slices, results, strict=True):
-                        values[start:stop] = part
                         if workers.remote:
                             source.count(stop - start, n_bytes)
-                        if on_rows is not None:
-                            on_rows(stop)
+                        yield start, part
             source.check_unchanged()
-        return values
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`; see `decision_function`."""
         return self.label_values(self.decision_function(X, threads=threads, dask=dask))
 
-    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Float64Array:
-        """Decision values of a stream of blocks of rows, each `n_features` wide."""
+    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Iterator[Float64Array]:
+        """Yield the decision values of each of a stream of blocks of rows, `n_features` wide."""
         with self.engine(threads) as engine:
             decision = self._decision(engine)
-            return np.concatenate([self._empty(0), *(decision(block) for block in blocks)])
+            for block in blocks:
+                yield decision(block)
 
     def _empty(self, n_rows: int) -> Float64Array:
         """Room for the decision values of some rows."""
@@ -584,7 +659,7 @@ def _read(file: h5py.File) -> Model:
 
 def _read_machine(group: h5py.Group) -> Machine:
     arrays = {name: group[name][...].astype(dtype) for name, dtype in ARRAY_TYPES.items()}
-    optional = ("certified_gap", "sampled_gap")
+    optional = ("certified_gap", "sampled_gap", "sigmoid_a", "sigmoid_b")
     numbers = {
         name: None if name in optional and name not in group.attrs else float(group.attrs[name])
         for name in NUMBER_NAMES

@@ -28,7 +28,10 @@ from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model import load_model
 from ooc_fw.sources import open_source
 from ooc_fw.testing.contracts import to_dense
-from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
+from ooc_fw.testing.estimator_checks import (
+    EXPECTED_FAILED_CHECKS,
+    EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
+)
 from ooc_fw.testing.reference import SmallProblem, kernel_values
 
 try:
@@ -54,6 +57,24 @@ def test_scikit_learn_checks(estimator, check):
 def test_weights_of_rows_are_copies(check):
     """Rows of weight 0 count as removed, those of larger ones as repeated."""
     check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
+
+
+@pytest.mark.long
+@parametrize_with_checks(
+    [FrankWolfeSVC(probability=True)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
+)
+def test_scikit_learn_checks_with_probabilities(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks(
+    [FrankWolfeSVC(probability=True)],
+    legacy=False,
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
+)
+def test_scikit_learn_api_checks_with_probabilities(estimator, check):
+    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -612,3 +633,51 @@ def test_unusable_first_chunk_leaves_nothing(table):
         estimator.predict(table.X)
     estimator.partial_fit(table.X[:, :2], table.y, classes=CLASSES)  # a width of its own
     assert estimator.n_features_in_ == 2
+
+
+# -- probabilities -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_of_clouds_are_near_the_true_ones(n_classes):
+    rng = np.random.default_rng(0)
+    centres = np.array([[0, 0], [2, 0], [0, 2]])[:n_classes]
+    codes = rng.integers(n_classes, size=900)
+    X = centres[codes] + rng.normal(size=(900, 2))
+    names = np.array(["a", "b", "c"])[codes]
+    estimator = FrankWolfeSVC(probability=True, gamma=0.5, random_state=0).fit(X, names)
+    fresh = centres[rng.integers(n_classes, size=400)] + rng.normal(size=(400, 2))
+    densities = np.exp(-((fresh[:, None] - centres) ** 2).sum(axis=2) / 2)
+    truth = densities / densities.sum(axis=1, keepdims=True)
+    found = estimator.predict_proba(fresh)
+    assert found.shape == (400, n_classes)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    assert np.abs(found - truth).mean() < 0.05
+    np.testing.assert_allclose(np.exp(estimator.predict_log_proba(fresh)), found)
+
+
+def test_calibration_changes_nothing_else(fitted, table):
+    other = FrankWolfeSVC(C=5, random_state=0, probability=True).fit(*table)
+    np.testing.assert_array_equal(
+        other.decision_function(table.X), fitted.decision_function(table.X)
+    )
+    assert other.certified_gap_ == fitted.certified_gap_
+
+
+def test_no_probabilities_without_asking(fitted, table):
+    assert not hasattr(fitted, "predict_proba")
+    assert not hasattr(fitted, "predict_log_proba")
+    with pytest.raises(AttributeError):
+        fitted.predict_proba(table.X)
+
+
+def test_partial_fit_gives_no_probabilities(table):
+    estimator = FrankWolfeSVC(probability=True).partial_fit(*table, classes=[-7, 3])
+    with pytest.raises(InputError, match="gives no probabilities"):
+        estimator.predict_proba(table.X)
+
+
+def test_probabilities_of_a_class_of_one_row(table):
+    y = np.where(np.arange(200) == 7, 3.0, -7.0)
+    with pytest.raises(InputError, match=r"the class 3\.0 has one only"):
+        FrankWolfeSVC(probability=True).fit(table.X, y)

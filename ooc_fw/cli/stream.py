@@ -45,6 +45,7 @@ _NO_PART = {
     "resume": None,
     "memory": None,
     "dask": None,
+    "probability": False,
 }
 """Options of ``train`` that a stream has no use for, and their defaults."""
 
