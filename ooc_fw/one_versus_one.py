@@ -30,11 +30,12 @@ import numpy as np
 
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
+from ooc_fw.memory import rss_bytes
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.prep.writer import DatasetWriter, create_file, output_bytes
 from ooc_fw.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import solve
+from ooc_fw.solver import load_code, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
 
@@ -250,8 +251,9 @@ def solve_classes(
     Returns
     -------
     list of PairSolution
-        In the order of `class_pairs`. After an interrupt the machines still to come are those of
-        their first few rows, so that every pair has one.
+        In the order of `class_pairs`. Of more than two classes the solutions hold no support
+        vectors, most of which serve several machines: see `support_vectors_of`. After an interrupt
+        the machines still to come are those of their first few rows, so that every pair has one.
 
     Raises
     ------
@@ -283,6 +285,12 @@ def solve_classes(
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
     with split_classes(source, codes, n_classes, options.memory_limit) as split:
+        # What one machine took is there for the next, so that all have the plan of the first.
+        if options.memory_limit is not None:
+            load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernel, options)
+        program = rss_bytes()
+        largest, _ = split.pair(*pairs[int(work.argmax())])
+        plan_run(largest, options, program)  # what cannot be met is refused before any of them
         for k, (negative, positive) in enumerate(pairs):
             pair, y = split.pair(negative, positive)
             left = _time_left(options, started)
@@ -297,11 +305,13 @@ def solve_classes(
                 share = None if left is None else left * float(work[k] / work[k:].sum())
                 own = replace(options, max_time=share)
             told = [_numbered(callback, k, len(pairs)) for callback in callbacks]
-            solution = solve(pair, y, kernel, own, told)
+            solution = solve(pair, y, kernel, own, told, program=program)
             if reason is not None:
                 solution = replace(solution, status=reason)
             rows = split.whole_rows(pair, negative, positive, solution.rows)
-            done.append(PairSolution(negative, positive, replace(solution, rows=rows)))
+            none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+            solution = replace(solution, rows=rows, support_vectors=none)
+            done.append(PairSolution(negative, positive, solution))
     return done
 
 

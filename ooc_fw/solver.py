@@ -62,10 +62,10 @@ from ooc_fw.lmo import (
 from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
-from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.sources import ArraySource, CachedSource, CSRSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -73,6 +73,7 @@ from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
+_PROBE_CLASS_ROWS = 50  # of each class, that load the compiled code
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
@@ -151,6 +152,7 @@ def solve(
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
     warm: Warm | None = None,
+    program: int | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -180,6 +182,9 @@ def solve(
         Different rows, and weights that are not negative nor all 0, to begin with in place of
         random rows: those of a machine for another C, say, or for part of the rows. They change
         how long it takes, not what the certificate says.
+    program : int, optional
+        Resident bytes that a memory limit has to allow for beside this run; by default what is
+        resident now.
 
     Returns
     -------
@@ -207,7 +212,9 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
-        plan = plan_run(source, options)
+        if options.memory_limit is not None and program is None:
+            load_code(source, labels, kernel, options)
+        plan = plan_run(source, options, program)
         run = _Run(
             source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
         )
@@ -233,8 +240,8 @@ class Path:
     warm : tuple of ndarray, optional
         What the first machine begins with, as for `solve`.
     plan : MemoryPlan, optional
-        Of these rows or more; made here by default. A limit counts the peak of the process so far,
-        so that several paths in one process share the plan made before the first.
+        Of these rows or more; made here by default. What one path took is there for the next, so
+        that several in one process share the plan made before the first.
     """
 
     def __init__(
@@ -325,6 +332,18 @@ def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: S
     )
 
 
+def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:
+    """Run on a few rows, so that what is resident now includes all compiled code.
+
+    Functions are compiled, which takes memory, when a fresh installation calls them first.
+    """
+    few = np.concatenate([np.flatnonzero(labels == sign)[:_PROBE_CLASS_ROWS] for sign in (-1, 1)])
+    rows = source.take(np.sort(few))
+    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
+    solve(small, labels[np.sort(few)], kernel, options, program=0)
+
+
 def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
@@ -341,8 +360,8 @@ def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     )
 
 
-def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
-    """Memory plan of a run.
+def plan_run(source: RowSource, options: TrainOptions, program: int | None = None) -> MemoryPlan:
+    """Memory plan of a run, beside `program` resident bytes; those of now by default.
 
     Raises
     ------
@@ -360,7 +379,7 @@ def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, rss_bytes())
+    return plan_memory(work, options.memory_limit, rss_bytes() if program is None else program)
 
 
 class _Run:
