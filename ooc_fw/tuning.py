@@ -42,8 +42,8 @@ from ooc_fw.state import Callback, Solution, Status, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
 
 PATH_TOL = 1e-2
-"""Relative gap of the machines that are compared. On ijcnn1 and w7a, errors at 1e-2 and 1e-3 differ
-by a third of their standard error at most, and the choice does not."""
+"""Relative gap of the machines that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
+fifth of their standard error at most, and the choice does not."""
 
 _HOPELESS = 3.0  # standard errors of the difference from the best point: 1 in 700 by chance
 _IN_A_ROW = 2  # points without hope after which a path is left
