@@ -258,8 +258,8 @@ class Path:
     warm : tuple of ndarray, optional
         What the first machine begins with, as for `solve`.
     plan : MemoryPlan, optional
-        Of these rows or more; made here by default. A limit counts the peak of the process so far,
-        so that several paths in one process share the plan made before the first.
+        Of these rows or more; made here by default. What one path took is there for the next, so
+        that several in one process share the plan made before the first.
     """
 
     def __init__(
