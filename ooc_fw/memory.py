@@ -106,6 +106,12 @@ class MemoryPlan:
             "kernel values between active rows": self.kernel_rows,
         }
 
+    def __str__(self) -> str:
+        """All parts, at most so many vertices, and the limit, in one line."""
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.terms().items())
+        limit = "no limit" if self.limit is None else f"limit {format_bytes(self.limit)}"
+        return f"{parts}; at most {self.max_vertices} vertices; {limit}"
+
 
 def plan_memory(work: Workload, limit: int | None, program: int) -> MemoryPlan:
     """Divide a limit among the parts of a run.

@@ -147,6 +147,7 @@ def solve(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -168,6 +169,9 @@ def solve(
         Method, tolerance and budgets.
     callbacks : sequence of Callback
         Told of every iteration and every block of a sweep.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row, positive; None is `options.C` for all of them,
+        which has no part in the run otherwise.
     dask : optional
         Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
         here. Steps are always taken here. The numbers are the same to the last bit.
@@ -203,6 +207,8 @@ def solve(
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
     if warm is not None:
         _check_warm(*warm, source.n_rows)
+    if penalties is not None:
+        _check_penalties(penalties, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
     sampler = _sampler(source, labels)
@@ -215,8 +221,20 @@ def solve(
         if options.memory_limit is not None and program is None:
             load_code(source, labels, kernel, options)
         plan = plan_run(source, options, program)
+        logger.info("%s", choice)
+        logger.info("memory plan: %s", plan)
         run = _Run(
-            source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
+            source,
+            labels,
+            engine,
+            sampler,
+            options,
+            callbacks,
+            choice,
+            deadline,
+            plan,
+            workers,
+            penalties=penalties,
         )
         if checkpoint is not None or resume is not None:
             run.identify()
@@ -310,6 +328,18 @@ def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
         raise InputError("the weights of a warm start must not be negative, nor all of them 0")
 
 
+def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless these can be the penalties of all rows."""
+    if penalties.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
+    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
+            f"leave rows without weight out"
+        )
+
+
 def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
     """What draws rows of a source; a warning where that is slow."""
     sampler = choose_sampler(
@@ -344,18 +374,21 @@ def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: Tra
     solve(small, labels[np.sort(few)], kernel, options, program=0)
 
 
-def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
+def is_quantised(
+    options: TrainOptions, kernel: Kernel, n_rows: int, largest_C: float | None = None
+) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
     Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
     which gradients can be computed anew; single steps move more weight, and round more. Rounding m
     rows adds a matrix with eigenvalues down to about -9e-6 sqrt(m), which 1/C must outweigh: the
-    problem that steps see would not be convex.
+    problem that steps see would not be convex. `largest_C` is that of rows with penalties of their
+    own.
     """
     fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
     return (
         fits
-        and options.C <= _QUANTISED_C
+        and (options.C if largest_C is None else largest_C) <= _QUANTISED_C
         and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
     )
 
@@ -398,6 +431,7 @@ class _Run:
         plan: MemoryPlan,
         workers: Workers | None = None,
         before: _Run | None = None,
+        penalties: Float64Array | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -411,14 +445,16 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
+        self.penalties = penalties
         self.rule = STEP_RULES[options.method]()
         self.goes_on = before is not None  # from weights for another C, on the same rows
         if before is None:
             self.rows = CachedSource(source, plan.row_cache)
-            quantised = is_quantised(options, engine.kernel, source.n_rows)
+            largest = None if penalties is None else float(penalties.max())
+            quantised = is_quantised(options, engine.kernel, source.n_rows, largest)
             n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
             kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
-            self.active = ActiveSet(engine, options.C, kernel_rows)
+            self.active = ActiveSet(engine, options.C, kernel_rows, penalties)
         else:
             self.rows, self.active = before.rows, before.active
             self.active.aim_at(options.C)
@@ -426,7 +462,8 @@ class _Run:
         self.taken = len(self.active)  # vertices that steps added
         self.warm: Warm | None = None  # rows and weights to begin from
         self.lmo = self._make_lmo()
-        diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
+        constant = engine.kernel.constant_diagonal and penalties is None
+        diagonal = 2 + 1 / options.C if constant else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
         self.aim = 1.0  # share of the tolerance that training aims at
         self.state = SolverState()
@@ -454,7 +491,7 @@ class _Run:
                 self.rows,
                 self.labels,
                 self.engine,
-                options.C,
+                options.C if self.penalties is None else self.penalties,
                 keeps_before=keeps_before,
                 keeps_rows=self.plan.row_cache > 0,
                 column_bytes=self.plan.column_cache,
@@ -671,6 +708,8 @@ class _Run:
         x = self.engine.prepare(rows)
         y = self.labels[row_ids].astype(np.float64)
         diagonal = self.engine.kernel.diagonal(x.norms)
+        if self.penalties is not None:
+            diagonal = diagonal + 1 / self.penalties[row_ids]
         k = int(self.rng.integers(len(row_ids)))
         pair = []
         for _ in range(2):
@@ -732,7 +771,7 @@ class _Run:
             self.source,
             self.labels,
             self.engine,
-            self.options.C,
+            active.penalty_of(active.ids[support]),
             rows=take_rows(active.rows, support),
             row_ids=active.ids[support],
             alpha=active.alpha[support],
@@ -753,6 +792,7 @@ class _Run:
             active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
         self.state.certified_gap = self.certificate.certified_gap
         self.state.sweep_fraction = None
+        self._tell()
         return self.certificate
 
     def _suspects(self) -> Int64Array | None:
@@ -804,6 +844,7 @@ class _Run:
             labels=active.labels[support].astype(np.int8),
             rows=active.ids[support],
             support_vectors=take_rows(active.rows, support),
+            penalties=None if self.penalties is None else self.penalties[active.ids[support]],
             objective=active.rho / 2,
             rho=active.rho,
             sampled_gap=sampled_gap,
@@ -846,7 +887,7 @@ class _Run:
         read = self.source.rows_read, self.source.bytes_read
         options = dataclasses.asdict(self.options)
         self.identity = {
-            "data": data_identity(self.source, self.labels),
+            "data": data_identity(self.source, self.labels, self.penalties),
             "kernel": self.engine.kernel.to_dict(),
             "options": {name: options[name] for name in options if name not in _BUDGETS},
         }
@@ -964,8 +1005,13 @@ class _Run:
         if self.state.phase != "certify":
             if self.deadline.is_over(len(self.active), self._sweep_work()):
                 raise _Stop(Status.TIME_LIMIT)
+        if not self._tell():
+            raise _Stop(Status.INTERRUPTED)
+
+    def _tell(self) -> bool:
+        """Tell the callbacks how things stand; whether none of them asks the run to stop."""
         if not self.callbacks:
-            return
+            return True
         state = self.state
         state.objective = self.active.rho / 2
         state.n_active = len(self.active)
@@ -974,5 +1020,4 @@ class _Run:
         state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
-        if any([callback(state) is False for callback in self.callbacks]):
-            raise _Stop(Status.INTERRUPTED)
+        return not any([callback(state) is False for callback in self.callbacks])

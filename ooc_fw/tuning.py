@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
+from ooc_fw.figures import load_matplotlib
 from ooc_fw.files import atomic_path
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.memory import MemoryPlan, rss_bytes
@@ -758,10 +759,9 @@ def _parts(source: RowSource, folds: int | None, share: float, seed: int) -> lis
 
 def check_figure(path: str | os.PathLike[str]) -> None:
     """Raise InputError unless a figure can be drawn and `path` names a known kind of file."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError:
-        raise InputError("figures need matplotlib; pip install matplotlib") from None
+    load_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if os.path.splitext(path)[1][1:] not in kinds:
         raise InputError(
