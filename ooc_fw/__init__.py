@@ -21,8 +21,11 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``figures.py``     their figures, the only importer of matplotlib
 ``runlog.py``      what such a log says of a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
+``tuning.py``      `tune`: which C and gamma, by validation
 ``streaming.py``   `Stream`: a machine trained by rows that come by once
+``held_out.py``    sigmoids from decision values of rows that no machine has seen
 ``model.py``       a trained model: file, decision function
+``calibration.py`` probabilities of decision values: sigmoids, pairwise coupling
 ``checkpoint.py``  the state of a run in a file, to go on from
 ``certificate.py`` the exact duality gap: one sweep over all rows
 ``screening.py``   which rows a later sweep need not look at, and why
@@ -68,9 +71,11 @@ if TYPE_CHECKING:
     from ooc_fw.model import load_model as load_model
     from ooc_fw.solver import solve as solve
     from ooc_fw.sources import open_source as open_dataset  # noqa: F401
+    from ooc_fw.sources import train_test_split as train_test_split
     from ooc_fw.state import Solution as Solution
     from ooc_fw.state import Status as Status
     from ooc_fw.state import TrainOptions as TrainOptions
+    from ooc_fw.tuning import tune as tune
 
 # Public name -> (module, name there). Loaded on first use: importing the package stays cheap.
 _PUBLIC = {
@@ -85,6 +90,8 @@ _PUBLIC = {
     "make_kernel": ("kernels", "make_kernel"),
     "open_dataset": ("sources", "open_source"),
     "solve": ("solver", "solve"),
+    "train_test_split": ("sources", "train_test_split"),
+    "tune": ("tuning", "tune"),
 }
 
 __all__ = sorted(_PUBLIC)

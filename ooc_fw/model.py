@@ -8,9 +8,10 @@ The file holds, on its root, the attributes ``format_version, kernel, gamma, deg
 status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
 it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
 like a data file's ``/X``; and for each machine a group ``/machines/<k>`` with the fields of
-`Machine`: one for two classes, else one for each pair of them (`ooc_fw.pairs`). One
-checksum, the attribute ``content_crc32``, covers all of it and is compared when the file is loaded;
-a file without it is read as it is.
+`Machine`: one for two classes, else one for each pair of them (`ooc_fw.pairs`). Its data set ``C``
+is there only where rows have penalties of their own. One checksum, the attribute
+``content_crc32``, covers all of it and is compared when the file is loaded; a file without it is
+read as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.attributes import get_text, put_text
+from ooc_fw.calibration import class_probabilities
 from ooc_fw.engine import Engine, ManyWeights, Operand, choose_center, prefers_sparse
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
@@ -74,6 +76,11 @@ class Machine:
         Relative gaps over all rows and over the rows last drawn; None when not known.
     positive, negative : float or str
         Class values of +1 and -1.
+    C : ndarray of float64, shape (n_support,), or None
+        Penalty of each row, where rows have their own; None is that of the model.
+    sigmoid_a, sigmoid_b : float or None
+        P(positive | f) = 1 / (1 + exp(a f + b)) for the decision value f; None when the machine
+        was not calibrated.
     """
 
     alpha: Float64Array
@@ -86,12 +93,19 @@ class Machine:
     sampled_gap: float | None
     positive: float | str
     negative: float | str
+    C: Float64Array | None = None
+    sigmoid_a: float | None = None
+    sigmoid_b: float | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
+        if self.C is not None:
+            sizes.add(len(self.C))
+            if not ((self.C > 0) & (self.C < np.inf)).all():
+                raise InputError("C must be positive numbers")
         if len(sizes) != 1 or 0 in sizes:
             raise InputError(
-                f"alpha, labels, sv and rows must be of one length above 0, not {sorted(sizes)}"
+                f"alpha, labels, sv, rows and C must be of one length above 0, not {sorted(sizes)}"
             )
         if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
             raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
@@ -99,12 +113,14 @@ class Machine:
             raise InputError("labels must be -1 or +1")
         if not 0 < self.rho < np.inf:
             raise InputError(f"rho must be a positive number, not {self.rho}")
+        if not all(np.isfinite(x) for x in (self.sigmoid_a, self.sigmoid_b) if x is not None):
+            raise InputError(f"no sigmoid has a {self.sigmoid_a} and b {self.sigmoid_b}")
 
 
 ARRAY_TYPES = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
 CLASS_NAMES = ("positive", "negative")
 NUMBER_NAMES = tuple(
-    field.name for field in fields(Machine) if field.name not in {*ARRAY_TYPES, *CLASS_NAMES}
+    field.name for field in fields(Machine) if field.name not in {*ARRAY_TYPES, *CLASS_NAMES, "C"}
 )
 
 
@@ -117,7 +133,7 @@ class Model:
     kernel : Kernel
         With the number used for gamma.
     C : float
-        Penalty the machines were trained with.
+        Penalty the machines were trained with, before weights of rows and classes.
     classes : ndarray of float64 or str, shape (n_classes,)
         Label values in increasing order; of two, the larger one is +1.
     scaling : Scaling or None
@@ -207,6 +223,7 @@ class Model:
                 sampled_gap=pair.solution.sampled_gap,
                 positive=values[pair.positive].item(),
                 negative=values[pair.negative].item(),
+                C=pair.solution.penalties,
             )
             for pair in pairs
         ]
@@ -223,6 +240,51 @@ class Model:
     def n_features(self) -> int:
         """Number of columns of the training data."""
         return int(self.support_vectors.shape[1])
+
+    # -- probabilities -----------------------------------------------------------------------
+
+    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
+        """Same model, with a and b of the sigmoid of each machine."""
+        machines = [
+            replace(machine, sigmoid_a=a, sigmoid_b=b)
+            for machine, (a, b) in zip(self.machines, sigmoids, strict=True)
+        ]
+        return replace(self, machines=machines)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the model can give probabilities."""
+        return all(machine.sigmoid_a is not None for machine in self.machines)
+
+    def probabilities(self, decision_values: Float64Array) -> Float64Array:
+        """Probability of each class, given decision values.
+
+        Parameters
+        ----------
+        decision_values : ndarray of float64
+            What `decision_function` returns.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_rows, n_classes)
+            In the order of `classes`; each row sums to 1.
+
+        Raises
+        ------
+        InputError
+            The model is not calibrated.
+        """
+        sigmoids = [
+            (machine.sigmoid_a, machine.sigmoid_b)
+            for machine in self.machines
+            if machine.sigmoid_a is not None and machine.sigmoid_b is not None
+        ]
+        if len(sigmoids) < len(self.machines):
+            raise InputError(
+                "the model gives no probabilities; train it with --probability (in Python "
+                "probability=True)"
+            )
+        return class_probabilities(decision_values, sigmoids, len(self.classes))
 
     # -- applying the model ------------------------------------------------------------------
 
@@ -262,33 +324,55 @@ class Model:
         ChildProcessError
             A worker died and nobody could take its place.
         """
-        with borrow_source(X) as source, self.engine(threads) as engine:
+        with borrow_source(X) as source:
+            values = self._empty(source.n_rows)
+            for start, part in self.iter_decisions(source, threads=threads, dask=dask):
+                values[start : start + len(part)] = part
+                if on_rows is not None:
+                    on_rows(start + len(part))
+        return values
+
+    def iter_decisions(
+        self, source: RowSource, *, threads: int = 1, dask: Any = None
+    ) -> Iterator[tuple[int, Float64Array]]:
+        """Decision values block by block: memory does not grow with the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            Read once, from the first row to the last.
+        threads, dask
+            As for `decision_function`, and so are the errors.
+
+        Yields
+        ------
+        tuple of int and ndarray of float64
+            Position of the block's first row, and the values of its rows.
+        """
+        with self.engine(threads) as engine:
             self.check_source(source)
             slices = block_slices(source, 0, source.n_rows)
-            values = self._empty(source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
                 decision = self._decision(engine)
                 shared = Shared(decision, decision.recipe), shared_source(source, workers)
                 with closing(workers.map(_decide_rows, slices, *shared)) as results:
                     for (start, stop), (part, n_bytes) in zip(slices, results, strict=True):
-                        values[start:stop] = part
                         if workers.remote:
                             source.count(stop - start, n_bytes)
-                        if on_rows is not None:
-                            on_rows(stop)
+                        yield start, part
             source.check_unchanged()
-        return values
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`; see `decision_function`."""
         return self.label_values(self.decision_function(X, threads=threads, dask=dask))
 
-    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Float64Array:
-        """Decision values of a stream of blocks of rows, each `n_features` wide."""
+    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Iterator[Float64Array]:
+        """Yield the decision values of each of a stream of blocks of rows, `n_features` wide."""
         with self.engine(threads) as engine:
             decision = self._decision(engine)
-            return np.concatenate([self._empty(0), *(decision(block) for block in blocks)])
+            for block in blocks:
+                yield decision(block)
 
     def _empty(self, n_rows: int) -> Float64Array:
         """Room for the decision values of some rows."""
@@ -399,11 +483,21 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
+        write_atomic(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Content of the model file."""
         image = BytesIO()
         with h5py.File(image, "w") as file:
             self._write(file)
             file.attrs[CONTENT] = np.uint32(content_crc32(file))
-        write_atomic(Path(path), image.getvalue())
+        return image.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Model:
+        """Model of what `to_bytes` gave; InputError or OSError when that is damaged."""
+        with h5py.File(BytesIO(content), "r") as file:
+            return _read_checked(file)
 
     def _write(self, file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
@@ -421,6 +515,8 @@ class Model:
             group = file.create_group(f"machines/{k}")
             for name, dtype in ARRAY_TYPES.items():
                 group.create_dataset(name, data=np.asarray(getattr(machine, name), dtype=dtype))
+            if machine.C is not None:
+                group.create_dataset("C", data=machine.C)
             for name in NUMBER_NAMES:
                 value = getattr(machine, name)
                 if value is not None:
@@ -506,10 +602,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
         with h5py.File(name, "r") as file:
-            _check_is_model(file)
-            if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
-                raise DamageError("it does not match its checksum; restore a copy or train again")
-            return _read(file)
+            return _read_checked(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
     except H5PY_ERRORS as error:
@@ -539,6 +632,13 @@ def _check_is_model(file: h5py.File) -> None:
         raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
 
 
+def _read_checked(file: h5py.File) -> Model:
+    _check_is_model(file)
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise DamageError("it does not match its checksum; restore a copy or train again")
+    return _read(file)
+
+
 def _read(file: h5py.File) -> Model:
     attributes = file.attrs
     return Model(
@@ -559,13 +659,14 @@ def _read(file: h5py.File) -> Model:
 
 def _read_machine(group: h5py.Group) -> Machine:
     arrays = {name: group[name][...].astype(dtype) for name, dtype in ARRAY_TYPES.items()}
-    optional = ("certified_gap", "sampled_gap")
+    optional = ("certified_gap", "sampled_gap", "sigmoid_a", "sigmoid_b")
     numbers = {
         name: None if name in optional and name not in group.attrs else float(group.attrs[name])
         for name in NUMBER_NAMES
     }
     names = {name: _class_values(group.attrs[name]).item() for name in CLASS_NAMES}
-    return Machine(**arrays, **numbers, **names)  # type: ignore[arg-type]
+    C = group["C"][...].astype(np.float64) if "C" in group else None
+    return Machine(**arrays, **numbers, **names, C=C)  # type: ignore[arg-type]
 
 
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -28,7 +28,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -62,10 +62,10 @@ from ooc_fw.lmo import (
 from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
-from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.sources import ArraySource, CachedSource, CSRSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -73,9 +73,11 @@ from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
+_PROBE_CLASS_ROWS = 50  # of each class, that load the compiled code
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
+_QUANTISED_C = 1000.0  # largest C with kernel values in 16 bits
 _INNER_AIM = 0.8  # of the tolerance, to which a corrective step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
@@ -88,6 +90,10 @@ _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a v
 
 _BUDGETS = ("max_iter", "max_time", "threads")
 """Options that may change when a run is resumed: they say when to stop, not where to go."""
+
+
+Warm: TypeAlias = tuple[Int64Array, Float64Array]
+"""Rows to begin with, and their weights."""
 
 
 class _Stop(Exception):  # noqa: N818  (not an error)
@@ -141,10 +147,12 @@ def solve(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
+    warm: Warm | None = None,
     program: int | None = None,
 ) -> Solution:
     """Train one binary machine.
@@ -161,6 +169,9 @@ def solve(
         Method, tolerance and budgets.
     callbacks : sequence of Callback
         Told of every iteration and every block of a sweep.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row, positive; None is `options.C` for all of them,
+        which has no part in the run otherwise.
     dask : optional
         Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
         here. Steps are always taken here. The numbers are the same to the last bit.
@@ -171,6 +182,10 @@ def solve(
         and `threads` may differ. The course taken is that of a run that was never stopped.
     started : float, optional
         Reading of `time.perf_counter` from which `max_time` counts; now by default.
+    warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
+        Different rows, and weights that are not negative nor all 0, to begin with in place of
+        random rows: those of a machine for another C, say, or for part of the rows. They change
+        how long it takes, not what the certificate says.
     program : int, optional
         Resident bytes that a memory limit has to allow for beside this run; by default what is
         resident now.
@@ -190,8 +205,143 @@ def solve(
         When a checkpoint cannot be written.
     """
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
+    if warm is not None:
+        _check_warm(*warm, source.n_rows)
+    if penalties is not None:
+        _check_penalties(penalties, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
+    sampler = _sampler(source, labels)
+    with (
+        _engine(source, kernel, options, sampler) as engine,
+        nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
+    ):
+        if workers is not None:
+            shared_source(source, workers)  # what cannot be read there is refused at once
+        if options.memory_limit is not None and program is None:
+            load_code(source, labels, kernel, options)
+        plan = plan_run(source, options, program)
+        logger.info("%s", choice)
+        logger.info("memory plan: %s", plan)
+        run = _Run(
+            source,
+            labels,
+            engine,
+            sampler,
+            options,
+            callbacks,
+            choice,
+            deadline,
+            plan,
+            workers,
+            penalties=penalties,
+        )
+        if checkpoint is not None or resume is not None:
+            run.identify()
+        if resume is not None:
+            run.resume(resume)
+        run.checkpoint = checkpoint
+        run.warm = warm
+        return run.solve()
+
+
+class Path:
+    """Machines of one kernel on the same rows, for one C after another; a context manager.
+
+    Each begins with the weights of the one before: the simplex does not depend on C, so that they
+    are feasible. Rows in RAM and kernel values between vertices are kept, since neither does.
+
+    Parameters
+    ----------
+    source, labels, kernel, options, callbacks
+        As for `solve`; `options.C` is not used.
+    warm : tuple of ndarray, optional
+        What the first machine begins with, as for `solve`.
+    plan : MemoryPlan, optional
+        Of these rows or more; made here by default. A limit counts the peak of the process so far,
+        so that several paths in one process share the plan made before the first.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        labels: Int8Array,
+        kernel: Kernel,
+        options: TrainOptions,
+        callbacks: Sequence[Callback] = (),
+        warm: Warm | None = None,
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        method, lmo, self._choice = choose_method(options, source.n_rows)
+        self._options = replace(options, method=method, lmo=lmo)
+        self._source, self._labels, self._callbacks = source, labels, callbacks
+        self._sampler = _sampler(source, labels)
+        self._plan = plan_run(source, options) if plan is None else plan
+        self._engine = _engine(source, kernel, options, self._sampler)
+        self._warm = warm
+        self._run: _Run | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def solve(self, C: float) -> Solution:
+        """Machine of the next C; counts and times in the solution are its own."""
+        options = replace(self._options, C=C)
+        deadline = Deadline(options.max_time, time.perf_counter())
+        self._engine.evaluations = 0
+        before = self._run
+        if before is not None:
+            quantised = is_quantised(options, self._engine.kernel, self._source.n_rows)
+            if quantised != before.active.quantised:
+                self._warm, self._run = (before.active.ids, before.active.alpha), None
+                before = None  # its memory goes before more is taken
+        run = _Run(
+            self._source,
+            self._labels,
+            self._engine,
+            self._sampler,
+            options,
+            self._callbacks,
+            self._choice,
+            deadline,
+            self._plan,
+            before=before,
+        )
+        run.read_before = -self._source.rows_read, -self._source.bytes_read
+        if before is None:
+            run.warm = self._warm
+        self._run = run
+        return run.solve()
+
+
+def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless rows and weights can be begun with."""
+    fits = len(rows) == len(alpha) > 0 and len(np.unique(rows)) == len(rows)
+    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
+        raise InputError(
+            f"a warm start needs different rows, from 0 to {n_rows - 1}, and one weight for each"
+        )
+    if not (alpha >= 0).all() or not 0 < alpha.sum() < math.inf:
+        raise InputError("the weights of a warm start must not be negative, nor all of them 0")
+
+
+def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless these can be the penalties of all rows."""
+    if penalties.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
+    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
+            f"leave rows without weight out"
+        )
+
+
+def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
+    """What draws rows of a source; a warning where that is slow."""
     sampler = choose_sampler(
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
@@ -201,37 +351,46 @@ def solve(
             "from whole chunks, which is slow; ooc-fw convert shuffles a file once",
             source.name,
         )
+    return sampler
+
+
+def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: Sampler) -> Engine:
+    """Engine that suits the rows of a source."""
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
-    with (
-        Engine(
-            kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
-        ) as engine,
-        nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
-    ):
-        if workers is not None:
-            shared_source(source, workers)  # what cannot be read there is refused at once
-        plan = plan_run(source, options, program)
-        logger.info("%s", choice)
-        logger.info("memory plan: %s", plan)
-        run = _Run(
-            source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
-        )
-        if checkpoint is not None or resume is not None:
-            run.identify()
-        if resume is not None:
-            run.resume(resume)
-        run.checkpoint = checkpoint
-        return run.solve()
+    return Engine(
+        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
+    )
 
 
-def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
+def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:
+    """Run on a few rows, so that what is resident now includes all compiled code.
+
+    Functions are compiled, which takes memory, when a fresh installation calls them first.
+    """
+    few = np.concatenate([np.flatnonzero(labels == sign)[:_PROBE_CLASS_ROWS] for sign in (-1, 1)])
+    rows = source.take(np.sort(few))
+    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
+    solve(small, labels[np.sort(few)], kernel, options, program=0)
+
+
+def is_quantised(
+    options: TrainOptions, kernel: Kernel, n_rows: int, largest_C: float | None = None
+) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
     Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
-    which gradients can be computed anew; single steps move more weight, and round more.
+    which gradients can be computed anew; single steps move more weight, and round more. Rounding m
+    rows adds a matrix with eigenvalues down to about -9e-6 sqrt(m), which 1/C must outweigh: the
+    problem that steps see would not be convex. `largest_C` is that of rows with penalties of their
+    own.
     """
     fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
-    return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
+    return (
+        fits
+        and (options.C if largest_C is None else largest_C) <= _QUANTISED_C
+        and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
+    )
 
 
 def plan_run(source: RowSource, options: TrainOptions, program: int | None = None) -> MemoryPlan:
@@ -271,6 +430,8 @@ class _Run:
         deadline: Deadline,
         plan: MemoryPlan,
         workers: Workers | None = None,
+        before: _Run | None = None,
+        penalties: Float64Array | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -284,16 +445,25 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
-        self.rows = CachedSource(source, plan.row_cache)
+        self.penalties = penalties
         self.rule = STEP_RULES[options.method]()
-        quantised = is_quantised(options, engine.kernel, source.n_rows)
-        n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
-        kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
-        self.active = ActiveSet(engine, options.C, kernel_rows)
+        self.goes_on = before is not None  # from weights for another C, on the same rows
+        if before is None:
+            self.rows = CachedSource(source, plan.row_cache)
+            largest = None if penalties is None else float(penalties.max())
+            quantised = is_quantised(options, engine.kernel, source.n_rows, largest)
+            n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
+            kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
+            self.active = ActiveSet(engine, options.C, kernel_rows, penalties)
+        else:
+            self.rows, self.active = before.rows, before.active
+            self.active.aim_at(options.C)
         self.full = False  # whether the active set holds all the vertices it may
-        self.taken = 0  # vertices that steps added
+        self.taken = len(self.active)  # vertices that steps added
+        self.warm: Warm | None = None  # rows and weights to begin from
         self.lmo = self._make_lmo()
-        diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
+        constant = engine.kernel.constant_diagonal and penalties is None
+        diagonal = 2 + 1 / options.C if constant else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
         self.aim = 1.0  # share of the tolerance that training aims at
         self.state = SolverState()
@@ -321,7 +491,7 @@ class _Run:
                 self.rows,
                 self.labels,
                 self.engine,
-                options.C,
+                options.C if self.penalties is None else self.penalties,
                 keeps_before=keeps_before,
                 keeps_rows=self.plan.row_cache > 0,
                 column_bytes=self.plan.column_cache,
@@ -493,17 +663,31 @@ class _Run:
         return int(np.argmin(self.active.grad))
 
     def _start(self) -> None:
-        """First active set: a few rows of both classes, or the farthest pair, solved."""
-        if self.options.start == "farthest":
-            self._start_farthest()
-        else:
-            self._add(self._random_rows())
-        m = len(self.active)
-        self.active.set_weights(np.full(m, 1 / m))
-        self.active.optimise(0.0, 100 * m)
-        self._refresh()
+        """First active set: rows given, or a few of both classes, or the farthest pair, solved."""
+        if self.warm is not None:
+            self._start_warm(*self.warm)
+        elif not self.goes_on:
+            if self.options.start == "farthest":
+                self._start_farthest()
+            else:
+                self._add(self._random_rows())
+            m = len(self.active)
+            self.active.set_weights(np.full(m, 1 / m))
+            self.active.optimise(0.0, 100 * m)
+            self._refresh()
         self.between = True
         self._report()
+
+    def _start_warm(self, row_ids: Int64Array, alpha: Float64Array) -> None:
+        """Rows with the weights they were given; those of largest weight where not all fit."""
+        chosen = np.flatnonzero(alpha > 0)
+        most = self.active.capacity
+        if len(chosen) > most:
+            chosen = chosen[np.argsort(-alpha[chosen], kind="stable")[:most]]
+        chosen = chosen[np.argsort(row_ids[chosen])]
+        self._add(row_ids[chosen])
+        self.taken = len(chosen)
+        self.active.set_weights(alpha[chosen])
 
     def _random_rows(self) -> Int64Array:
         """Rows of both classes, half of each as far as there are enough."""
@@ -524,6 +708,8 @@ class _Run:
         x = self.engine.prepare(rows)
         y = self.labels[row_ids].astype(np.float64)
         diagonal = self.engine.kernel.diagonal(x.norms)
+        if self.penalties is not None:
+            diagonal = diagonal + 1 / self.penalties[row_ids]
         k = int(self.rng.integers(len(row_ids)))
         pair = []
         for _ in range(2):
@@ -585,7 +771,7 @@ class _Run:
             self.source,
             self.labels,
             self.engine,
-            self.options.C,
+            active.penalty_of(active.ids[support]),
             rows=take_rows(active.rows, support),
             row_ids=active.ids[support],
             alpha=active.alpha[support],
@@ -657,6 +843,7 @@ class _Run:
             labels=active.labels[support].astype(np.int8),
             rows=active.ids[support],
             support_vectors=take_rows(active.rows, support),
+            penalties=None if self.penalties is None else self.penalties[active.ids[support]],
             objective=active.rho / 2,
             rho=active.rho,
             sampled_gap=sampled_gap,
@@ -699,7 +886,7 @@ class _Run:
         read = self.source.rows_read, self.source.bytes_read
         options = dataclasses.asdict(self.options)
         self.identity = {
-            "data": data_identity(self.source, self.labels),
+            "data": data_identity(self.source, self.labels, self.penalties),
             "kernel": self.engine.kernel.to_dict(),
             "options": {name: options[name] for name in options if name not in _BUDGETS},
         }

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ooc_fw.errors import InputError
 from ooc_fw.memory import parse_bytes
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ooc_fw.model import Model
     from ooc_fw.parallel import Workers
-    from ooc_fw.rows import Float64Array, Rows
+    from ooc_fw.rows import Float64Array, Int64Array, Rows
     from ooc_fw.sources import RowSource
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -153,12 +153,33 @@ def is_text(path: str) -> bool:
         return True
 
 
+class AppliedRows(NamedTuple):
+    """What a model says of a block of rows.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n,) or (n, n_machines)
+        Decision values.
+    row_ids : ndarray of int64, shape (n,)
+        Where the rows are in the user's own input, from 0.
+    labels : ndarray of shape (n,) or None
+        Labels found beside them, where they were asked for.
+    n_rows : int or None
+        Rows in all; None where only the end of the input tells.
+    """
+
+    values: Float64Array
+    row_ids: Int64Array
+    labels: npt.NDArray[Any] | None
+    n_rows: int | None
+
+
 def apply_model(
     model: Model, args: argparse.Namespace, *, with_labels: bool = False
-) -> tuple[Float64Array, npt.NDArray[Any] | None]:
-    """Decision values for DATA in the order of the user's rows, and the labels found beside them.
+) -> Iterator[AppliedRows]:
+    """Decision values for DATA block by block, in the order in which it is stored.
 
-    Memory grows by the results only: the rows stream past.
+    Memory does not grow with the number of rows.
     """
     apply = _apply_to_text if is_text(args.data) else _apply_to_source
     return apply(model, args, with_labels)
@@ -166,7 +187,7 @@ def apply_model(
 
 def _apply_to_text(
     model: Model, args: argparse.Namespace, with_labels: bool
-) -> tuple[Float64Array, npt.NDArray[Any] | None]:
+) -> Iterator[AppliedRows]:
     import numpy as np
 
     from ooc_fw.prep.libsvm import iter_libsvm
@@ -176,33 +197,37 @@ def _apply_to_text(
             f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
             f"(ooc-fw convert)"
         )
-    labels = []
+    waiting: list[npt.NDArray[Any]] = []  # labels of rows that were read and not yet decided
 
     def blocks() -> Iterator[Rows]:
         for block_labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based):
-            labels.append(block_labels)
+            waiting.append(block_labels)
             yield rows
 
-    values = model.decide(model.scale(blocks()), threads=thread_count(args))
-    return values, np.concatenate(labels) if with_labels else None
+    start = 0
+    for values in model.decide(model.scale(blocks()), threads=thread_count(args)):
+        stop = start + len(values)
+        labels = np.concatenate(waiting)
+        waiting[:] = [labels[len(values) :]]
+        own = labels[: len(values)] if with_labels else None
+        yield AppliedRows(values, np.arange(start, stop), own, None)
+        start = stop
 
 
 def _apply_to_source(
     model: Model, args: argparse.Namespace, with_labels: bool
-) -> tuple[Float64Array, npt.NDArray[Any] | None]:
-    import numpy as np
-
+) -> Iterator[AppliedRows]:
     with open_data(args) as source:
         if with_labels and not source.has_labels:
             raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
         with open_workers(args) as workers, RowProgress("predict", source.n_rows) as progress:
-            values = model.decision_function(
-                source, threads=thread_count(args), dask=workers, on_rows=progress
-            )
-        order = np.argsort(source.row_ids(0, source.n_rows), kind="stable")
-        if not with_labels:
-            return values[order], None
-        return values[order], source.labels(0, source.n_rows)[order]
+            for start, values in model.iter_decisions(
+                source, threads=thread_count(args), dask=workers
+            ):
+                stop = start + len(values)
+                labels = source.labels(start, stop) if with_labels else None
+                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
+                progress(stop)
 
 
 def format_label(value: Any) -> str:

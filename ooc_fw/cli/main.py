@@ -28,6 +28,7 @@ from ooc_fw.cli import (
     predict,
     report,
     train,
+    tune,
     verify,
 )
 from ooc_fw.errors import InputError
@@ -39,6 +40,7 @@ COMMANDS = {
     "plan": plan,
     "verify": verify,
     "train": train,
+    "tune": tune,
     "predict": predict,
     "evaluate": evaluate,
     "certify": certify,

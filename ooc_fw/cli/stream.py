@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ooc_fw.streaming import Stream, TwoLabels
 
 _NO_PART = {
+    "class_weight": None,
     "method": "auto",
     "lmo": "auto",
     "sample_size": 194,
@@ -44,6 +45,7 @@ _NO_PART = {
     "resume": None,
     "memory": None,
     "dask": None,
+    "probability": False,
 }
 """Options of ``train`` that a stream has no use for, and their defaults."""
 

@@ -23,12 +23,15 @@ from ooc_fw.errors import InputError
 from ooc_fw.memory import format_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ooc_fw.checkpoint import CheckpointPlan
     from ooc_fw.kernels import Kernel
     from ooc_fw.model import Model
     from ooc_fw.pairs import PairSolution
     from ooc_fw.parallel import Workers
     from ooc_fw.progress import EventLog, Progress
+    from ooc_fw.rows import Float64Array, Int64Array
     from ooc_fw.sources import RowSource
     from ooc_fw.state import TrainOptions
 
@@ -52,6 +55,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="model file (default: DATA with .model.h5 in place of its suffix)",
     )
     add_training_arguments(parser)
+    parser.add_argument(
+        "--probability",
+        action="store_true",
+        help="let the model give probabilities: sigmoids fitted to rows held out from machines "
+        "that are trained for that alone, most often in less time than the training takes; "
+        "--max-time and Ctrl-C cover it too",
+    )
     parser.add_argument(
         "--log",
         metavar="FILE",
@@ -102,6 +112,13 @@ def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coef0", type=float, default=0.0, help="of poly (default: 0)")
     group.add_argument(
         "--C", type=float, default=1.0, help="penalty of a unit squared slack (default: 1)"
+    )
+    group.add_argument(
+        "--class-weight",
+        type=_class_weight,
+        metavar="balanced|LABEL=W,...",
+        help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
+        "left out), or balanced: in inverse proportion to the rows of each",
     )
 
 
@@ -165,15 +182,21 @@ def run(args: argparse.Namespace) -> int:
     stream.check_absent(args)
     started = time.perf_counter()  # imports count: they are part of what the user waits for
 
+    from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
     from ooc_fw.one_versus_one import solve_classes, support_vectors_of
     from ooc_fw.stats import encode_labels
 
     options = options_from(args)
     checkpoint = _checkpoint_plan(args)
+    own = options if args.probability is False else with_time_for_sigmoids(options)
+    interrupted = False  # while it was calibrated
     with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
         classes, codes = encode_labels(source)
+        penalties = _penalties(args, classes, codes)
+        if args.probability:
+            check_can_hold_out(classes, codes)
         kernel = kernel_from(args, source, options.threads, workers)
         logger.info(
             "%s: %d rows, %d features, %s as held in memory; kernel %s",
@@ -190,8 +213,9 @@ def run(args: argparse.Namespace) -> int:
                 codes,
                 len(classes),
                 kernel,
-                options,
+                own,
                 callbacks=progress.callbacks,
+                penalties=penalties,
                 dask=workers,
                 checkpoint=checkpoint,
                 resume=args.resume,
@@ -206,22 +230,68 @@ def run(args: argparse.Namespace) -> int:
                 scaling=source.scaling,
             )
             model.save(output)
+            trained = time.perf_counter()
+            if args.probability and model.status != "interrupted":
+                sigmoids = _sigmoids(
+                    args, source, codes, len(classes), kernel, options, penalties, workers, started
+                )
+                interrupted = sigmoids is None
+                if sigmoids is not None:
+                    model = model.with_sigmoids(sigmoids)
+                    model.save(output)
             seconds = time.perf_counter() - started
             result = report(model, pairs, source, kernel, options, seconds, output)
+            if args.probability:
+                result["calibrated"] = model.calibrated
+                result["calibration_seconds"] = time.perf_counter() - trained
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
         print(summary(pairs[0].solution.choice, result), file=sys.stderr)
     if model.status != "converged":
         print(_warning(model.status, options), file=sys.stderr)
+    if args.probability and not model.calibrated:
+        print("ooc-fw: warning: interrupted: the model gives no probabilities", file=sys.stderr)
     if args.json:
         common.print_result(result, as_json=True)
     else:
         print(output)
+    if interrupted:
+        return 128 + signal.SIGINT
     if model.status != "interrupted":
         return 0
     signals = [pair.solution.signal for pair in pairs if pair.solution.signal is not None]
     return 128 + (signals[0] if signals else signal.SIGINT)
+
+
+def _sigmoids(
+    args: argparse.Namespace,
+    source: RowSource,
+    codes: Int64Array,
+    n_classes: int,
+    kernel: Kernel,
+    options: TrainOptions,
+    penalties: Float64Array | None,
+    workers: Workers | None,
+    started: float,
+) -> list[tuple[float, float]] | None:
+    """Sigmoids of all machines; their runs are shown but not logged, being other runs."""
+    from ooc_fw.held_out import held_out_sigmoids
+
+    if not args.quiet:
+        print("calibrating on rows held out", file=sys.stderr)
+    with _progress(args, options, None, started) as progress:
+        return held_out_sigmoids(
+            source,
+            codes,
+            n_classes,
+            kernel,
+            options,
+            progress.callbacks,
+            penalties=penalties,
+            dask=workers,
+            started=started,
+        )
 
 
 def report(
@@ -349,6 +419,24 @@ def kernel_from(
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
+def _penalties(
+    args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
+) -> Float64Array | None:
+    """Penalty of each row, None without class weights."""
+    from ooc_fw.penalties import row_penalties
+
+    weights = args.class_weight
+    if isinstance(weights, dict) and classes.dtype.kind in "biuf":
+        try:
+            weights = {float(label): weight for label, weight in weights.items()}
+        except ValueError:
+            raise InputError(
+                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
+                f"{', '.join(common.format_label(label) for label in classes.tolist())}"
+            ) from None
+    return row_penalties(args.C, classes, codes, weights)
+
+
 def _output_path(args: argparse.Namespace) -> Path:
     inputs = args.data, args.labels
     if args.log is not None:
@@ -394,6 +482,7 @@ def _open_log(
             "n_features": source.n_features,
             "kernel": kernel.to_dict(),
             "options": dataclasses.asdict(options),
+            "class_weight": args.class_weight,
         },
     )
     return log
@@ -424,6 +513,19 @@ def _duration(text: str) -> float:
 
 
 _duration.__name__ = "duration"  # argparse names the type: invalid duration value: 'x'
+
+
+def _class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    if not all(label for label, _, _ in parts):
+        raise ValueError
+    return {label: float(weight) for label, _, weight in parts}
+
+
+_class_weight.__name__ = "class weight"
 
 
 def _gamma(text: str) -> float | str:

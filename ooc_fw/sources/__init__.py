@@ -10,9 +10,11 @@ path of .npy, numpy memory map    `MemmapSource`, by file offset
 numpy array                       `ArraySource`
 scipy sparse matrix               `CSRSource`
 dask array                        `DaskSource`
+zarr array, and others alike      `ChunkedSource`
 ================================  =====================================================
 
-Raw rows that shall be scaled as they are read are wrapped in a `ScaledSource`.
+Raw rows that shall be scaled as they are read are wrapped in a `ScaledSource`. Some of the rows, to
+train on or to validate with, are a `SubsetSource`; `train_test_split` makes two of them.
 
 To add a source, write a module with a subclass of `SourceBase`, pick it in `open_source`, and give
 it a test class that inherits `ooc_fw.testing.contracts.RowSourceContract`.
@@ -41,6 +43,7 @@ from ooc_fw.sources.base import (
     iter_blocks,
 )
 from ooc_fw.sources.cached import CachedSource
+from ooc_fw.sources.chunked import ChunkedSource, is_chunked
 from ooc_fw.sources.dask_array import DaskSource
 from ooc_fw.sources.flatfile import FileArray
 from ooc_fw.sources.hdf5 import (
@@ -54,11 +57,13 @@ from ooc_fw.sources.hdf5 import (
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
 from ooc_fw.sources.pair import PairSource
 from ooc_fw.sources.scaled import ScaledSource
+from ooc_fw.sources.subset import SubsetSource, complement, draw_parts
 
 __all__ = [
     "ArraySource",
     "CSRSource",
     "CachedSource",
+    "ChunkedSource",
     "DaskSource",
     "HDF5CSRSource",
     "HDF5Source",
@@ -67,9 +72,11 @@ __all__ = [
     "RowSource",
     "ScaledSource",
     "StoredStatistics",
+    "SubsetSource",
     "block_slices",
     "iter_blocks",
     "open_source",
+    "train_test_split",
 ]
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -124,6 +131,69 @@ def open_source(
     return _open_object(data, found)
 
 
+def train_test_split(
+    data: Any,
+    test_share: float = 0.3,
+    seed: int = 0,
+    *,
+    labels: Any = None,
+    x_name: str = "X",
+    y_name: str = "y",
+) -> tuple[SubsetSource, SubsetSource]:
+    """Two random parts of labelled rows, wherever they are kept, without loading or copying them.
+
+    Of a file marked as shuffled, the test part is one run of consecutive rows (which may pass the
+    end and go on at row 0): that is a random sample, and costs one contiguous read. Of anything
+    else it is a random choice of single rows.
+
+    Parameters
+    ----------
+    data, labels, x_name, y_name
+        As for `open_source`.
+    test_share : float
+        Share of the rows in the test part, above 0 and below 1.
+    seed : int
+        Of the draw; the same seed gives the same parts.
+
+    Returns
+    -------
+    train, test : SubsetSource
+        Each row is in one of them, in the order of the file. Close them, or use them in a ``with``
+        statement; where `data` is a `RowSource`, that stays open.
+
+    Raises
+    ------
+    InputError
+        The data cannot be used, or a part would be empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> train, test = train_test_split(np.eye(10), 0.3, labels=np.arange(10) % 2)
+    >>> train.n_rows, test.n_rows
+    (7, 3)
+    """
+    if not 0 < test_share < 1:
+        raise InputError(f"test_share must be above 0 and below 1, not {test_share}")
+    opened = not isinstance(data, RowSource)
+    first = open_source(data, labels, x_name=x_name, y_name=y_name)
+    n_test = round(test_share * first.n_rows)
+    if not 0 < n_test < first.n_rows:
+        raise InputError(
+            f"{first.name} has {first.n_rows} rows, of which a share of {test_share} leaves one "
+            f"part empty; choose another share"
+        )
+    rng = np.random.default_rng(seed)
+    (test_ranges,) = draw_parts(first.n_rows, [n_test], first.shuffled is True, rng)
+    train = SubsetSource(first, complement(test_ranges, first.n_rows))
+    second = open_source(data, labels, x_name=x_name, y_name=y_name) if opened else first
+    test = SubsetSource(second, test_ranges)
+    if opened:  # each part has a file of its own, so that either may be closed first
+        train.own(first.close)
+        test.own(second.close)
+    return train, test
+
+
 def _let_reopen(
     source: SourceBase, path: str, x_name: str, y_name: str, *, with_labels: bool
 ) -> None:
@@ -152,6 +222,8 @@ def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:
         return CSRSource(data.tocsr(), labels)
     if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):
         return DaskSource(data, labels)
+    if is_chunked(data):
+        return ChunkedSource(data, labels)
     array = _as_array(data, "array")
     table = find_in_file(array) if array.size else None
     return ArraySource(array, labels) if table is None else MemmapSource(table, labels)

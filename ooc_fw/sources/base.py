@@ -450,12 +450,16 @@ class WrappedSource(SourceBase):
         Where the rows come from; closed with the wrapper.
     decoded_bytes : int or None
         Bytes of all rows as handed out; None where they are dense float32.
+    n_rows : int or None
+        Rows handed out; None for all.
     """
 
-    def __init__(self, source: RowSource, *, decoded_bytes: int | None) -> None:
+    def __init__(
+        self, source: RowSource, *, decoded_bytes: int | None, n_rows: int | None = None
+    ) -> None:
         super().__init__(
             source.name,
-            (source.n_rows, source.n_features),
+            (source.n_rows if n_rows is None else n_rows, source.n_features),
             chunk_rows=source.chunk_rows,
             decoded_bytes=decoded_bytes,
         )

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +12,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
     balanced_accuracy_score,
+    brier_score_loss,
     confusion_matrix,
     precision_recall_fscore_support,
 )
 
 from ooc_fw.cli.evaluate import classification_measures
+from ooc_fw.cli.main import main
+from ooc_fw.model import load_model
 
 labels = st.sampled_from([-7.0, 3.0, 5.0])
 
@@ -99,3 +105,60 @@ def test_array_with_labels(ooc_fw, model_file, table, tmp_path):
         "evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--json"
     )
     assert json.loads(outcome.out)["n_rows"] == 200
+
+
+# -- probabilities -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sure_model(data_file, tmp_path_factory):
+    """A model of `data_file` that gives probabilities."""
+    path = tmp_path_factory.mktemp("model") / "sure.h5"
+    assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
+    return path
+
+
+def test_brier_score(ooc_fw, sure_model, data_file):
+    result = json.loads(ooc_fw("evaluate", sure_model, data_file, "--json").out)
+    with h5py.File(data_file) as file:
+        X, y = file["X"][...], file["y"][...]
+    model = load_model(sure_model)
+    p = model.probabilities(model.decision_function(X))[:, 1]
+    assert result["brier_score"] == pytest.approx(brier_score_loss(y == 3, p))
+    assert sum(own["rows"] for own in result["reliability"]) == 200
+    text = ooc_fw("evaluate", sure_model, data_file).out
+    assert f"brier_score        {result['brier_score']:.6g}" in text
+
+
+def test_rows_of_unknown_classes_count_as_none(ooc_fw, sure_model, table, write_text):
+    """The probability of class 3 should be 0 for them, so that 4 is as good as -7."""
+    scores = []
+    for other in (-7.0, 4.0, -9.0):
+        y = np.where(np.arange(200) < 50, other, table.y)
+        outcome = ooc_fw("evaluate", sure_model, write_text(table.X, y), "--json")
+        scores.append(json.loads(outcome.out)["brier_score"])
+    assert scores == pytest.approx([scores[0]] * 3)
+
+
+def test_figure(ooc_fw, sure_model, data_file, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, start in (("r.png", b"\x89PNG"), ("r.svg", b"<?xml"), ("r.pdf", b"%PDF")):
+        outcome = ooc_fw("evaluate", sure_model, data_file, "--figure", tmp_path / name)
+        assert (outcome.status, outcome.err) == (0, "")
+        assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_figure_that_cannot_be_drawn(
+    ooc_fw, sure_model, model_file, data_file, tmp_path, monkeypatch
+):
+    def refused(model, name, *parts):
+        outcome = ooc_fw("evaluate", model, data_file, "--figure", tmp_path / name)
+        outcome.assert_refused(*parts)
+
+    refused(sure_model, "r.gif", ".png, .svg, .pdf", "r.gif")
+    refused(sure_model, "none/r.png", "none does not exist")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    refused(sure_model, "r.png", "pip install", "matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", SimpleNamespace(Figure=None))
+    refused(model_file, "r.png", "does not give", "ooc-fw train --probability")
+    assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import csv
 import lzma
+import subprocess
 import sys
+import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 
 from ooc_fw.cli.common import format_label
+from ooc_fw.cli.main import main
 from ooc_fw.model import load_model
+from ooc_fw.testing.files import write_dense
 
 
 @pytest.fixture
@@ -132,3 +137,205 @@ def test_bad_text_leaves_no_output(ooc_fw, model_file, tmp_path):
 )
 def test_format_label(value, text):
     assert format_label(value) == text
+
+
+# -- tables, HDF5 and probabilities --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sure_model(data_file, tmp_path_factory):
+    """A model of `data_file` that gives probabilities."""
+    path = tmp_path_factory.mktemp("model") / "sure.h5"
+    assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """Three classes that are words, one of them awkward, and a model of them."""
+    folder = tmp_path_factory.mktemp("words")
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=90)
+    X = np.array([[0, 0], [2, 0], [0, 2]])[codes] + rng.normal(size=(90, 2))
+    np.save(folder / "X.npy", X.astype(np.float32))
+    np.save(folder / "y.npy", np.array(["a,b", "blå", "c"])[codes])
+    arguments = ["train", folder / "X.npy", "--labels", folder / "y.npy", "--probability"]
+    arguments += ["-o", folder / "model.h5", "--quiet"]
+    assert main([str(argument) for argument in arguments]) == 0
+    return folder
+
+
+def read_csv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, list(zip(*rows, strict=True))
+
+
+def test_probabilities_as_lines(ooc_fw, sure_model, data_file):
+    values = numbers(ooc_fw("predict", sure_model, data_file, "--decision").out)
+    lines = ooc_fw("predict", sure_model, data_file, "--probability").out.splitlines()
+    found = np.array([[float(number) for number in line.split()] for line in lines])
+    assert np.array_equal(found, load_model(sure_model).probabilities(values))
+
+
+def test_table_of_two_classes(ooc_fw, sure_model, data_file, tmp_path):
+    options = "--decision", "--probability"
+    outcome = ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.csv", *options)
+    assert outcome == (0, "", "")
+    header, columns = read_csv(tmp_path / "t.csv")
+    assert header == ["row", "label", "decision", "p_-7", "p_3"]
+    assert columns[0] == tuple(str(row) for row in range(200))
+    assert list(columns[1]) == ooc_fw("predict", sure_model, data_file).out.splitlines()
+    decision = numbers(ooc_fw("predict", sure_model, data_file, "--decision").out)
+    assert np.array_equal(np.array(columns[2], dtype=float), decision)
+    expected = load_model(sure_model).probabilities(decision)
+    assert np.array_equal(np.array(columns[3:], dtype=float).T, expected)
+
+
+def test_table_of_labels_alone(ooc_fw, model_file, text_file, tmp_path):
+    ooc_fw("predict", model_file, text_file, "-o", tmp_path / "t.csv")
+    header, columns = read_csv(tmp_path / "t.csv")
+    assert header == ["row", "label"]
+    assert list(columns[1]) == ooc_fw("predict", model_file, text_file).out.splitlines()
+
+
+def test_table_of_words(ooc_fw, words, tmp_path):
+    model = load_model(words / "model.h5")
+    values = model.decision_function(np.load(words / "X.npy"))
+    options = "--decision", "--probability"
+    assert ooc_fw(
+        "predict", words / "model.h5", words / "X.npy", "-o", tmp_path / "t.csv", *options
+    ) == (0, "", "")
+    header, columns = read_csv(tmp_path / "t.csv")
+    assert header == [
+        "row", "label", "decision_a,b_blå", "decision_a,b_c", "decision_blå_c",
+        "p_a,b", "p_blå", "p_c",
+    ]  # fmt: skip
+    assert list(columns[1]) == model.label_values(values).tolist()
+    table = np.array(columns[2:], dtype=float).T
+    assert np.array_equal(table, np.hstack([values, model.probabilities(values)]))
+
+
+def test_hdf5_output(ooc_fw, sure_model, data_file, tmp_path):
+    options = "--decision", "--probability"
+    ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.csv", *options)
+    assert ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.h5", *options) == (
+        0,
+        "",
+        "",
+    )
+    _, columns = read_csv(tmp_path / "t.csv")
+    row, label, decision, *probability = (np.array(column, dtype=float) for column in columns)
+    with h5py.File(tmp_path / "t.h5") as file:
+        assert sorted(file) == ["decision", "label", "probability", "row"]
+        assert np.array_equal(file["row"], row)
+        assert np.array_equal(file["label"], label)
+        assert np.array_equal(file["decision"], decision)
+        assert np.array_equal(file["probability"], np.transpose(probability))
+        assert file.attrs["classes"].tolist() == [-7, 3]
+
+
+def test_hdf5_output_of_words(ooc_fw, words, tmp_path):
+    model = load_model(words / "model.h5")
+    values = model.decision_function(np.load(words / "X.npy"))
+    ooc_fw("predict", words / "model.h5", words / "X.npy", "-o", tmp_path / "t.h5", "--decision")
+    with h5py.File(tmp_path / "t.h5") as file:
+        assert sorted(file) == ["decision", "label", "row"]
+        kind = h5py.check_string_dtype(file["label"].dtype)
+        assert (kind.encoding, kind.length) == ("utf-8", 4)
+        assert file["label"].asstr()[...].tolist() == model.label_values(values).tolist()
+        assert np.array_equal(file["decision"], values)
+
+
+def test_text_of_several_blocks_as_hdf5(ooc_fw, model_file, table, write_text, tmp_path):
+    """Wide text is scaled and decided in parts; labels are left behind."""
+    text = write_text(np.tile(table.X, (60, 1)), np.tile(table.y, 60))
+    ooc_fw("predict", model_file, text, "-o", tmp_path / "t.h5", "--decision")
+    single = numbers(ooc_fw("predict", model_file, write_text(*table), "--decision").out)
+    with h5py.File(tmp_path / "t.h5") as file:
+        assert np.array_equal(file["row"], np.arange(12_000))
+        np.testing.assert_allclose(file["decision"], np.tile(single, 60), rtol=1e-6, atol=1e-7)
+
+
+def test_probabilities_of_a_model_without(ooc_fw, model_file, data_file, tmp_path):
+    outcome = ooc_fw("predict", model_file, data_file, "--probability", "-o", tmp_path / "t.csv")
+    outcome.assert_refused("gives no probabilities", "ooc-fw train --probability")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_of_both(ooc_fw, sure_model, data_file):
+    outcome = ooc_fw("predict", sure_model, data_file, "--probability", "--decision")
+    outcome.assert_refused("not both", "FILE.csv")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.h5", "t.txt"])
+def test_failure_leaves_the_old_output(ooc_fw, model_file, tmp_path, name):
+    (tmp_path / name).write_text("old")
+    (tmp_path / "bad.txt").write_text("3 1:0.5\n3 2:x\n")
+    ooc_fw("predict", model_file, tmp_path / "bad.txt", "-o", tmp_path / name).assert_refused("bad")
+    assert (tmp_path / name).read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["bad.txt", name])
+
+
+@pytest.mark.parametrize("data", ["empty.h5", "empty.txt", "none.h5"])
+def test_data_that_is_not_there(ooc_fw, model_file, tmp_path, data):
+    (tmp_path / "empty.h5").touch()
+    (tmp_path / "empty.txt").touch()
+    ooc_fw("predict", model_file, tmp_path / data).assert_refused(data)
+
+
+def write_rows(path, n_rows):
+    """A converted file whose rows are in reverse order, of the scaling of `model_file`."""
+    X = np.random.default_rng(0).random((n_rows, 4), dtype=np.float32)
+    return write_dense(path, X, np.ones(n_rows))
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    """A model of raw rows with few support vectors."""
+    path = tmp_path_factory.mktemp("small") / "model.h5"
+    X = np.random.default_rng(1).random((60, 4), dtype=np.float32)
+    data = write_dense(path.with_name("data.h5"), X, np.where(X[:, 0] > 0.5, 1.0, -1.0))
+    assert main(["train", str(data), "-o", str(path), "--quiet"]) == 0
+    return path
+
+
+def test_memory_does_not_grow_with_the_rows(ooc_fw, small_model, tmp_path, monkeypatch):
+    """Results of a million rows in another order are 16 MB."""
+    monkeypatch.setattr("ooc_fw.cli.placing.BUCKET_BYTES", 1 << 20)
+    peaks = []
+    for n_rows in (500_000, 1_500_000):
+        data = write_rows(tmp_path / "data.h5", n_rows)
+        tracemalloc.start()
+        try:
+            outcome = ooc_fw("predict", small_model, data, "-o", tmp_path / "out.h5", "--decision")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert outcome == (0, "", "")
+        with h5py.File(tmp_path / "out.h5") as file:
+            assert np.array_equal(file["row"], np.arange(n_rows))
+    assert peaks[1] - peaks[0] < 2e6
+
+
+@pytest.mark.long
+def test_peak_of_the_process_does_not_grow_with_the_rows(small_model, tmp_path):
+    """Rows of 320 MB and results of 320 MB, on disk."""
+    peaks = []
+    for n_rows in (1_000_000, 20_000_000):
+        data = write_rows(tmp_path / "data.h5", n_rows)
+        code = (
+            "import sys; from ooc_fw.cli.main import main; status = main(sys.argv[1:]); "
+            "from ooc_fw.memory import peak_rss_bytes; print(status, peak_rss_bytes())"
+        )
+        arguments = ["predict", small_model, data, "--decision", "-o", tmp_path / "out.h5"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        status, peak = map(int, done.stdout.split())
+        assert status == 0
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 50e6

@@ -1,0 +1,84 @@
+"""``ooc-fw train --probability``: the same model, with sigmoids."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.model import load_model
+
+
+def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
+    options = "train", data_file, "--C", 5, "--json"
+    plain = json.loads(ooc_fw(*options, "-o", tmp_path / "plain.h5").out)
+    outcome = ooc_fw(*options, "-o", tmp_path / "m.h5", "--probability", "--log", tmp_path / "log")
+    assert outcome.status == 0
+    result = json.loads(outcome.out)
+    assert result.pop("calibrated") is True
+    assert 0 < result.pop("calibration_seconds") < result["seconds"]
+    assert list(result) == list(plain)
+    for name in ("certified_gap", "objective", "iterations", "n_support"):
+        assert result[name] == plain[name]
+    model = load_model(tmp_path / "m.h5")
+    assert model.calibrated
+    bare = replace(model.machines[0], sigmoid_a=None, sigmoid_b=None)
+    replace(model, machines=[bare]).save(tmp_path / "bare.h5")
+    assert (tmp_path / "bare.h5").read_bytes() == (tmp_path / "plain.h5").read_bytes()
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert events[-1]["calibrated"] is True
+    iterations = [event["iteration"] for event in events if event["event"] == "progress"]
+    assert iterations == sorted(iterations), "other runs are not logged"
+
+
+def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
+    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--threads", 1)
+    estimator = FrankWolfeSVC(probability=True, random_state=0).fit(data_file)
+    for machine, other in zip(
+        load_model(tmp_path / "m.h5").machines, estimator.model_.machines, strict=True
+    ):
+        assert (machine.sigmoid_a, machine.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
+
+
+def test_interrupt_while_calibrating(ooc_fw, data_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", lambda *_, **__: None)
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--json")
+    assert outcome.status == 130
+    assert "interrupted: the model gives no probabilities" in outcome.err
+    assert json.loads(outcome.out)["calibrated"] is False
+    model = load_model(tmp_path / "m.h5")
+    assert model.status == "converged"
+    assert not model.calibrated
+
+
+def test_a_model_is_there_while_it_is_calibrated(ooc_fw, data_file, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", fail)
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--quiet")
+    assert outcome.status == 130
+    assert load_model(tmp_path / "m.h5").certified_gap <= 1e-3
+
+
+def test_time_limit_covers_calibration(ooc_fw, data_file, tmp_path):
+    options = "--max-time", 1, "--tol", 1e-12, "--C", 1e6, "--probability", "--json", "--quiet"
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *options)
+    result = json.loads(outcome.out)
+    assert result["seconds"] < 4
+    assert load_model(tmp_path / "m.h5").calibrated
+
+
+def test_class_of_one_row_is_refused_before_training(ooc_fw, table, tmp_path):
+    np.save(tmp_path / "X.npy", table.X)
+    np.save(tmp_path / "y.npy", np.where(np.arange(200) < 1, "rare", "often"))
+    outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--probability")
+    outcome.assert_refused("the class rare has one only")
+    assert not (tmp_path / "X.model.h5").exists()
+
+
+def test_streams_take_no_probability(ooc_fw, text_file, tmp_path):
+    outcome = ooc_fw("train", text_file, "--stream", "--probability", "-o", tmp_path / "m.h5")
+    outcome.assert_refused("--probability has no part in --stream")
