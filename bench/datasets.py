@@ -271,6 +271,36 @@ DATASETS = {
             C=10,
             convert=("--scale", "maxabs"),
         ),
+        # Several classes, one-versus-one.
+        Dataset(
+            "usps",
+            files("usps/usps.xz", "usps/usps.t.xz"),
+            C=10,
+            gamma=0.0078125,
+        ),
+        Dataset(
+            "pendigits",
+            files("pendigits/pendigits.xz", "pendigits/pendigits.t.xz"),
+            C=10,
+            gamma=2.0,
+            convert=("--scale", "minmax"),
+        ),
+        Dataset(
+            "letter", files("letter/letter.scale.xz", "letter/letter.scale.t.xz"), C=10, gamma=2.0
+        ),
+        Dataset(
+            "shuttle",
+            files("shuttle/shuttle.scale.xz", "shuttle/shuttle.scale.t.xz"),
+            C=1000,
+            gamma=16.0,
+        ),
+        Dataset(
+            "mnist",
+            files("mnist/mnist.xz", "mnist/mnist.t.xz"),
+            C=10,
+            gamma=0.025,
+            convert=("--scale", "maxabs"),
+        ),
         Dataset("a1a", packaged("a1a.xz", "a1a.t.xz"), C=1),
         Dataset("shell", generated(shell), C=10),
         Dataset("words", generated(words), C=1),

@@ -100,23 +100,32 @@ def hinge_pair_gap(
 def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     """Gaps of a model file over its training file, and the certified gap that it states.
 
+    Of a model with several machines the largest of each, every machine over the rows of its two
+    classes.
+
     Raises
     ------
     ValueError
         The kernel is not RBF, or the model's support vectors are not the file's rows.
     """
     X, labels = read_labelled(train, np.float64)
-    y = np.where(labels == labels.max(), 1.0, -1.0)
     with h5py.File(model) as file:
         if file.attrs["kernel"] not in (b"rbf", "rbf"):  # older files hold it as str
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
-        machine = file["machines/0"]
-        support, alpha = machine["rows"][:], machine["alpha"][:]
-        if not np.array_equal(machine["labels"][:], y[support]):
-            raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-        stated = machine.attrs.get("certified_gap")
         C, gamma = float(file.attrs["C"]), float(file.attrs["gamma"])
-    return squared_hinge_gaps(X, y, support, alpha, C, gamma), stated
+        found, stated = [], []
+        for machine in file["machines"].values():
+            support, alpha = machine["rows"][:], machine["alpha"][:]
+            pair = machine.attrs["negative"], machine.attrs["positive"]
+            rows = np.flatnonzero(np.isin(labels, pair))
+            y = np.where(labels[rows] == pair[1], 1.0, -1.0)
+            places = np.searchsorted(rows, support)
+            if not np.isin(support, rows).all() or (machine["labels"][:] != y[places]).any():
+                raise ValueError(f"the labels in {model} are not those of its rows in {train}")
+            found.append(squared_hinge_gaps(X[rows], y, places, alpha, C, gamma))
+            stated.append(machine.attrs.get("certified_gap"))
+    worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
+    return worst, None if None in stated else max(stated)
 
 
 def main() -> int:

@@ -17,6 +17,9 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``cli/``           the command line: ``main.py`` and one module a command
 ``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
 ``progress.py``    callbacks that show or log a run
+``report.py``      logs of runs as a page of HTML
+``figures.py``     their figures, the only importer of matplotlib
+``runlog.py``      what such a log says of a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
 ``tuning.py``      `tune`: which C and gamma, by validation
 ``streaming.py``   `Stream`: a machine trained by rows that come by once

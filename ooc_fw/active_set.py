@@ -39,6 +39,8 @@ class ActiveSet:
         Penalty of a unit squared slack.
     kernel_rows : KernelRows
         Holds the kernel values between vertices; empty.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of each row of the source, in place of `C`.
 
     Attributes
     ----------
@@ -48,9 +50,16 @@ class ActiveSet:
         Bound on the error of the gradient at the last `refresh`.
     """
 
-    def __init__(self, engine: Engine, C: float, kernel_rows: KernelRows) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        C: float,
+        kernel_rows: KernelRows,
+        penalties: Float64Array | None = None,
+    ) -> None:
         self.engine = engine
-        self.C = C
+        self._C = C
+        self._penalties = penalties
         self.rho = math.nan
         self.rounding = math.inf
         self._kernel_rows = kernel_rows
@@ -88,7 +97,7 @@ class ActiveSet:
 
     @property
     def diag(self) -> Float64Array:
-        """Q_ii = k(x_i, x_i) + 1 + 1/C of each vertex, shape (m,)."""
+        """Q_ii = k(x_i, x_i) + 1 + 1/C_i of each vertex, shape (m,)."""
         return self._vectors["diag"].view
 
     @property
@@ -102,9 +111,18 @@ class ActiveSet:
         return self._vectors["grad"].view
 
     @property
+    def penalties(self) -> float | Float64Array:
+        """Penalty of each vertex, shape (m,), or of all of them."""
+        return self.penalty_of(self.ids)
+
+    def penalty_of(self, row_ids: Int64Array) -> float | Float64Array:
+        """Penalty of each of some rows, shape (k,), or of all of them."""
+        return self._C if self._penalties is None else self._penalties[row_ids]
+
+    @property
     def plain_grad(self) -> Float64Array:
-        """Gradient without each vertex's own alpha_i / C, shape (m,)."""
-        return self.grad - self.alpha / self.C
+        """Gradient without each vertex's own alpha_i / C_i, shape (m,)."""
+        return self.grad - self.alpha / self.penalties
 
     @property
     def pinned(self) -> npt.NDArray[np.bool_]:
@@ -158,8 +176,10 @@ class ActiveSet:
         return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
 
     def squared_norm(self) -> float:
-        """|w|^2 + b^2 = rho - sum alpha_i^2 / C."""
-        return self.rho - float(self.alpha @ self.alpha) / self.C
+        """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""
+        if self._penalties is None:
+            return self.rho - float(self.alpha @ self.alpha) / self._C
+        return self.rho - float(self.alpha @ (self.alpha / self.penalties))
 
     def decision_at(self, x: Operand) -> Float64Array:
         """w.phi(x) + b, shape (len(x),), from float32 kernel values.
@@ -226,7 +246,8 @@ class ActiveSet:
         self._append("labels", y)
         self._append("norms", operand.norms)
         self._append("terms", operand.terms)
-        self._append("diag", self.engine.kernel.diagonal(operand.norms) + 1 + 1 / self.C)
+        own = 1 / self.penalty_of(row_ids[new])
+        self._append("diag", self.engine.kernel.diagonal(operand.norms) + 1 + own)
         for place, row in enumerate(row_ids[new].tolist(), start=before):
             self._places[row] = place
         self._kernel_rows.add(len(new), self.engine, self.operand)
@@ -303,9 +324,9 @@ class ActiveSet:
         self.refresh()
 
     def aim_at(self, C: float) -> None:
-        """Take another penalty, with the same weights and kernel values; O(m)."""
-        change = 1 / C - 1 / self.C
-        self.C = C
+        """Take another penalty of all rows, with the same weights and kernel values; O(m)."""
+        change = 1 / C - 1 / self._C
+        self._C, self._penalties = C, None
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
@@ -321,7 +342,7 @@ class ActiveSet:
         beta = self.alpha * self.labels
         x = self.engine.prepare64(self.rows)
         sums = self.engine.symmetric_sum64(x, beta)
-        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.C
+        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))

@@ -7,9 +7,13 @@ in a loop for ever.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+LABEL_NAMES = "label_names"
+"""Attribute of the labels of a data file: the words that their values 0, 1, ... stand for."""
 
 
 def put_text(attributes: Any, name: str, text: str) -> None:
@@ -23,3 +27,19 @@ def get_text(attributes: Any, name: str) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)
+
+
+def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
+    """Store several texts as an array of UTF-8 of one fixed length."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    attributes[name] = np.array(encoded, dtype=np.bytes_)
+
+
+def get_texts(attributes: Any, name: str) -> list[str] | None:
+    """Read what `put_texts` or another tool stored; None when there is nothing."""
+    if name not in attributes:
+        return None
+    return [
+        text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else str(text)
+        for text in np.ravel(attributes[name]).tolist()
+    ]

@@ -68,7 +68,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SupportGradient:
-    """Gradient at the support vectors, own alpha_i / C included, and a bound on its rounding."""
+    """Gradient at the support vectors, own alpha_i / C_i included, and a bound on its rounding."""
 
     grad: Float64Array
     rounding: float
@@ -176,7 +176,7 @@ class _Weights:
     def support_gradient(
         self, rows: Rows, labels: Int8Array, slack: Float64Array
     ) -> SupportGradient:
-        """Gradient at the vertices, given their own alpha_i / C."""
+        """Gradient at the vertices, given their own alpha_i / C_i."""
         decision, rounding, _ = self.decision64(rows)
         return SupportGradient(labels * decision + slack, rounding)
 
@@ -388,7 +388,7 @@ def certify(
     source: RowSource,
     labels: Int8Array,
     engine: Engine,
-    C: float,
+    C: float | Float64Array,
     *,
     rows: Rows,
     row_ids: Int64Array,
@@ -411,8 +411,9 @@ def certify(
         +1 or -1 of each row of the source.
     engine : Engine
         Computes kernel values.
-    C : float
-        Penalty of a unit squared slack.
+    C : float, or ndarray of float64 of shape (n_support,)
+        Penalty of a unit squared slack: of all rows, or of each support vector. That of other rows
+        does not enter, since their weight is 0.
     rows : Rows, shape (n_support, n_features)
         Support vectors.
     row_ids : ndarray of int64, shape (n_support,)

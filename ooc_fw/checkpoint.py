@@ -24,7 +24,7 @@ import numpy as np
 
 from ooc_fw.errors import InputError
 from ooc_fw.files import write_atomic
-from ooc_fw.rows import CSRRows, Int8Array
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array
 from ooc_fw.sources import RowSource, iter_blocks
 
 State: TypeAlias = dict[str, dict[str, Any]]
@@ -141,13 +141,16 @@ _DATA_WORDS = {
     "shuffled": "marked as shuffled: {}",
     "chunk_rows": "{} rows a chunk",
     "labels": "labels with the checksum {}",
+    "penalties": "penalties of rows with the checksum {}",
     "bytes": "a file of {} bytes",
     "modified_ns": "a file last changed at {} ns",
     "rows": "rows with the checksum {}",
 }
 
 
-def data_identity(source: RowSource, labels: Int8Array) -> dict[str, Any]:
+def data_identity(
+    source: RowSource, labels: Int8Array, penalties: Float64Array | None = None
+) -> dict[str, Any]:
     """What tells one data set from another.
 
     A file is known by its size and time of change, rows without a file by a checksum of them all.
@@ -158,6 +161,8 @@ def data_identity(source: RowSource, labels: Int8Array) -> dict[str, Any]:
         Training rows.
     labels : ndarray of int8, shape (n_rows,)
         +1 or -1.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Where rows have their own.
     """
     identity = {
         "n_rows": source.n_rows,
@@ -167,6 +172,8 @@ def data_identity(source: RowSource, labels: Int8Array) -> dict[str, Any]:
         "chunk_rows": source.chunk_rows,
         "labels": _checksum(np.ascontiguousarray(labels)),
     }
+    if penalties is not None:
+        identity["penalties"] = _checksum(np.ascontiguousarray(penalties))
     if os.path.isfile(source.name):
         status = os.stat(source.name)
         return identity | {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,13 +30,17 @@ from ooc_fw.held_out import check_can_hold_out, held_out_sigmoids, with_time_for
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model import Model, borrow_source
 from ooc_fw.one_versus_one import solve_classes, support_vectors_of
-from ooc_fw.pairs import PairSolution, class_scores, union_of_rows
+from ooc_fw.pairs import PairSolution, class_pairs, class_scores, union_of_rows
 from ooc_fw.parallel import Workers, borrow_workers
+from ooc_fw.penalties import check_sample_weight, row_penalties
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.sources import RowSource
-from ooc_fw.state import Status, TrainOptions
+from ooc_fw.solver import Warm
+from ooc_fw.sources import RowSource, SubsetSource
+from ooc_fw.sources.chunked import is_chunked
+from ooc_fw.sources.subset import ranges_of
+from ooc_fw.state import Solution, Status, StepKind, TrainOptions
 from ooc_fw.stats import encode_labels, sigma2
 from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
 
@@ -96,6 +102,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
         this is. Other processes read files only: `fit` refuses arrays in RAM, predictions
         for them are made here. The model and its predictions are the same.
+    class_weight : dict, "balanced" or None
+        Factors of `C` for the rows of each class, by label; 1 for classes left out. "balanced" is
+        n_rows / (n_classes * rows of the class), where rows count by their weight. They multiply
+        with `sample_weight`.
+    warm_start : bool
+        Whether `fit` begins with the machines of the `fit` before, where their rows have the same
+        labels in the data now given: for the same rows with another `C`, weights or `tol`. Gaps
+        are certified as ever.
     probability : bool
         Have `predict_proba`: `fit` trains further machines without part of the rows, on which
         sigmoids are fitted, see `ooc_fw.held_out`; it takes up to twice as long, most often less.
@@ -134,8 +148,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     Notes
     -----
     Wherever a method takes ``X``, it takes all that `ooc_fw.open_dataset` does: the path of an HDF5
-    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask array, or arrays and scipy sparse
-    matrices in RAM. Rows are rounded to float32 once.
+    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and
+    scipy sparse matrices in RAM. What is on disk is never loaded whole. Rows are rounded to float32
+    once.
 
     `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
     with a certified gap. `partial_fit` sees each row once and keeps `max_support` of them at
@@ -165,6 +180,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         decision_function_shape: str = "ovr",
         max_support: int | None = None,
         dask: str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        warm_start: bool = False,
         probability: bool = False,
     ) -> None:
         self.kernel = kernel
@@ -186,10 +203,12 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.decision_function_shape = decision_function_shape
         self.max_support = max_support
         self.dask = dask
+        self.class_weight = class_weight
+        self.warm_start = warm_start
         self.probability = probability
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on `X`, from the beginning.
+    def fit(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Train on `X`, from the beginning, or from where the last `fit` ended: `warm_start`.
 
         Parameters
         ----------
@@ -197,6 +216,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             Rows.
         y : array-like of shape (n_rows,), path or None
             Labels of two classes or more; None takes those stored in the file `X`.
+        sample_weight : array-like of shape (n_rows,), optional
+            Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
+            They must not be negative; rows of weight 0 are left out.
         """
         options = self._options()
         if self.decision_function_shape not in ("ovr", "ovo"):
@@ -207,13 +229,25 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.__dict__.pop("_stream", None)
         if not _is_out_of_core(X):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
-        elif _is_array(y):
-            y = column_or_1d(y, warn=True)
+        else:
+            self.__dict__.pop("feature_names_in_", None)
+            y = column_or_1d(y, warn=True) if _is_array(y) else y
         with borrow_source(X, y) as source:
+            weights = kept = None
+            part = source
+            if sample_weight is not None:
+                weights = check_sample_weight(sample_weight, source.n_rows)
+                if not weights.all():
+                    kept = np.flatnonzero(weights)
+                    part, weights = SubsetSource(source, ranges_of(kept)), weights[kept]
+                    y = y[kept] if _is_array(y) else y
+            classes, codes = _encode(y) if _is_array(y) else encode_labels(part)
+            penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
+            warm = self._last_machines(classes, codes, kept)
             self.n_features_in_ = source.n_features
-            self.n_rows_seen_ = source.n_rows
-            self.classes_, codes = _encode(y) if _is_array(y) else encode_labels(source)
-            self._solve(source, codes, options)
+            self.n_rows_seen_ = part.n_rows
+            self.classes_ = classes
+            self._solve(part, codes, options, penalties, kept, warm)
         if self.model_.status != Status.CONVERGED:
             warnings.warn(
                 f"stopped by {self.model_.status} before the {self.stopping} gap reached "
@@ -223,7 +257,16 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _solve(self, source: RowSource, codes: Int64Array, options: TrainOptions) -> None:
+    def _solve(
+        self,
+        source: RowSource,
+        codes: Int64Array,
+        options: TrainOptions,
+        penalties: Float64Array | None,
+        kept: Int64Array | None,
+        warm: list[Warm | None] | None,
+    ) -> None:
+        """Train on a source, all of it or the rows `kept` of the whole, and set the attributes."""
         if self.probability:
             check_can_hold_out(self.classes_, codes)
         with (
@@ -240,7 +283,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                     kernel,
                     with_time_for_sigmoids(options) if self.probability else options,
                     progress.callbacks,
+                    penalties=penalties,
                     dask=workers,
+                    warm=warm,
                 )
                 sigmoids = None
                 if self.probability:
@@ -251,11 +296,52 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                         kernel,
                         options,
                         progress.callbacks,
+                        penalties=penalties,
                         dask=workers,
                         started=started,
                     )
         vectors = support_vectors_of(source, pairs)
+        if kept is not None:
+            pairs = [
+                replace(pair, solution=replace(pair.solution, rows=kept[pair.solution.rows]))
+                for pair in pairs
+            ]
         self._set_attributes(pairs, vectors, kernel, options, source.scaling, sigmoids)
+
+    def _last_machines(
+        self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
+    ) -> list[Warm | None] | None:
+        """What machines begin with; None where there are none for such rows.
+
+        Parameters
+        ----------
+        classes : ndarray, shape (n_classes,)
+            Labels.
+        codes : ndarray of int64, shape (n_rows,)
+            Place of the label of each row that has weight.
+        kept : ndarray of int64, shape (n_rows,), or None
+            These rows, where they are not all.
+        """
+        if not self.warm_start or not hasattr(self, "model_"):
+            return None
+        if self.model_.status == Status.STREAMED or not np.array_equal(self.classes_, classes):
+            return None
+        warm: list[Warm | None] = []
+        for pair in self.pairs_:
+            solution = pair.solution
+            places = solution.rows
+            if kept is not None:
+                places = np.searchsorted(kept, solution.rows)
+            there = places < len(codes)
+            if kept is not None:
+                there[there] = kept[places[there]] == solution.rows[there]
+            elif not there.all():
+                return None
+            places, labels = places[there], solution.labels[there]
+            if (codes[places] != np.where(labels > 0, pair.positive, pair.negative)).any():
+                return None
+            warm.append((places, solution.alpha[there]) if there.any() else None)
+        return warm
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
         """Train further, on a chunk of rows that need not be seen again.
@@ -296,6 +382,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         """
         options = self._options()
         first = not hasattr(self, "solution_")
+        weighted = not first and any(machine.C is not None for machine in self.model_.machines)
+        if weighted or self.class_weight is not None:
+            raise InputError("partial_fit takes no weights, nor goes on from a fit with them")
         known = self._known_classes(classes)
         if not _is_out_of_core(X):
             # Checked for NaN where it is read, which tells the row.
@@ -389,17 +478,23 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         model = Model.from_pairs(
             pairs, vectors, kernel=kernel, C=options.C, classes=self.classes_, scaling=scaling
         )
-        self.model_ = model if sigmoids is None else model.with_sigmoids(sigmoids)
+        if sigmoids is not None:
+            model = model.with_sigmoids(sigmoids)
+        self._set_machines(pairs, model)
+        self.certified_gap_ = model.certified_gap
+        self.n_iter_ = sum(pair.solution.iterations for pair in pairs)
+
+    def _set_machines(self, pairs: list[PairSolution], model: Model) -> None:
+        """Set the attributes that hold the machines."""
+        self.model_ = model
         self.pairs_ = pairs
         self.solution_ = pairs[0].solution
         self.support_ = union_of_rows(pairs)
-        self.support_vectors_ = vectors
+        self.support_vectors_ = model.support_vectors
         self.dual_coef_ = np.zeros((len(pairs), len(self.support_)))
         for row, machine in zip(self.dual_coef_, model.machines, strict=True):
             row[machine.sv] = machine.alpha * machine.labels / machine.rho
         self.intercept_ = self.dual_coef_.sum(axis=1)
-        self.certified_gap_ = model.certified_gap
-        self.n_iter_ = sum(pair.solution.iterations for pair in pairs)
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order in which `X` stores its rows.
@@ -477,6 +572,53 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         self.model_.save(path)
 
+    # -- pickles and copies ----------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Parameters, attributes of plain values and arrays, and the model as its file.
+
+        What `partial_fit` knows of rows that support nothing stays behind: a copy goes on as it
+        does after `fit`.
+        """
+        state = dict(super().__getstate__())
+        if not hasattr(self, "model_"):
+            return state
+        for name in (*_OF_MODEL, "_stream"):
+            state.pop(name, None)
+        state["_model_file"] = self.model_.to_bytes()
+        state["_solutions"] = [
+            {
+                field.name: _plain(getattr(pair.solution, field.name))
+                for field in fields(pair.solution)
+                if field.name not in _OF_MACHINE
+            }
+            for pair in self.pairs_
+        ]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what `__getstate__` gave."""
+        state = dict(state)
+        image, records = state.pop("_model_file", None), state.pop("_solutions", ())
+        super().__setstate__(state)
+        if image is None:
+            return
+        model = Model.from_bytes(image)
+        vectors, several = model.support_vectors, len(model.machines) > 1
+        pairs = []
+        for machine, record, (negative, positive) in zip(
+            model.machines, records, class_pairs(len(self.classes_)), strict=True
+        ):
+            record = record | {
+                "status": Status(record["status"]),
+                "steps": {StepKind(kind): count for kind, count in record["steps"].items()},
+                "support_vectors": vectors[:0] if several else vectors,
+                "penalties": machine.C,
+            }
+            known = {name: getattr(machine, name) for name in _OF_MACHINE if name not in record}
+            pairs.append(PairSolution(negative, positive, Solution(**known, **record)))
+        self._set_machines(pairs, model)
+
     def _options(self) -> TrainOptions:
         return TrainOptions(
             C=self.C,
@@ -503,11 +645,43 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return tags
 
 
+_OF_MODEL = (
+    "model_",
+    "pairs_",
+    "solution_",
+    "support_",
+    "support_vectors_",
+    "dual_coef_",
+    "intercept_",
+)
+"""Attributes that follow from the model and the records of its machines."""
+
+_OF_MACHINE = (
+    "alpha",
+    "labels",
+    "rows",
+    "support_vectors",
+    "objective",
+    "rho",
+    "sampled_gap",
+    "certified_gap",
+    "penalties",
+)
+"""Fields of a solution that the model holds."""
+
+
+def _plain(value: Any) -> Any:
+    """A status or counts of steps as words; other values as they are."""
+    if isinstance(value, dict):
+        return {str(kind): count for kind, count in value.items()}
+    return str(value) if isinstance(value, Status) else value
+
+
 def _is_out_of_core(X: Any) -> bool:
     """Whether `X` is to be streamed as it is, rather than checked as a whole by scikit-learn."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
-    return on_disk or package in ("h5py", "dask")
+    return on_disk or package in ("h5py", "dask") or is_chunked(X)
 
 
 def _is_array(y: Any) -> bool:

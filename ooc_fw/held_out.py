@@ -127,6 +127,7 @@ def held_out_sigmoids(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     started: float | None = None,
 ) -> list[tuple[float, float]] | None:
@@ -140,7 +141,7 @@ def held_out_sigmoids(
         Class of each row, from 0; every class occurs twice or more.
     n_classes : int
         Number of classes.
-    kernel, options, callbacks, dask, started
+    kernel, options, callbacks, penalties, dask, started
         As the final machines are trained; the machines for the rows held out are not certified, and
         are content with a relative gap of `PART_TOL`.
 
@@ -169,7 +170,15 @@ def held_out_sigmoids(
             max_time=None if options.max_time is None else _share(options, started, len(parts) - k),
         )
         model = _train_without(
-            held.rows, source, codes, n_classes, kernel, own, callbacks=callbacks, dask=dask
+            held.rows,
+            source,
+            codes,
+            n_classes,
+            kernel,
+            own,
+            penalties,
+            callbacks=callbacks,
+            dask=dask,
         )
         if model is None:
             return None
@@ -201,13 +210,15 @@ def _train_without(
     n_classes: int,
     kernel: Kernel,
     options: TrainOptions,
+    penalties: Float64Array | None,
     **how: Any,
 ) -> Model | None:
     """Model of all other rows; None after an interrupt."""
     rest = np.ones(source.n_rows, dtype=bool)
     rest[rows] = False
     with SubsetSource(source, complement(ranges_of(rows), source.n_rows)) as part:
-        pairs = solve_classes(part, codes[rest], n_classes, kernel, options, **how)
+        own = None if penalties is None else penalties[rest]
+        pairs = solve_classes(part, codes[rest], n_classes, kernel, options, penalties=own, **how)
         if any(pair.solution.status is Status.INTERRUPTED for pair in pairs):
             return None
         return Model.from_pairs(

@@ -286,7 +286,7 @@ class FullLMO:
         source: RowSource,
         labels: Int8Array,
         engine: Engine,
-        C: float,
+        C: float | Float64Array,
         *,
         keeps_before: bool,
         keeps_rows: bool = True,
@@ -295,7 +295,7 @@ class FullLMO:
         self._source = source
         self._labels = labels.astype(np.float64)
         self._engine = engine
-        self._C = C
+        self._C = np.broadcast_to(C, len(labels))
         self._keeps_before = keeps_before  # for steps that extrapolate
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
@@ -382,7 +382,7 @@ class FullLMO:
         for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
             column = self._column(row_id, active)
             core.add_column(self._grad, self._labels, scale, column, weight * self._labels[row_id])
-            self._grad[row_id] += weight / self._C
+            self._grad[row_id] += weight / self._C[row_id]
             scale = 1.0
         if record.extrapolation > 0:
             assert self._before is not None

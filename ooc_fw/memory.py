@@ -106,6 +106,12 @@ class MemoryPlan:
             "kernel values between active rows": self.kernel_rows,
         }
 
+    def __str__(self) -> str:
+        """All parts, at most so many vertices, and the limit, in one line."""
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.terms().items())
+        limit = "no limit" if self.limit is None else f"limit {format_bytes(self.limit)}"
+        return f"{parts}; at most {self.max_vertices} vertices; {limit}"
+
 
 def plan_memory(work: Workload, limit: int | None, program: int) -> MemoryPlan:
     """Divide a limit among the parts of a run.
@@ -220,14 +226,28 @@ def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def rss_bytes() -> int:
+    """Resident memory of this process now; the largest so far where only that is known."""
+    return _status_bytes("VmRSS:") or peak_rss_bytes()
+
+
 def peak_rss_bytes() -> int:
     """Largest resident memory of this process so far, interpreter and libraries included.
 
     Linux keeps it per program; the portable number may include what the parent held at the fork.
     """
+    return _status_bytes("VmHWM:") or _peak_of_usage()
+
+
+def _status_bytes(name: str) -> int | None:
+    """A size that Linux states of this process."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
+    return None
+
+
+def _peak_of_usage() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -8,9 +8,10 @@ The file holds, on its root, the attributes ``format_version, kernel, gamma, deg
 status, class_names`` and, where known, the scaling of the training file as `ooc_fw.scaling` stores
 it; ``/support_vectors``, float32 rows as they stand in the training file, or a CSR group laid out
 like a data file's ``/X``; and for each machine a group ``/machines/<k>`` with the fields of
-`Machine`: one for two classes, else one for each pair of them (`ooc_fw.pairs`). One
-checksum, the attribute ``content_crc32``, covers all of it and is compared when the file is loaded;
-a file without it is read as it is.
+`Machine`: one for two classes, else one for each pair of them (`ooc_fw.pairs`). Its data set ``C``
+is there only where rows have penalties of their own. One checksum, the attribute
+``content_crc32``, covers all of it and is compared when the file is loaded; a file without it is
+read as it is.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Machine:
         Relative gaps over all rows and over the rows last drawn; None when not known.
     positive, negative : float or str
         Class values of +1 and -1.
+    C : ndarray of float64, shape (n_support,), or None
+        Penalty of each row, where rows have their own; None is that of the model.
     sigmoid_a, sigmoid_b : float or None
         P(positive | f) = 1 / (1 + exp(a f + b)) for the decision value f; None when the machine
         was not calibrated.
@@ -90,14 +93,19 @@ class Machine:
     sampled_gap: float | None
     positive: float | str
     negative: float | str
+    C: Float64Array | None = None
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
+        if self.C is not None:
+            sizes.add(len(self.C))
+            if not ((self.C > 0) & (self.C < np.inf)).all():
+                raise InputError("C must be positive numbers")
         if len(sizes) != 1 or 0 in sizes:
             raise InputError(
-                f"alpha, labels, sv and rows must be of one length above 0, not {sorted(sizes)}"
+                f"alpha, labels, sv, rows and C must be of one length above 0, not {sorted(sizes)}"
             )
         if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
             raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
@@ -112,7 +120,7 @@ class Machine:
 ARRAY_TYPES = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
 CLASS_NAMES = ("positive", "negative")
 NUMBER_NAMES = tuple(
-    field.name for field in fields(Machine) if field.name not in {*ARRAY_TYPES, *CLASS_NAMES}
+    field.name for field in fields(Machine) if field.name not in {*ARRAY_TYPES, *CLASS_NAMES, "C"}
 )
 
 
@@ -125,7 +133,7 @@ class Model:
     kernel : Kernel
         With the number used for gamma.
     C : float
-        Penalty the machines were trained with.
+        Penalty the machines were trained with, before weights of rows and classes.
     classes : ndarray of float64 or str, shape (n_classes,)
         Label values in increasing order; of two, the larger one is +1.
     scaling : Scaling or None
@@ -215,6 +223,7 @@ class Model:
                 sampled_gap=pair.solution.sampled_gap,
                 positive=values[pair.positive].item(),
                 negative=values[pair.negative].item(),
+                C=pair.solution.penalties,
             )
             for pair in pairs
         ]
@@ -474,11 +483,21 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
+        write_atomic(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Content of the model file."""
         image = BytesIO()
         with h5py.File(image, "w") as file:
             self._write(file)
             file.attrs[CONTENT] = np.uint32(content_crc32(file))
-        write_atomic(Path(path), image.getvalue())
+        return image.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Model:
+        """Model of what `to_bytes` gave; InputError or OSError when that is damaged."""
+        with h5py.File(BytesIO(content), "r") as file:
+            return _read_checked(file)
 
     def _write(self, file: h5py.File) -> None:
         file.attrs["format_version"] = FORMAT_VERSION
@@ -496,6 +515,8 @@ class Model:
             group = file.create_group(f"machines/{k}")
             for name, dtype in ARRAY_TYPES.items():
                 group.create_dataset(name, data=np.asarray(getattr(machine, name), dtype=dtype))
+            if machine.C is not None:
+                group.create_dataset("C", data=machine.C)
             for name in NUMBER_NAMES:
                 value = getattr(machine, name)
                 if value is not None:
@@ -581,10 +602,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
         with h5py.File(name, "r") as file:
-            _check_is_model(file)
-            if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
-                raise DamageError("it does not match its checksum; restore a copy or train again")
-            return _read(file)
+            return _read_checked(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
     except H5PY_ERRORS as error:
@@ -614,6 +632,13 @@ def _check_is_model(file: h5py.File) -> None:
         raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
 
 
+def _read_checked(file: h5py.File) -> Model:
+    _check_is_model(file)
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise DamageError("it does not match its checksum; restore a copy or train again")
+    return _read(file)
+
+
 def _read(file: h5py.File) -> Model:
     attributes = file.attrs
     return Model(
@@ -640,7 +665,8 @@ def _read_machine(group: h5py.Group) -> Machine:
         for name in NUMBER_NAMES
     }
     names = {name: _class_values(group.attrs[name]).item() for name in CLASS_NAMES}
-    return Machine(**arrays, **numbers, **names)  # type: ignore[arg-type]
+    C = group["C"][...].astype(np.float64) if "C" in group else None
+    return Machine(**arrays, **numbers, **names, C=C)  # type: ignore[arg-type]
 
 
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -30,11 +30,20 @@ import numpy as np
 
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
+from ooc_fw.memory import rss_bytes
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.prep.writer import DatasetWriter, create_file, output_bytes
-from ooc_fw.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.rows import (
+    CSRRows,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    Rows,
+    concat_rows,
+    take_rows,
+)
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import solve
+from ooc_fw.solver import Warm, load_code, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
 
@@ -227,10 +236,12 @@ def solve_classes(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
+    warm: Sequence[Warm | None] | None = None,
 ) -> list[PairSolution]:
     """Train a machine for each pair of classes.
 
@@ -242,16 +253,20 @@ def solve_classes(
         Class of each row, from 0; every class occurs.
     n_classes : int
         Number of classes.
-    kernel, options, callbacks, dask, checkpoint, resume, started
+    kernel, options, callbacks, penalties, dask, checkpoint, resume, started
         As for `ooc_fw.solver.solve`. The budgets of time and memory are those of all machines
         together; `max_iter` and `max_support` are those of each. Sweeps of several machines are
         not made by Dask.
+    warm : sequence of tuple or None, optional
+        What each machine begins with, as for `ooc_fw.solver.solve`; rows are those of `source`, and
+        of the machine's two classes.
 
     Returns
     -------
     list of PairSolution
-        In the order of `class_pairs`. After an interrupt the machines still to come are those of
-        their first few rows, so that every pair has one.
+        In the order of `class_pairs`. Of more than two classes the solutions hold no support
+        vectors, most of which serve several machines: see `support_vectors_of`. After an interrupt
+        the machines still to come are those of their first few rows, so that every pair has one.
 
     Raises
     ------
@@ -266,10 +281,12 @@ def solve_classes(
             kernel,
             options,
             callbacks,
+            penalties=penalties,
             dask=dask,
             checkpoint=checkpoint,
             resume=resume,
             started=started,
+            warm=None if warm is None else warm[0],
         )
         return [PairSolution(0, 1, solution)]
     if checkpoint is not None or resume is not None:
@@ -283,6 +300,12 @@ def solve_classes(
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
     with split_classes(source, codes, n_classes, options.memory_limit) as split:
+        # What one machine took is there for the next, so that all have the plan of the first.
+        if options.memory_limit is not None:
+            load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernel, options)
+        program = rss_bytes()
+        largest, _ = split.pair(*pairs[int(work.argmax())])
+        plan_run(largest, options, program)  # what cannot be met is refused before any of them
         for k, (negative, positive) in enumerate(pairs):
             pair, y = split.pair(negative, positive)
             left = _time_left(options, started)
@@ -297,11 +320,24 @@ def solve_classes(
                 share = None if left is None else left * float(work[k] / work[k:].sum())
                 own = replace(options, max_time=share)
             told = [_numbered(callback, k, len(pairs)) for callback in callbacks]
-            solution = solve(pair, y, kernel, own, told)
+            own_penalties = None
+            if penalties is not None:
+                all_rows = np.arange(pair.n_rows)
+                own_penalties = penalties[split.whole_rows(pair, negative, positive, all_rows)]
+            first = None if warm is None else warm[k]
+            if first is not None:
+                signs = np.where(codes[first[0]] == positive, 1, -1).astype(np.int8)
+                rows = split.pair_rows(pair, negative, positive, first[0], signs)
+                first = rows, first[1]
+            solution = solve(
+                pair, y, kernel, own, told, penalties=own_penalties, warm=first, program=program
+            )
             if reason is not None:
                 solution = replace(solution, status=reason)
             rows = split.whole_rows(pair, negative, positive, solution.rows)
-            done.append(PairSolution(negative, positive, replace(solution, rows=rows)))
+            none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+            solution = replace(solution, rows=rows, support_vectors=none)
+            done.append(PairSolution(negative, positive, solution))
     return done
 
 

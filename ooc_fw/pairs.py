@@ -27,7 +27,7 @@ class PairSolution:
     negative, positive : int
         Places of the two classes; the second is +1, and larger.
     solution : Solution
-        Its `rows` are rows of the whole data set.
+        Its `rows` are rows of the whole data set; of several machines it holds no support vectors.
     """
 
     negative: int

@@ -1,15 +1,19 @@
 """The L2-SVM dual: its matrix, gaps and stopping tests.
 
-Rows x_i with labels y_i in {-1, +1}, a kernel k and a penalty C. We minimise over the unit simplex
+Rows x_i with labels y_i in {-1, +1}, a kernel k and penalties C_i, all of them C unless rows have
+weights. We minimise over the unit simplex
 
-    f(alpha) = 1/2 alpha' Q alpha,   Q_ij = y_i y_j (k(x_i, x_j) + 1) + [i = j] / C,
+    f(alpha) = 1/2 alpha' Q alpha,   Q_ij = y_i y_j (k(x_i, x_j) + 1) + [i = j] / C_i,
 
-the dual of  min 1/2 (|w|^2 + b^2 + C sum xi_i^2) - rho
+the dual of  min 1/2 (|w|^2 + b^2 + sum C_i xi_i^2) - rho
 subject to  y_i (w.phi(x_i) + b) >= rho - xi_i.  With the gradient g = Q alpha
 and rho = alpha' g = 2 f:
 
-    w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C,
+    w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C_i,
     h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.
+
+Two equal rows with penalties C_1 and C_2 have the same slack, hence are one row with C_1 + C_2: a
+weight of a row, by which its penalty is multiplied, counts how often the row is there.
 
 The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the worst
 margin violation on the scale where the margin is 1. (Papers that maximise use -f.)
@@ -63,8 +67,8 @@ class StoppingTest:
     def __post_init__(self) -> None:
         if self.kind == "meb" and self.diagonal is None:
             raise InputError(
-                "stopping 'meb' needs a kernel whose k(x, x) is constant (rbf or laplacian); "
-                "use stopping 'relative'"
+                "stopping 'meb' needs a kernel whose k(x, x) is constant (rbf or laplacian), and "
+                "one penalty for all rows; use stopping 'relative'"
             )
 
     def relative_tolerance(self, rho: float) -> float:

@@ -4,8 +4,8 @@ A sweep with the weights a_ref leaves a lower bound of
 
     g_ref_i = y_i (w_ref . phi(x_i) + b_ref)
 
-for every row, without the row's own a_i / C. Take any later weights a with rho = a'Qa. For a row of
-weight 0 the gradient is g_i = y_i (w . phi(x_i) + b), so by Cauchy-Schwarz on the pair (w, b)
+for every row, without the row's own a_i / C_i. Take any later weights a with rho = a'Qa. For a row
+of weight 0 the gradient is g_i = y_i (w . phi(x_i) + b), so by Cauchy-Schwarz on the pair (w, b)
 
     g_i >= g_ref_i - |(w, b) - (w_ref, b_ref)| |(phi(x_i), 1)|
         =  g_ref_i - |dw| sqrt(k(x_i, x_i) + 1).
@@ -19,10 +19,10 @@ the rest of the way is left to Cauchy-Schwarz; the 1 beside phi cancels:
 Where either right side is not below a number, g_i is not, and the row need not be looked at.
 A row of positive weight is not covered; the caller looks at the support anyway.
 
-    |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g_i',   |w|^2 = rho - sum_i a_i^2 / C,
+    |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g_i',   |w|^2 = rho - sum_i a_i^2 / C_i,
 
-where g_i' = g_i - a_i / C is the gradient of now at the vertices of the snapshot, and |w| includes
-b. The difference cancels, so it takes float64 kernel values, and their rounding is added.
+where g_i' = g_i - a_i / C_i is the gradient of now at the vertices of the snapshot, and |w|
+includes b. The difference cancels, so it takes float64 kernel values, and their rounding is added.
 
 Owns the bounds and the inequality. Knows nothing of files or kernels.
 """
@@ -93,7 +93,7 @@ class Screen:
     alpha : ndarray of float64, shape (n_support,)
         Their weights.
     plain : ndarray of float64, shape (n_support,)
-        Their gradients, each without its own a_i / C.
+        Their gradients, each without its own a_i / C_i.
     norm2 : float
         |w_ref|^2, b included.
     rounding : float
@@ -171,7 +171,7 @@ class Screen:
         labels : ndarray of int8, shape (n_rows,)
             +1 or -1 of all rows.
         plain : ndarray of float64, shape (n_support,)
-            Gradients of now at the vertices of the snapshot, each without its own a_i / C.
+            Gradients of now at the vertices of the snapshot, each without its own a_i / C_i.
         rounding : float
             Bound on the error of each of `plain`.
         """

@@ -59,13 +59,13 @@ from ooc_fw.lmo import (
     SampledLMO,
     nothing_outside,
 )
-from ooc_fw.memory import MemoryPlan, Workload, peak_rss_bytes, plan_memory
+from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, relative_gap
-from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
-from ooc_fw.sources import CachedSource, RowSource
+from ooc_fw.sources import ArraySource, CachedSource, CSRSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -73,6 +73,7 @@ from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
+_PROBE_CLASS_ROWS = 50  # of each class, that load the compiled code
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
@@ -146,11 +147,13 @@ def solve(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
+    penalties: Float64Array | None = None,
     dask: Any = None,
     checkpoint: CheckpointPlan | None = None,
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
     warm: Warm | None = None,
+    program: int | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -166,6 +169,9 @@ def solve(
         Method, tolerance and budgets.
     callbacks : sequence of Callback
         Told of every iteration and every block of a sweep.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row, positive; None is `options.C` for all of them,
+        which has no part in the run otherwise.
     dask : optional
         Where the blocks of a sweep are looked at: see `ooc_fw.parallel.borrow_workers`. None is
         here. Steps are always taken here. The numbers are the same to the last bit.
@@ -180,6 +186,9 @@ def solve(
         Different rows, and weights that are not negative nor all 0, to begin with in place of
         random rows: those of a machine for another C, say, or for part of the rows. They change
         how long it takes, not what the certificate says.
+    program : int, optional
+        Resident bytes that a memory limit has to allow for beside this run; by default what is
+        resident now.
 
     Returns
     -------
@@ -198,6 +207,8 @@ def solve(
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
     if warm is not None:
         _check_warm(*warm, source.n_rows)
+    if penalties is not None:
+        _check_penalties(penalties, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
     sampler = _sampler(source, labels)
@@ -207,9 +218,23 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
-        plan = plan_run(source, options)
+        if options.memory_limit is not None and program is None:
+            load_code(source, labels, kernel, options)
+        plan = plan_run(source, options, program)
+        logger.info("%s", choice)
+        logger.info("memory plan: %s", plan)
         run = _Run(
-            source, labels, engine, sampler, options, callbacks, choice, deadline, plan, workers
+            source,
+            labels,
+            engine,
+            sampler,
+            options,
+            callbacks,
+            choice,
+            deadline,
+            plan,
+            workers,
+            penalties=penalties,
         )
         if checkpoint is not None or resume is not None:
             run.identify()
@@ -303,6 +328,18 @@ def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
         raise InputError("the weights of a warm start must not be negative, nor all of them 0")
 
 
+def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless these can be the penalties of all rows."""
+    if penalties.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
+    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
+            f"leave rows without weight out"
+        )
+
+
 def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
     """What draws rows of a source; a warning where that is slow."""
     sampler = choose_sampler(
@@ -325,24 +362,39 @@ def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: S
     )
 
 
-def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
+def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:
+    """Run on a few rows, so that what is resident now includes all compiled code.
+
+    Functions are compiled, which takes memory, when a fresh installation calls them first.
+    """
+    few = np.concatenate([np.flatnonzero(labels == sign)[:_PROBE_CLASS_ROWS] for sign in (-1, 1)])
+    rows = source.take(np.sort(few))
+    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
+    solve(small, labels[np.sort(few)], kernel, options, program=0)
+
+
+def is_quantised(
+    options: TrainOptions, kernel: Kernel, n_rows: int, largest_C: float | None = None
+) -> bool:
     """Whether kernel values between vertices are held in 16 bits.
 
     Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
     which gradients can be computed anew; single steps move more weight, and round more. Rounding m
     rows adds a matrix with eigenvalues down to about -9e-6 sqrt(m), which 1/C must outweigh: the
-    problem that steps see would not be convex.
+    problem that steps see would not be convex. `largest_C` is that of rows with penalties of their
+    own.
     """
     fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
     return (
         fits
-        and options.C <= _QUANTISED_C
+        and (options.C if largest_C is None else largest_C) <= _QUANTISED_C
         and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
     )
 
 
-def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
-    """Memory plan of a run.
+def plan_run(source: RowSource, options: TrainOptions, program: int | None = None) -> MemoryPlan:
+    """Memory plan of a run, beside `program` resident bytes; those of now by default.
 
     Raises
     ------
@@ -360,7 +412,7 @@ def plan_run(source: RowSource, options: TrainOptions) -> MemoryPlan:
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, peak_rss_bytes())
+    return plan_memory(work, options.memory_limit, rss_bytes() if program is None else program)
 
 
 class _Run:
@@ -379,6 +431,7 @@ class _Run:
         plan: MemoryPlan,
         workers: Workers | None = None,
         before: _Run | None = None,
+        penalties: Float64Array | None = None,
     ) -> None:
         self.source = source
         self.labels = labels
@@ -392,14 +445,16 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
+        self.penalties = penalties
         self.rule = STEP_RULES[options.method]()
         self.goes_on = before is not None  # from weights for another C, on the same rows
         if before is None:
             self.rows = CachedSource(source, plan.row_cache)
-            quantised = is_quantised(options, engine.kernel, source.n_rows)
+            largest = None if penalties is None else float(penalties.max())
+            quantised = is_quantised(options, engine.kernel, source.n_rows, largest)
             n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
             kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
-            self.active = ActiveSet(engine, options.C, kernel_rows)
+            self.active = ActiveSet(engine, options.C, kernel_rows, penalties)
         else:
             self.rows, self.active = before.rows, before.active
             self.active.aim_at(options.C)
@@ -407,7 +462,8 @@ class _Run:
         self.taken = len(self.active)  # vertices that steps added
         self.warm: Warm | None = None  # rows and weights to begin from
         self.lmo = self._make_lmo()
-        diagonal = 2 + 1 / options.C if engine.kernel.constant_diagonal else None
+        constant = engine.kernel.constant_diagonal and penalties is None
+        diagonal = 2 + 1 / options.C if constant else None
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
         self.aim = 1.0  # share of the tolerance that training aims at
         self.state = SolverState()
@@ -435,7 +491,7 @@ class _Run:
                 self.rows,
                 self.labels,
                 self.engine,
-                options.C,
+                options.C if self.penalties is None else self.penalties,
                 keeps_before=keeps_before,
                 keeps_rows=self.plan.row_cache > 0,
                 column_bytes=self.plan.column_cache,
@@ -652,6 +708,8 @@ class _Run:
         x = self.engine.prepare(rows)
         y = self.labels[row_ids].astype(np.float64)
         diagonal = self.engine.kernel.diagonal(x.norms)
+        if self.penalties is not None:
+            diagonal = diagonal + 1 / self.penalties[row_ids]
         k = int(self.rng.integers(len(row_ids)))
         pair = []
         for _ in range(2):
@@ -713,7 +771,7 @@ class _Run:
             self.source,
             self.labels,
             self.engine,
-            self.options.C,
+            active.penalty_of(active.ids[support]),
             rows=take_rows(active.rows, support),
             row_ids=active.ids[support],
             alpha=active.alpha[support],
@@ -734,6 +792,7 @@ class _Run:
             active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
         self.state.certified_gap = self.certificate.certified_gap
         self.state.sweep_fraction = None
+        self._tell()
         return self.certificate
 
     def _suspects(self) -> Int64Array | None:
@@ -785,6 +844,7 @@ class _Run:
             labels=active.labels[support].astype(np.int8),
             rows=active.ids[support],
             support_vectors=take_rows(active.rows, support),
+            penalties=None if self.penalties is None else self.penalties[active.ids[support]],
             objective=active.rho / 2,
             rho=active.rho,
             sampled_gap=sampled_gap,
@@ -827,7 +887,7 @@ class _Run:
         read = self.source.rows_read, self.source.bytes_read
         options = dataclasses.asdict(self.options)
         self.identity = {
-            "data": data_identity(self.source, self.labels),
+            "data": data_identity(self.source, self.labels, self.penalties),
             "kernel": self.engine.kernel.to_dict(),
             "options": {name: options[name] for name in options if name not in _BUDGETS},
         }
@@ -945,8 +1005,13 @@ class _Run:
         if self.state.phase != "certify":
             if self.deadline.is_over(len(self.active), self._sweep_work()):
                 raise _Stop(Status.TIME_LIMIT)
+        if not self._tell():
+            raise _Stop(Status.INTERRUPTED)
+
+    def _tell(self) -> bool:
+        """Tell the callbacks how things stand; whether none of them asks the run to stop."""
         if not self.callbacks:
-            return
+            return True
         state = self.state
         state.objective = self.active.rho / 2
         state.n_active = len(self.active)
@@ -955,5 +1020,4 @@ class _Run:
         state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
-        if any([callback(state) is False for callback in self.callbacks]):
-            raise _Stop(Status.INTERRUPTED)
+        return not any([callback(state) is False for callback in self.callbacks])

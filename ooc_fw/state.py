@@ -180,3 +180,4 @@ class Solution:
     seconds: float
     sweep_seconds: float | None = None  # of the last sweep over all rows, where there was one
     signal: int | None = None  # the one that interrupted the run
+    penalties: Float64Array | None = None  # (n_support,), where rows have their own

@@ -10,7 +10,9 @@
     refit the best point on all rows, from the weights it had, with a certificate
 
 Owns the grid, the folds, the rule that gives points up, and the choice. Machines come from
-:class:`ooc_fw.solver.Path`. No file but that of the training rows is opened.
+:mod:`ooc_fw.solver`, one for each pair of classes. Along a path they share kernel values, but for
+many large pairs: there each machine takes over the weights of the one before alone, so that no more
+than one needs memory at a time. No file but that of the training rows is opened.
 """
 
 from __future__ import annotations
@@ -18,19 +20,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
+from ooc_fw.figures import load_matplotlib
 from ooc_fw.files import atomic_path
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.memory import MemoryPlan
 from ooc_fw.model import Model, borrow_source
+from ooc_fw.one_versus_one import ClassSplit, split_classes, support_vectors_of
+from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows, worst_status
 from ooc_fw.rows import Int8Array, Int64Array
-from ooc_fw.solver import Path, Warm, plan_run
+from ooc_fw.solver import Path, Warm, plan_run, solve
 from ooc_fw.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.sources.subset import complement, draw_parts
 from ooc_fw.state import Callback, Solution, Status, TrainOptions
@@ -42,6 +48,7 @@ by a third of their standard error at most, and the choice does not."""
 
 _HOPELESS = 3.0  # standard errors of the difference from the best point: 1 in 700 by chance
 _IN_A_ROW = 2  # points without hope after which a path is left
+_PAIRS_BYTES = 512 << 20  # of kernel values that the machines of several pairs may keep at once
 _CURVES = 8  # gammas up to which the figure shows curves rather than a map
 
 
@@ -89,7 +96,7 @@ class Point:
     n_errors, n_validated : int
         Rows that were got wrong, of so many validated with.
     n_support : int
-        Support vectors of the machine fitted last.
+        Support vectors of the machines fitted last, those of several machines counted once.
     kernel_evaluations : int
         Kernel values computed, for validation too.
     seconds : float
@@ -140,9 +147,9 @@ class TuneResult:
     best : Point
         The one of least validation error; of equal ones that of the smallest C, then gamma.
     model : Model or None
-        Machine of the best point for all rows; None without a refit.
-    solution : Solution or None
-        How the refit went.
+        Machines of the best point for all rows; None without a refit.
+    pairs : list of PairSolution
+        How the refit went, for each pair of classes; empty without one.
     kernel : str
         Name of the kernel.
     folds : int or None
@@ -162,7 +169,7 @@ class TuneResult:
     points: list[Point]
     best: Point
     model: Model | None
-    solution: Solution | None
+    pairs: list[PairSolution]
     kernel: str
     folds: int | None
     n_rows: int
@@ -174,22 +181,27 @@ class TuneResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; the model itself is left out."""
-        skipped = ("points", "best", "model", "solution")
+        skipped = ("points", "best", "model", "pairs")
         values = {name: value for name, value in vars(self).items() if name not in skipped}
-        solution = self.solution
-        refit = None
-        if solution is not None:
-            refit = {
-                "status": str(solution.status),
-                "certified_gap": solution.certified_gap,
-                "n_support": len(solution.alpha),
-                "kernel_evaluations": solution.kernel_evaluations,
-                "seconds": solution.seconds,
-            }
         return values | {
             "best": self.best.to_dict(),
-            "refit": refit,
+            "refit": self.refit(),
             "points": [point.to_dict() for point in self.points],
+        }
+
+    def refit(self) -> dict[str, Any] | None:
+        """How the refit went, in plain values: counts of all machines, gap of the worst one."""
+        if self.model is None:
+            return None
+        solutions = [pair.solution for pair in self.pairs]
+        gaps = [solution.certified_gap for solution in solutions]
+        known = [gap for gap in gaps if gap is not None]
+        return {
+            "status": self.model.status,
+            "certified_gap": max(known) if len(known) == len(gaps) else None,
+            "n_support": len(self.model.support_vectors),
+            "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
+            "seconds": sum(solution.seconds for solution in solutions),
         }
 
     def table(self) -> str:
@@ -286,7 +298,7 @@ def tune(
     Raises
     ------
     InputError
-        For data or a grid that cannot be used, or a part without both classes.
+        For data or a grid that cannot be used, or a training part without one of the classes.
     KeyboardInterrupt
         When there is nothing to return yet.
 
@@ -315,42 +327,41 @@ def tune(
     if sigma2s is not None and (gammas is not None or kernel != "rbf"):
         raise InputError("sigma2s are widths of the rbf kernel, in place of gammas; give one")
     with borrow_source(data, labels) as source:
-        classes, y = encode_labels(source)
-        plan = plan_run(source, options)
+        classes, codes = encode_labels(source)
         kernels = [
             make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
             for gamma in _gammas(kernel, gammas, grid, kernel == "rbf", source, options)
         ]
-        search = _Search(source, y, kernels, grid, options, path_tol, plan, callbacks, on_point)
+        plan = plan_run(source, options)
+        search = _Search(source, codes, kernels, grid, options, path_tol, plan, callbacks, on_point)
         started = time.perf_counter()
         search.run(_parts(source, grid.folds, validation_share, options.seed))
         seconds = time.perf_counter() - started
         best = search.best()
-        solution = None
+        pairs: list[PairSolution] = []
+        model = None
         if refit and not search.interrupted:
             chosen = kernels[[k.gamma for k in kernels].index(best.gamma)]
-            with Path(source, y, chosen, options, callbacks, search.warm, plan) as path:
-                solution = path.solve(best.C)
-        model = None
-        if solution is not None:
-            model = Model.from_solution(
-                solution,
-                kernel=chosen,
-                C=best.C,
-                classes=classes if classes.dtype.kind in "biuf" else [-1, 1],
-                scaling=source.scaling,
-            )
+            with (
+                _split(source, codes, len(classes), options) as split,
+                Machines(
+                    source, codes, split, chosen, options, callbacks, plan, search.warm
+                ) as machines,
+            ):
+                pairs = fit_point(machines, best.C)
+            complete = len(pairs) == len(class_pairs(len(classes)))
+            model = _model(pairs, source, chosen, best.C, classes) if complete else None
         return TuneResult(
             points=search.points,
             best=best,
             model=model,
-            solution=solution,
+            pairs=pairs if model is not None else [],
             kernel=kernel,
             folds=grid.folds,
             n_rows=source.n_rows,
             n_validation=search.n_validation,
             seed=options.seed,
-            interrupted=search.interrupted,
+            interrupted=search.interrupted or (refit and model is None),
             kernel_evaluations=sum(point.kernel_evaluations for point in search.points),
             seconds=seconds,
         )
@@ -359,19 +370,135 @@ def tune(
 # -- one point -----------------------------------------------------------------------------------
 
 
-def fit_point(path: Path, C: float) -> Solution:
-    """Machine of the next C on a path."""
-    return path.solve(C)
+class Machines:
+    """Machines of one kernel on the same rows, for one C after another; a context manager.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows to train on.
+    codes : ndarray of int64, shape (n_rows,)
+        Class of each row, from 0.
+    split : ClassSplit or None
+        The rows apart by class; None for two classes.
+    kernel, options, callbacks
+        As for `ooc_fw.solver.solve`; `options.C` is not used.
+    plan : MemoryPlan
+        For machines of two classes.
+    warm : list of Warm, optional
+        What the first machines begin with, in the order of the pairs of classes.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        codes: Int64Array,
+        split: ClassSplit | None,
+        kernel: Kernel,
+        options: TrainOptions,
+        callbacks: Sequence[Callback],
+        plan: MemoryPlan,
+        warm: Sequence[Warm] | None = None,
+    ) -> None:
+        self._codes, self._split, self._kernel = codes, split, kernel
+        self._source, self._options, self._callbacks = source, options, callbacks
+        self._plan = plan
+        self._warm: list[Warm] | None = None if warm is None else list(warm)
+        counts = np.bincount(codes)
+        self._pairs = class_pairs(len(counts))
+        # Kernel values of all pairs at once, if every row were a support vector.
+        most = sum(4 * int(counts[a] + counts[b]) ** 2 for a, b in self._pairs)
+        self._keeps = split is None or (options.memory_limit is None and most <= _PAIRS_BYTES)
+        self._paths: list[Path] = []
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def fit(self, C: float) -> list[PairSolution]:
+        """Machines of the next C, in the order of the pairs; an interrupt leaves the rest out."""
+        done: list[PairSolution] = []
+        for k in range(len(self._pairs)):
+            if done and done[-1].solution.status is Status.INTERRUPTED:
+                break
+            solve_pair = self._solve_whole if self._split is None else self._solve_pair
+            done.append(PairSolution(*self._pairs[k], solve_pair(k, C)))
+        self._warm = [(pair.solution.rows, pair.solution.alpha) for pair in done]
+        return done
+
+    def _solve_whole(self, k: int, C: float) -> Solution:
+        signs = (2 * self._codes - 1).astype(np.int8)
+        warm = None if self._warm is None else self._warm[k]
+        return self._path(k, self._source, signs, warm, self._plan).solve(C)
+
+    def _solve_pair(self, k: int, C: float) -> Solution:
+        negative, positive = self._pairs[k]
+        assert self._split is not None
+        source, signs = self._split.pair(negative, positive)
+        places = source, negative, positive
+        warm = None
+        if self._warm is not None:
+            rows, alpha = self._warm[k]
+            labels = np.where(self._codes[rows] == positive, 1, -1).astype(np.int8)
+            warm = self._split.pair_rows(*places, rows, labels), alpha
+        if self._keeps:
+            solution = self._path(k, source, signs, warm, None).solve(C)
+        else:
+            options = replace(self._options, C=C)
+            solution = solve(source, signs, self._kernel, options, self._callbacks, warm=warm)
+        rows = self._split.whole_rows(*places, solution.rows)
+        return replace(solution, rows=rows)
+
+    def _path(
+        self,
+        k: int,
+        source: RowSource,
+        signs: Int8Array,
+        warm: Warm | None,
+        plan: MemoryPlan | None,
+    ) -> Path:
+        """The path of a pair, opened when it is first asked for."""
+        if k == len(self._paths):
+            path = Path(source, signs, self._kernel, self._options, self._callbacks, warm, plan)
+            self._paths.append(self._resources.enter_context(path))
+        return self._paths[k]
+
+
+def fit_point(machines: Machines, C: float) -> list[PairSolution]:
+    """Machines of the next C."""
+    return machines.fit(C)
 
 
 def score_point(
-    solution: Solution, kernel: Kernel, part: RowSource, signs: Int8Array, threads: int
+    model: Model, part: RowSource, codes: Int64Array, threads: int
 ) -> npt.NDArray[np.bool_]:
-    """Which rows of a validation part a machine gets wrong, shape (n_rows,); one pass over it."""
-    model = Model.from_solution(
-        solution, kernel=kernel, C=1.0, classes=[-1, 1], scaling=part.scaling
+    """Which rows of a validation part a model gets wrong, shape (n_rows,); one pass over it."""
+    return np.asarray(model.class_places(model.decision_function(part, threads=threads)) != codes)
+
+
+def _model(
+    pairs: Sequence[PairSolution],
+    source: RowSource,
+    kernel: Kernel,
+    C: float,
+    classes: npt.NDArray[Any],
+) -> Model:
+    vectors = support_vectors_of(source, pairs)
+    return Model.from_pairs(
+        pairs, vectors, kernel=kernel, C=C, classes=classes, scaling=source.scaling
     )
-    return np.asarray((model.decision_function(part, threads=threads) > 0) != (signs > 0))
+
+
+def _split(
+    source: RowSource, codes: Int64Array, n_classes: int, options: TrainOptions
+) -> AbstractContextManager[ClassSplit | None]:
+    """The rows of a source, apart by class where there are more than two."""
+    if n_classes == 2:
+        return nullcontext()
+    return split_classes(source, codes, n_classes, options.memory_limit)
 
 
 # -- the search ----------------------------------------------------------------------------------
@@ -383,7 +510,7 @@ class _Search:
     def __init__(
         self,
         source: RowSource,
-        y: Int8Array,
+        codes: Int64Array,
         kernels: Sequence[Kernel],
         grid: Grid,
         options: TrainOptions,
@@ -392,7 +519,8 @@ class _Search:
         callbacks: Sequence[Callback],
         on_point: Callable[[Point], None] | None,
     ) -> None:
-        self.source, self.y, self.kernels = source, y, kernels
+        self.source, self.codes, self.kernels = source, codes, kernels
+        self.classes = np.arange(int(codes.max()) + 1)
         self.options = replace(
             options, tol=path_tol, stopping="relative", certify=False, max_iter=None
         )
@@ -401,7 +529,7 @@ class _Search:
         self.plan = plan
         self.callbacks, self.on_point = callbacks, on_point
         self.paths = [[Point(C, kernel.gamma) for C in grid.Cs] for kernel in kernels]
-        self.warm: Warm | None = None  # of the point that was best when it was tried
+        self.warm: list[Warm] | None = None  # of the point that was best when it was tried
         self.interrupted = False
         self.n_validation = 0
 
@@ -429,33 +557,35 @@ class _Search:
     def _try_part(self, fold: int, validation: Int64Array) -> None:
         train = SubsetSource(self.source, complement(validation, self.source.n_rows))
         held_out = SubsetSource(self.source, validation)
-        y_train, signs = self._signs(train), self._signs(held_out)
-        if abs(int(y_train.sum(dtype=np.int64))) == len(y_train):
+        codes, truth = self._codes_of(train), self._codes_of(held_out)
+        n_classes = len(self.classes)
+        if (np.bincount(codes, minlength=n_classes) == 0).any():
             raise InputError(
-                f"the part of {self.source.name} that is left for training holds one class only; "
-                f"use more rows, another seed, or a smaller validation part"
+                f"the part of {self.source.name} that is left for training has no rows of one "
+                f"class; use more rows, another seed, or a smaller validation part"
             )
         self.n_validation = self.n_validation or held_out.n_rows
         part = CachedSource(held_out, self.plan.row_cache)
-        for kernel, points in zip(self.kernels, self.paths, strict=True):
-            left = [point for point in points if point.status != "abandoned"]
-            if left and not self.interrupted:
-                with Path(
-                    train, y_train, kernel, self.options, self.callbacks, plan=self.plan
-                ) as path:
-                    self._follow(path, kernel, left, train, part, signs, fold)
+        with _split(train, codes, n_classes, self.options) as split:
+            for kernel, points in zip(self.kernels, self.paths, strict=True):
+                left = [point for point in points if point.status != "abandoned"]
+                if left and not self.interrupted:
+                    with Machines(
+                        train, codes, split, kernel, self.options, self.callbacks, self.plan
+                    ) as machines:
+                        self._follow(machines, kernel, left, train, part, truth, fold)
 
-    def _signs(self, part: SubsetSource) -> Int8Array:
-        return np.concatenate([self.y[start:stop] for start, stop in part.ranges])
+    def _codes_of(self, part: SubsetSource) -> Int64Array:
+        return np.concatenate([self.codes[start:stop] for start, stop in part.ranges])
 
     def _follow(
         self,
-        path: Path,
+        machines: Machines,
         kernel: Kernel,
         points: Sequence[Point],
         train: SubsetSource,
         part: RowSource,
-        signs: Int8Array,
+        truth: Int64Array,
         fold: int,
     ) -> None:
         """Try the points of one gamma, rising C."""
@@ -463,27 +593,29 @@ class _Search:
         before: Point | None = None
         for k, point in enumerate(points):
             started = time.perf_counter()
-            solution = fit_point(path, point.C)
-            if solution.status is Status.INTERRUPTED:
-                self.interrupted = True
-                for other in self.points:
-                    if len(other.wrong) <= fold and other.status != "abandoned":
-                        other.status = "interrupted"
+            pairs = fit_point(machines, point.C)
+            status = worst_status([pair.solution.status for pair in pairs])
+            missing = len(pairs) < len(class_pairs(len(self.classes)))
+            if missing or status is Status.INTERRUPTED:
+                self._stop(fold)
                 return
-            wrong = score_point(solution, kernel, part, signs, self.options.threads)
+            model = _model(pairs, train, kernel, point.C, self.classes)
+            wrong = score_point(model, part, truth, self.options.threads)
             point.wrong.append(np.packbits(wrong))
             point.n_errors += int(wrong.sum())
             point.n_validated += len(wrong)
-            point.n_support = len(solution.alpha)
-            point.kernel_evaluations += solution.kernel_evaluations
+            point.n_support = len(union_of_rows(pairs))
+            point.kernel_evaluations += sum(pair.solution.kernel_evaluations for pair in pairs)
             point.kernel_evaluations += len(wrong) * point.n_support
             point.seconds += time.perf_counter() - started
             point.status = "tried"
-            if solution.status is not Status.CONVERGED:
-                point.note = f"training ended with {solution.status}"
+            if status is not Status.CONVERGED:
+                point.note = f"training ended with {status}"
             best = self._leader(fold)
             if best is point:
-                self.warm = train.rows_at(solution.rows), solution.alpha
+                self.warm = [
+                    (train.rows_at(pair.solution.rows), pair.solution.alpha) for pair in pairs
+                ]
             if self.on_point is not None:
                 self.on_point(point)
             lost = before is not None and point.n_errors >= before.n_errors
@@ -496,6 +628,13 @@ class _Search:
                         f"{_IN_A_ROW} smaller C in a row are worse than {_name(best)} beyond chance"
                     )
                 return
+
+    def _stop(self, fold: int) -> None:
+        """Note that the points left of a fold will not be tried."""
+        self.interrupted = True
+        for point in self.points:
+            if len(point.wrong) <= fold and point.status != "abandoned":
+                point.status = "interrupted"
 
     def _leader(self, fold: int) -> Point:
         """Best of the points that were tried on as many parts."""
@@ -592,10 +731,9 @@ def _parts(source: RowSource, folds: int | None, share: float, seed: int) -> lis
 
 def check_figure(path: str | os.PathLike[str]) -> None:
     """Raise InputError unless a figure can be drawn and `path` names a known kind of file."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError:
-        raise InputError("figures need matplotlib; pip install matplotlib") from None
+    load_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     kinds = FigureCanvasAgg.get_supported_filetypes()
     if os.path.splitext(path)[1][1:] not in kinds:
         raise InputError(

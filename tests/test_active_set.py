@@ -148,7 +148,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
         self.active.pinned[self.pick(pinned)] = True
         stay = set(self.active.ids[protected | self.active.pinned].tolist())
         before, grad = self.active.ids.copy(), self.active.grad.copy()
-        keep = self.active.prune(protected)
+        keep = self.active.prune(protected=protected)
         if keep is None:
             np.testing.assert_array_equal(self.active.ids, before)
             return

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pickle
 
 import dask.array
@@ -10,17 +12,32 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import confusion_matrix
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 
 from ooc_fw.errors import InputError
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model import load_model
 from ooc_fw.sources import open_source
+from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import (
     EXPECTED_FAILED_CHECKS,
     EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
 )
-from ooc_fw.testing.reference import kernel_values
+from ooc_fw.testing.reference import SmallProblem, kernel_values
+
+try:
+    import zarr
+except ImportError:
+    zarr = None
 
 
 @parametrize_with_checks(
@@ -28,6 +45,18 @@ from ooc_fw.testing.reference import kernel_values
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    ],
+)
+def test_weights_of_rows_are_copies(check):
+    """Rows of weight 0 count as removed, those of larger ones as repeated."""
+    check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
 
 
 @pytest.mark.long
@@ -83,6 +112,8 @@ def sources(table, folder):
     yield "npy and array", folder / "X.npy", y
     yield "memmap", np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "y.npy")
     yield "hdf5", folder / "d.h5", None
+    if zarr is not None:
+        yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
     yield "source", open_source(X, y), None
 
@@ -157,6 +188,212 @@ def test_not_converging_warns(table):
 def test_unusable_parameter(table, parameters, message):
     with pytest.raises(InputError, match=message):
         FrankWolfeSVC(**parameters).fit(*table)
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def weights_of_rows(table):
+    """Weights over an order of magnitude, some of them 0."""
+    rng = np.random.default_rng(3)
+    return np.exp(rng.normal(size=200)) * (rng.random(200) < 0.8)
+
+
+def exact_problem(fitted, table, penalties, rows):
+    """The problem that a machine of two classes was trained on, by brute force."""
+    y = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
+    return SmallProblem(fitted.model_.kernel, table.X[rows], y, penalties[rows])
+
+
+def test_weights_against_brute_force(table, tmp_path):
+    weights = weights_of_rows(table)
+    rows = np.flatnonzero(weights)
+    factors = {-7: 0.5, 3: 2.0}
+    penalties = 5 * weights * np.where(table.y == 3, 2.0, 0.5)
+    for name, X, y in sources(table, tmp_path):
+        fitted = FrankWolfeSVC(C=5, class_weight=factors).fit(X, y, sample_weight=weights)
+        assert (weights[fitted.support_] > 0).all(), name
+        assert fitted.n_rows_seen_ == len(rows), name
+        vectors = to_dense(fitted.support_vectors_)
+        np.testing.assert_array_equal(vectors, table.X[fitted.support_])
+        (machine,) = fitted.model_.machines
+        np.testing.assert_allclose(machine.C, penalties[machine.rows])
+        problem = exact_problem(fitted, table, penalties, rows)
+        truth = problem.truth(np.searchsorted(rows, machine.rows), machine.alpha)
+        assert truth.gap <= fitted.certified_gap_ <= 1e-3, name
+        assert machine.objective <= problem.optimum.objective * (1 + 2e-3), name
+
+
+def test_balanced_classes(table):
+    counts = {label: (table.y == label).sum() for label in (-7, 3)}
+    fitted = FrankWolfeSVC(C=5, class_weight="balanced", random_state=0).fit(*table)
+    expected = FrankWolfeSVC(
+        C=5, class_weight={label: 100 / count for label, count in counts.items()}, random_state=0
+    ).fit(*table)
+    np.testing.assert_allclose(fitted.dual_coef_, expected.dual_coef_, rtol=1e-6)
+    np.testing.assert_allclose(
+        compute_sample_weight("balanced", table.y)[fitted.support_] * 5,
+        fitted.model_.machines[0].C,
+    )
+
+
+def test_weights_of_several_classes(table):
+    y, weights = three_classes(table), weights_of_rows(table)
+    fitted = FrankWolfeSVC(C=5, class_weight={"mid": 9}).fit(table.X, y, sample_weight=weights)
+    for machine in fitted.model_.machines:
+        factors = np.where(y[machine.rows] == "mid", 9, 1)
+        np.testing.assert_allclose(machine.C, 5 * factors * weights[machine.rows])
+    assert fitted.n_rows_seen_ == np.count_nonzero(weights)
+
+
+def test_equal_weights_change_nothing(fitted, table):
+    again = FrankWolfeSVC(C=2.5, random_state=0).fit(*table, sample_weight=np.full(200, 2.0))
+    assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
+    assert fitted.model_.machines[0].C is None
+
+
+# -- going on, copies, company -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_warm_start_takes_less_and_certifies_the_same(table, several):
+    y = three_classes(table) if several else table.y
+    warm = FrankWolfeSVC(C=5, warm_start=True).fit(table.X, y)
+    warm.fit(table.X, y)
+    assert warm.n_iter_ <= len(warm.pairs_)
+    warm.set_params(C=8).fit(table.X, y)
+    fresh = FrankWolfeSVC(C=8).fit(table.X, y)
+    assert warm.n_iter_ < fresh.n_iter_
+    assert warm.certified_gap_ <= 1e-3
+    for one, other in zip(warm.pairs_, fresh.pairs_, strict=True):
+        assert one.solution.objective == pytest.approx(other.solution.objective, rel=2e-3)
+    np.testing.assert_array_equal(warm.support_vectors_, table.X[warm.support_])
+
+
+def test_warm_start_with_weights(table):
+    """Rows that lost their weight are left out of the start, whatever others did."""
+    warm = FrankWolfeSVC(C=5, warm_start=True, tol=1e-4).fit(*table)
+    for weights in (weights_of_rows(table), np.ones(200), np.zeros(200)):
+        if not weights.any():  # last: all rows but those begun with
+            weights = np.ones(200)
+            weights[warm.support_] = 0
+        fresh = FrankWolfeSVC(C=5, tol=1e-4, gamma=warm.model_.kernel.gamma)
+        warm.set_params(gamma=fresh.gamma).fit(*table, sample_weight=weights)
+        fresh.fit(*table, sample_weight=weights)
+        assert (weights[warm.support_] > 0).all()
+        assert warm.certified_gap_ <= 1e-4
+        assert warm.solution_.objective == pytest.approx(fresh.solution_.objective, rel=2e-4)
+
+
+def test_other_rows_are_begun_anew(table):
+    warm = FrankWolfeSVC(C=5, warm_start=True, random_state=0)
+    for X, y in ((table.X[:90], table.y[:90]), (table.X[::-1], table.y[::-1]), (table.X, -table.y)):
+        warm.fit(*table)
+        fresh = FrankWolfeSVC(C=5, random_state=0).fit(X, y)
+        assert np.array_equal(warm.fit(X, y).dual_coef_, fresh.dual_coef_)
+    taught = teach(table).set_params(warm_start=True, random_state=0).fit(*table)
+    fresh = FrankWolfeSVC(C=5, gamma=0.1, random_state=0).fit(*table)
+    assert np.array_equal(taught.dual_coef_, fresh.dual_coef_)
+
+
+def same_attributes(one, other):
+    """Both have the attributes of a fit, with equal values."""
+    assert vars(one).keys() - {"_stream"} == vars(other).keys() - {"_stream"}
+    for name in ("classes_", "support_", "dual_coef_", "intercept_", "n_iter_", "certified_gap_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(to_dense(one.support_vectors_), to_dense(other.support_vectors_))
+    for left, right in zip(one.pairs_, other.pairs_, strict=True):
+        assert (left.negative, left.positive) == (right.negative, right.positive)
+        for field in dataclasses.fields(left.solution):
+            pair = [getattr(side.solution, field.name) for side in (left, right)]
+            if field.name == "support_vectors":
+                pair = [to_dense(rows) for rows in pair]
+            np.testing.assert_array_equal(*pair)
+            assert type(pair[0]) is type(pair[1])
+
+
+@pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("several", [False, True])
+def test_copies_are_the_same(table, several, convert, copied):
+    y = three_classes(table) if several else table.y
+    fitted = FrankWolfeSVC(C=5, class_weight="balanced").fit(convert(table.X), y)
+    again = copied(fitted)
+    same_attributes(again, fitted)
+    assert again.get_params() == fitted.get_params()
+    assert np.array_equal(again.predict(table.X), fitted.predict(table.X))
+    assert again.model_.to_bytes() == fitted.model_.to_bytes()
+    again.set_params(warm_start=True).fit(convert(table.X), y)
+    assert again.n_iter_ <= len(again.pairs_)
+    assert not hasattr(copied(FrankWolfeSVC(C=3)), "model_")
+
+
+def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
+    fitted.save(tmp_path / "m.h5")
+    state = fitted.__getstate__()
+    assert state["_model_file"] == (tmp_path / "m.h5").read_bytes()
+    damaged = bytearray(state["_model_file"])
+    place = damaged.find(fitted.solution_.alpha.tobytes())
+    damaged[place] ^= 1
+    with pytest.raises(InputError, match="checksum"):
+        FrankWolfeSVC().__setstate__(state | {"_model_file": bytes(damaged)})
+
+
+def test_frames_and_names_of_features(table):
+    X = frame(table.X)
+    fitted = FrankWolfeSVC(C=5, random_state=0).fit(X, X.assign(y=table.y)["y"])
+    assert fitted.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(X.rename(columns={"a": "z"}))
+
+
+def test_names_are_forgotten_where_there_are_none(table, data_file):
+    fitted = FrankWolfeSVC(C=5).fit(frame(table.X), table.y)
+    fitted.fit(data_file)
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+def test_in_a_pipeline_of_frames(table):
+    pipeline = make_pipeline(StandardScaler(), FrankWolfeSVC(C=5, class_weight="balanced"))
+    pipeline.set_output(transform="pandas").fit(frame(table.X), table.y)
+    assert pipeline[-1].feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    assert pipeline.score(frame(table.X), table.y) > 0.8
+
+
+def test_in_a_grid_search(table):
+    grid = {"C": [1, 10], "class_weight": [None, "balanced"]}
+    search = GridSearchCV(FrankWolfeSVC(random_state=0), grid, cv=3, scoring="balanced_accuracy")
+    search.fit(*table, sample_weight=np.ones(200))
+    assert search.best_score_ > 0.75
+    assert search.best_estimator_.certified_gap_ <= 1e-3
+
+
+def test_tags_say_what_it_takes():
+    tags = get_tags(FrankWolfeSVC())
+    assert tags.estimator_type == "classifier"
+    assert tags.input_tags.sparse
+    assert not tags.input_tags.allow_nan
+    assert tags.classifier_tags.multi_class
+    assert tags.target_tags.required
+
+
+def test_class_without_weight(table):
+    weights = np.where(table.y == 3, 0.0, 1.0)
+    with pytest.raises(InputError, match="one class only"):
+        FrankWolfeSVC().fit(*table, sample_weight=weights)
+
+
+def test_partial_fit_takes_no_weights(table):
+    with pytest.raises(InputError, match="partial_fit takes no weights"):
+        FrankWolfeSVC(class_weight="balanced").partial_fit(*table, classes=CLASSES)
+    weighted = FrankWolfeSVC().fit(*table, sample_weight=np.ones(200))
+    with pytest.raises(InputError, match="nor goes on from a fit with them"):
+        weighted.partial_fit(*table)
+
+
+# -- several classes -----------------------------------------------------------------------------
 
 
 def three_classes(table):

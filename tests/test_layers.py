@@ -26,6 +26,7 @@ LEAVES = {
     "interrupt",
     "deadline",
     "pairs",
+    "penalties",
     "calibration",
 }
 
@@ -48,13 +49,16 @@ ALLOWED = {
     "sampling": set(),
     "problem": set(),
     "progress": set(),
+    "runlog": set(),
+    "figures": {"runlog"},
+    "report": {"runlog", "figures"},
     "parallel": set(),
     "sources": set(),
     "kernels": {"_core"},
     "products": set(),
     "engine": {"kernels", "products", "_core"},
     "stats": {"sources", "parallel", "_core"},
-    "prep": {"sources", "stats", "_core"},
+    "prep": {"sources", "stats", "distinct", "_core"},
     "kernel_rows": {"engine", "_core"},
     "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
     "steps": {"active_set", "_core"},
@@ -70,6 +74,7 @@ ALLOWED = {
         "_core",
     },
     "pairs": set(),
+    "penalties": set(),
     "calibration": set(),
     "held_out": {"model", "one_versus_one", "sources", "kernels"},
     "one_versus_one": {"solver", "sources", "prep", "kernels", "checkpoint"},
@@ -89,7 +94,16 @@ ALLOWED = {
         "engine",
         "parallel",
     },
-    "tuning": {"solver", "model", "stats", "sources", "kernels"},
+    "tuning": {
+        "figures",
+        "solver",
+        "one_versus_one",
+        "pairs",
+        "model",
+        "stats",
+        "sources",
+        "kernels",
+    },
     "streaming": {
         "steps",
         "active_set",
@@ -103,6 +117,7 @@ ALLOWED = {
     "estimators": {
         "held_out",
         "one_versus_one",
+        "solver",
         "streaming",
         "model",
         "stats",
@@ -124,7 +139,8 @@ CONFINED = {
     "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
-    "matplotlib": {"tuning.py", "cli/evaluate.py"},
+    "matplotlib": {"figures.py", "tuning.py", "cli/evaluate.py"},
+    "pyarrow": {"prep"},
 }
 
 

@@ -3,16 +3,21 @@ from __future__ import annotations
 import io
 import json
 
+import numpy as np
 import pytest
 
 from ooc_fw.progress import (
     Bar,
     EventLog,
     Lines,
+    Pace,
+    Phases,
     Progress,
     RowProgress,
     Throttle,
+    TimeLeft,
     describe,
+    format_seconds,
     to_json,
 )
 from ooc_fw.state import SolverState, StepKind
@@ -41,6 +46,10 @@ def make_state(**changes):
     return SolverState(**{**values, **changes})
 
 
+def make_machine(machine, **changes):
+    return make_state(machine=machine, n_machines=3, **changes)
+
+
 def test_throttle_is_due_once_in_its_time(clock):
     due = Throttle(5.0)
     answers = []
@@ -50,19 +59,41 @@ def test_throttle_is_due_once_in_its_time(clock):
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "pace", "left", "expected"),
     [
-        ({}, "gap ?, 0 support vectors, 2,000 rows/s"),
-        ({"elapsed_s": 0.0}, "gap ?, 0 support vectors, 0 rows/s"),
-        ({"sampled_gap": 0.0123, "n_support": 9}, "gap 1.2e-02, 9 support vectors, 2,000 rows/s"),
+        ({}, None, None, "gap ?, 0 support vectors"),
         (
-            {"sampled_gap": 0.1, "certified_gap": 0.5},
-            "gap 5.0e-01, 0 support vectors, 2,000 rows/s",
+            {"sampled_gap": 0.0123, "n_support": 9876},
+            0.0,
+            None,
+            "gap 1.2e-02, 9,876 support vectors",
         ),
+        (
+            {"phase": "certify", "sampled_gap": 0.1, "certified_gap": 0.5},
+            123.4e6,
+            "sweep ends in 4 s",
+            "gap 1.0e-01, certified 5.0e-01, 0 support vectors, 123 MB/s, sweep ends in 4 s",
+        ),
+        ({"certified_gap": 0.5}, None, None, "gap ?, 0 support vectors"),
+        (
+            {"phase": "certify", "certified_gap": 0.5, "sweep_fraction": 0.1},
+            None,
+            None,
+            "gap ?, 0 support vectors",
+        ),
+        ({}, 1.24e6, None, "gap ?, 0 support vectors, 1.2 MB/s"),
     ],
 )
-def test_describe(changes, expected):
-    assert describe(make_state(**changes)) == expected
+def test_describe(changes, pace, left, expected):
+    assert describe(make_state(**changes), pace, left) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-1, "0 s"), (3.4, "3 s"), (99.4, "99 s"), (100, "2 min"), (5969, "99 min"), (7200, "2.0 h")],
+)
+def test_durations_for_people(seconds, words):
+    assert format_seconds(seconds) == words
 
 
 def test_lines(clock):
@@ -71,11 +102,109 @@ def test_lines(clock):
     for clock.now in (1.0, 5.0, 6.0):
         lines(make_state(sampled_gap=0.5))
     clock.now = 10.0
-    lines(make_state(phase="certify", sweep_fraction=0.25))
+    lines(make_state(elapsed_s=7.0, bytes_read=10**8, phase="certify", sweep_fraction=0.25))
     lines.close()
     assert stream.getvalue().splitlines() == [
-        "2 s, train, iteration 7: gap 5.0e-01, 0 support vectors, 2,000 rows/s",
-        "2 s, certify 25%, iteration 7: gap ?, 0 support vectors, 2,000 rows/s",
+        "2 s, train, iteration 7: gap 5.0e-01, 0 support vectors",
+        "7 s, certify 25%, iteration 7: gap ?, 0 support vectors, 20 MB/s",
+    ]
+
+
+def test_lines_of_several_machines_count_the_time_of_all(clock):
+    stream = io.StringIO()
+    lines = Lines(stream, seconds=5.0)
+    for machine, elapsed in enumerate((40.0, 3.0, 2.0)):
+        clock.now += 5.0
+        lines(make_machine(machine, elapsed_s=elapsed))
+    assert [line.partition(":")[0] for line in stream.getvalue().splitlines()] == [
+        "40 s, machine 1/3 train, iteration 7",
+        "43 s, machine 2/3 train, iteration 7",
+        "45 s, machine 3/3 train, iteration 7",
+    ]
+
+
+def test_pace_is_that_of_the_last_seconds():
+    pace = Pace()
+    reads = [(0.0, 0), (1.0, 900), (20.0, 1000), (22.0, 1500), (24.0, 2000)]
+    paces = [pace(make_state(elapsed_s=now, bytes_read=read)) for now, read in reads]
+    assert paces == [None, 900, pytest.approx(100 / 19), 250, 250]
+    assert pace(make_state(elapsed_s=1.0, bytes_read=50)) is None  # another machine
+
+
+def words_left(left, times, gaps):
+    """What is said of the time left, after each of some training states."""
+    states = zip(times, gaps, strict=True)
+    return [left(make_state(elapsed_s=t, sampled_gap=gap)) for t, gap in states]
+
+
+def test_time_left_of_a_sweep():
+    left = TimeLeft(tol=None)
+    times, fractions = (10.0, 10.5, 12.0, 20.0), (0.1, 0.2, 0.3, 0.6)
+    states = zip(times, fractions, strict=True)
+    words = [left(make_state(phase="certify", elapsed_s=t, sweep_fraction=f)) for t, f in states]
+    assert words == [None, None, "sweep ends in 7 s", "sweep ends in 8 s"]
+
+
+def test_time_left_of_a_gap_that_falls_evenly():
+    times = np.arange(0.0, 60.0, 0.5)
+    noise = 1 + 0.05 * np.random.default_rng(0).normal(size=len(times))
+    words = words_left(TimeLeft(tol=1e-3), times, np.exp(-times / 20) * noise)
+    assert words[0] is None
+    # exp(-t / 20) is 1e-3 at 138 s, 79 s after the last state.
+    assert words[-1].startswith("training ends in about ")
+    assert abs(int(words[-1].split()[-2]) - 79) < 15
+
+
+def test_time_left_of_a_gap_that_falls_more_and_more_slowly():
+    times = np.arange(0.5, 60.0, 0.5)
+    words = words_left(TimeLeft(tol=1e-3), times, 0.1 / times)
+    assert words[-1].startswith("training ends in about ")
+    assert abs(int(words[-1].split()[-2]) - 40) < 8  # 0.1 / t is 1e-3 at 100 s
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        lambda t: np.ones_like(t),
+        lambda t: np.exp(np.random.default_rng(0).normal(size=len(t))),
+        lambda t: np.exp(-t / 60 + 0.3 * np.random.default_rng(0).normal(size=len(t))),
+        lambda t: np.exp(t / 20),
+        lambda t: np.exp(-t / 20) + 1e-2,  # stalls
+        lambda t: 1 / (1 + t),  # far from the end
+    ],
+)
+def test_no_time_left_is_made_up(gap):
+    times = np.arange(0.0, 120.0, 0.5)
+    words = words_left(TimeLeft(tol=1e-6), times, gap(times))
+    assert words[-1] is None
+    steady = np.exp(-times / 20)
+    assert set(words_left(TimeLeft(tol=None), times, steady)) == {None}
+
+
+def test_time_limit(monkeypatch):
+    monkeypatch.setattr("ooc_fw.progress.time.perf_counter", lambda: 100.0)
+    times = np.arange(0.0, 60.0, 0.5)
+    words = words_left(TimeLeft(1e-3, ends_at=140.0), times, np.exp(-times / 20))
+    assert set(words) == {"time limit in 40 s"}
+    words = words_left(TimeLeft(1e-3, ends_at=1000.0), times, np.exp(-times / 20))
+    assert words[0] == "time limit in 15 min"
+    assert words[-1].startswith("training ends in about ")
+
+
+def test_phases_are_logged_as_they_begin(caplog):
+    caplog.set_level("INFO", logger="ooc_fw")
+    phases = Phases()
+    for changes in (
+        {},
+        {"iteration": 8},
+        {"phase": "certify", "sweep_fraction": 0.4},
+        {"phase": "certify", "certified_gap": 0.25},
+    ):
+        phases(make_state(**changes))
+    assert [record.message for record in caplog.records] == [
+        "train after 2.0 s, iteration 7: gap ?, 0 support vectors",
+        "certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
+        "certify after 2.0 s, iteration 7: gap ?, certified 2.5e-01, 0 support vectors",
     ]
 
 
@@ -106,13 +235,30 @@ def test_bar_without_a_relative_tolerance_stays_empty(clock):
     bar.close()
 
 
-def test_bar_says_gap_support_and_speed(clock):
+def test_bar_begins_anew_with_each_machine(clock):
+    bar = Bar(Terminal(), tol=1e-3)
+    for machine, gaps in enumerate([(1e-1, 1e-2), (1.0, 1e-1)]):
+        for gap in gaps:
+            clock.now += 1
+            bar(make_machine(machine, sampled_gap=gap))
+        assert bar._bar.n == (50, 33)[machine]
+    bar.close()
+
+
+def test_bar_says_gap_support_speed_and_time_left(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
     bar = Bar(stream, tol=1e-3)
     bar_fraction(bar, clock, sampled_gap=0.5, n_support=12)
+    for now, part in ((4.0, 0.1), (8.0, 0.5)):
+        read = int(2e8 * part)
+        state = {"phase": "certify", "elapsed_s": now, "sweep_fraction": part, "bytes_read": read}
+        bar_fraction(bar, clock, sampled_gap=0.5, n_support=1234, **state)
     bar.close()
     assert "train" in stream.getvalue()
-    assert "gap 5.0e-01, 12 support vectors, 2,000 rows/s" in stream.getvalue()
+    assert "gap 5.0e-01, 12 SV" in stream.getvalue()
+    assert "certify 50%" in stream.getvalue()
+    assert "gap 5.0e-01, 1,234 SV, 20 MB/s, sweep ends in 5 s" in stream.getvalue()
 
 
 def test_log_has_one_object_a_line(tmp_path, clock):
@@ -128,6 +274,40 @@ def test_log_has_one_object_a_line(tmp_path, clock):
     assert [event["iteration"] for event in events[1:-1]] == [0.01, 0.2, 7]
     assert events[1]["sampled_gap"] is None
     assert events[1]["steps"] == {str(kind): 0 for kind in StepKind}
+    assert 0 < events[1]["rss_bytes"] <= events[1]["peak_rss_bytes"]
+
+
+def test_log_holds_every_change_of_phase_machine_and_certified_gap(tmp_path, clock):
+    log = EventLog(tmp_path / "log")
+    for changes in ({}, {}, {"certified_gap": 0.5}, {"certified_gap": 0.5}, {"phase": "certify"}):
+        log(make_state(**changes))
+    log(make_machine(0, phase="certify"))
+    log(make_machine(1, phase="certify"))
+    log.close()
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [event["certified_gap"] for event in events] == [None, 0.5, None, None]
+    assert [event["machine"] for event in events[-2:]] == [0, 1]
+
+
+def test_log_holds_the_last_state(tmp_path, clock):
+    log = EventLog(tmp_path / "log")
+    for iteration in range(3):
+        log(make_state(iteration=iteration))
+    log.write("end", {})
+    log.close()
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [event.get("iteration") for event in events] == [0, 2, None]
+
+
+def test_log_goes_on_after_a_line_that_was_cut_short(tmp_path):
+    path = tmp_path / "log"
+    path.write_text('{"event": "start"}\n{"event": "pro')
+    log = EventLog(path, append=True)
+    log.write("start", {})
+    log.close()
+    assert path.read_text().splitlines()[-1] == '{"event": "start"}'
+    EventLog(path).close()
+    assert path.read_text() == ""
 
 
 def test_log_can_be_followed(tmp_path):
@@ -138,15 +318,17 @@ def test_log_can_be_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stream", "quiet", "kinds"),
+    ("stream", "options", "kinds"),
     [
-        (Terminal(), False, [Bar]),
-        (io.StringIO(), False, [Lines]),
-        (Terminal(), True, []),
+        (Terminal(), {}, [Bar]),
+        (io.StringIO(), {}, [Lines]),
+        (Terminal(), {"quiet": True}, []),
+        (Terminal(), {"verbose": True}, [Lines, Phases]),
+        (io.StringIO(), {"verbose": True}, [Lines, Phases]),
     ],
 )
-def test_display_fits_the_stream(stream, quiet, kinds):
-    with Progress(stream, quiet=quiet) as progress:
+def test_display_fits_the_stream(stream, options, kinds):
+    with Progress(stream, **options) as progress:
         assert [type(callback) for callback in progress.callbacks] == kinds
 
 

@@ -12,12 +12,14 @@ from ooc_fw import TrainOptions, tuning
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import make_kernel
 from ooc_fw.model import Model
+from ooc_fw.one_versus_one import solve_classes, split_classes, support_vectors_of
 from ooc_fw.progress import to_json
-from ooc_fw.solver import Path, solve
+from ooc_fw.solver import Path, plan_run, solve
 from ooc_fw.sources import SubsetSource, open_source
 from ooc_fw.sources.subset import complement, draw_parts
+from ooc_fw.stats import encode_labels
 from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.tuning import PRESETS, Point, draw, table_line, tune
+from ooc_fw.tuning import PRESETS, Machines, Point, draw, table_line, tune
 
 
 def rings(n, seed=0, noise=0.3):
@@ -120,8 +122,8 @@ def test_two_points_without_hope_end_a_path(data, monkeypatch):
     """With errors made up: rising after the second C, beyond chance from the third on."""
     n_wrong = iter([30, 10, 40, 41, 0])
 
-    def score(solution, kernel, part, signs, threads):
-        return np.arange(len(signs)) < next(n_wrong)
+    def score(model, part, codes, threads):
+        return np.arange(len(codes)) < next(n_wrong)
 
     monkeypatch.setattr(tuning, "score_point", score)
     result = tune(*data, Cs=[1, 2, 4, 8, 16, 32], gammas=[0.5], refit=False)
@@ -135,7 +137,7 @@ def test_two_points_without_hope_end_a_path(data, monkeypatch):
 def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
     n_wrong = iter([10, 90, 80, 70, 60])
     monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[3])) < next(n_wrong)
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
     )
     result = tune(*data, Cs=[1, 2, 4, 8, 16], gammas=[0.5], refit=False)
     assert {point.status for point in result.points} == {"tried"}
@@ -144,7 +146,7 @@ def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
 def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
     n_wrong = iter([40, 10, 12, 11, 12, 10])
     monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[3])) < next(n_wrong)
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
     )
     result = tune(*data, Cs=[1, 2, 4], gammas=[0.5], folds=2, refit=False)
     assert [point.n_errors for point in result.points] == [40, 21, 24]
@@ -154,7 +156,7 @@ def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
 
 
 def test_equal_errors_go_to_the_smallest_C_and_gamma(data, monkeypatch):
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[3])) < 7)
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
     result = tune(*data, Cs=[4, 2], gammas=[1.0, 0.5], refit=False)
     assert (result.best.C, result.best.gamma) == (2, 0.5)
 
@@ -254,7 +256,7 @@ def test_a_memory_limit_holds_for_all_paths(data):
 @pytest.mark.parametrize("n_gammas", [2, 9])
 def test_figure(data, tmp_path, n_gammas, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[3])) < 7)
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
     result = tune(
         *data, Cs=[1, 2], gammas=np.linspace(0.5, 1, n_gammas).tolist(), path_tol=0.5, refit=False
     )
@@ -340,3 +342,82 @@ def test_warm_starts_that_mean_nothing(problem, rows, alpha):
     source, y, kernel = problem
     with pytest.raises(InputError, match="warm"):
         solve(source, y, kernel, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
+
+
+# -- several classes -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thirds():
+    """Three classes by angle, with words for labels, and some noise."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(450, 2)).astype(np.float32)
+    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * rng.normal(size=450)
+    return X, np.array(["east", "north", "west"])[(np.abs(angle) / np.pi * 2.99).astype(int) % 3]
+
+
+def test_several_classes(thirds):
+    X, y = thirds
+    result = tune(X, y, Cs=[1, 4, 16], gammas=[0.7])
+    whole = open_source(X, y)
+    ranges = part_of(X, y, 0.3, 0)
+    train, held_out = SubsetSource(whole, complement(ranges, 450)), SubsetSource(whole, ranges)
+    kernel = make_kernel("rbf", gamma=0.7)
+    classes, codes = encode_labels(train)
+    for point in result.points:
+        pairs = solve_classes(train, codes, 3, kernel, TrainOptions(C=point.C, tol=1e-4))
+        model = Model.from_pairs(
+            pairs,
+            support_vectors_of(train, pairs),
+            kernel=kernel,
+            C=point.C,
+            classes=classes,
+            scaling=None,
+        )
+        truth = held_out.labels(0, held_out.n_rows)
+        assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
+    refit = result.refit()
+    assert refit["status"] == "converged"
+    assert refit["certified_gap"] <= 1e-3
+    assert len(result.pairs) == len(result.model.machines) == 3
+    assert (result.model.predict(X) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
+    monkeypatch.setattr(tuning, "_PAIRS_BYTES", kept * 100)
+    X, y = thirds
+    whole = open_source(X, y)
+    _, codes = encode_labels(whole)
+    kernel = make_kernel("rbf", gamma=0.7)
+    options = TrainOptions()
+    with split_classes(whole, codes, 3) as split:
+        plan = plan_run(whole, options)
+        with Machines(whole, codes, split, kernel, options, (), plan) as machines:
+            cold, warm = machines.fit(4.0), machines.fit(4.0)
+    for before, after in zip(cold, warm, strict=True):
+        assert after.solution.certified_gap <= 1e-3
+        assert after.solution.iterations < before.solution.iterations
+        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)
+
+
+def test_a_training_part_without_a_class(thirds):
+    X, y = thirds
+    rare = np.where(np.arange(450) == 7, "south", y)
+    with pytest.raises(InputError, match="no rows of one class"):
+        tune(X, rare, Cs=[1], gammas=[1.0], folds=5)
+
+
+def test_an_interrupt_among_several_classes(thirds):
+    calls = []
+
+    def stop_late(state):
+        calls.append(state)
+        return len(calls) < 25
+
+    result = tune(*thirds, Cs=[1, 4, 16], gammas=[0.7], callbacks=[stop_late])
+    assert result.interrupted
+    assert result.model is None
+    assert result.refit() is None
+    assert result.points[0].status == "tried"
+    assert result.points[-1].status == "interrupted"

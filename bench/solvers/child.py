@@ -32,7 +32,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
     storage = parameters.get("storage")
     X = rows if storage is None else store_as(rows, str(storage))
     classes = np.unique(labels)
-    y = np.searchsorted(classes, labels)  # 0 and 1 please every peer
+    y = np.searchsorted(classes, labels)  # 0, 1, ... please every peer
     load_seconds = time.perf_counter() - started
 
     _warm_up(peer.build(problem, parameters), X, y)
@@ -49,7 +49,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         "n_support": _support_size(estimator),
         "accuracy": _accuracy(estimator, problem.test, peer.dtype, storage, classes),
     }
-    if problem.verify and peer.has_pair_gap:
+    if problem.verify and peer.has_pair_gap and len(classes) == 2:
         dual = estimator.dual_coef_
         dual = dual.toarray() if hasattr(dual, "toarray") else dual
         figures["verified_pair_gap"] = hinge_pair_gap(
@@ -64,8 +64,9 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
 
 
 def _warm_up(estimator: Any, X: Any, y: npt.NDArray[np.intp]) -> None:
-    """Fit a few rows of both classes, so that the clock does not see libraries load their code."""
-    few = np.sort(np.concatenate([np.flatnonzero(y == label)[:WARM_UP_ROWS] for label in (0, 1)]))
+    """Fit a few rows of all classes, so that the clock does not see libraries load their code."""
+    labels = range(int(y.max()) + 1)
+    few = np.sort(np.concatenate([np.flatnonzero(y == label)[:WARM_UP_ROWS] for label in labels]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.fit(X[few], y[few])

@@ -115,7 +115,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
                             rows,
                             y,
                             engine,
-                            model.C,
+                            model.C if machine.C is None else machine.C,
                             rows=take_rows(model.support_vectors, machine.sv),
                             row_ids=ids,
                             alpha=machine.alpha,

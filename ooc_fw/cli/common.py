@@ -74,6 +74,17 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def add_verbosity_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--quiet`` and ``--verbose``."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    group.add_argument(
+        "--verbose",
+        action="store_true",
+        help="more lines: sizes, choices, the memory plan, phases, a line of progress a second",
+    )
+
+
 def thread_count(args: argparse.Namespace) -> int:
     """``--threads``, or the CPUs this process may use."""
     if args.threads is None:

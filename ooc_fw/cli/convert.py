@@ -1,4 +1,4 @@
-"""``ooc-fw convert``: LIBSVM text to HDF5.
+"""``ooc-fw convert``: LIBSVM text and tables to HDF5.
 
 Owns the command's options, its progress bar and the report on standard error. The work is done by
 `ooc_fw.prep.convert`, imported late so that help and usage errors come at once.
@@ -7,6 +7,7 @@ Owns the command's options, its progress bar and the report on standard error. T
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,16 +23,17 @@ def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of ``ooc-fw``."""
     parser = subparsers.add_parser(
         "convert",
-        help="convert LIBSVM text to HDF5, shuffled and scaled",
-        description="Convert LIBSVM text to one HDF5 file in constant memory. Rows are shuffled, "
-        "so that training may read any contiguous part as a random sample.",
+        help="convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled",
+        description="Convert LIBSVM text or a table (CSV, Parquet, .npy, .npz, HDF5 of other "
+        "tools) to one HDF5 file in constant memory. Rows are shuffled, so that training may read "
+        "any contiguous part as a random sample.",
     )
     parser.add_argument(
         "inputs",
         nargs="+",
         metavar="IN",
-        help="LIBSVM text, plain or compressed by gzip, bzip2 or xz; - is standard input; "
-        "several are taken one after the other",
+        help="LIBSVM text or CSV, plain or compressed by gzip, bzip2 or xz, Parquet, .npy, .npz or "
+        "HDF5; - is standard input; several are taken one after the other",
     )
     parser.add_argument("output", metavar="OUT.h5", help="HDF5 file to write")
     storage = parser.add_mutually_exclusive_group()
@@ -85,16 +87,80 @@ def add_parser(subparsers: Any) -> None:
         help="compress the data (default: none; lz4 and zstd need ooc-fw[compression])",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no report")
+    _add_table_arguments(parser.add_argument_group("tables"))
+
+
+def _add_table_arguments(group: Any) -> None:
+    """Declare the options that only tables have."""
+    group.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="column of the labels, by name or by number (from 0; -1 is the last)",
+    )
+    group.add_argument(
+        "--one-hot",
+        action="append",
+        default=[],
+        metavar="COLUMNS",
+        help="columns of categories, with commas between: a feature of 0 and 1 for each category",
+    )
+    group.add_argument(
+        "--drop",
+        action="append",
+        default=[],
+        metavar="COLUMNS",
+        help="columns to leave out, with commas between",
+    )
+    group.add_argument(
+        "--impute",
+        choices=("mean",),
+        help="put the mean of its column in place of a missing number (default: an error)",
+    )
+    group.add_argument(
+        "--format",
+        choices=("auto", "libsvm", "csv", "parquet", "npy", "npz", "hdf5"),
+        default="auto",
+        help="format of the input (default: told by its content and name)",
+    )
+    group.add_argument(
+        "--no-header",
+        dest="header",
+        action="store_false",
+        help="the first line of CSV is a row; columns are called 0, 1, ...",
+    )
+    group.add_argument(
+        "--delimiter",
+        metavar="C",
+        help="character between the cells of CSV (default: comma, tab, semicolon or bar, "
+        "whichever the first line has most of)",
+    )
+    group.add_argument("--labels", metavar="FILE", help="labels of arrays without them, .npy")
+    group.add_argument("--x-name", default="X", help="rows in .npz or HDF5 (default: X)")
+    group.add_argument("--y-name", default="y", help="labels in .npz or HDF5 (default: y)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from ooc_fw.prep.convert import convert_libsvm
+    from ooc_fw.prep.convert import convert_tables
+    from ooc_fw.prep.tables import TableOptions
 
+    table = TableOptions(
+        label=args.label,
+        one_hot=_split_names(args.one_hot),
+        drop=_split_names(args.drop),
+        impute=args.impute,
+        format=args.format,
+        header=args.header,
+        delimiter="\t" if args.delimiter in ("\\t", "tab") else args.delimiter,
+        labels=args.labels,
+        x_name=args.x_name,
+        y_name=args.y_name,
+    )
     with _progress_bar(sys.stderr.isatty() and not args.quiet) as progress:
-        report = convert_libsvm(
+        report = convert_tables(
             args.inputs,
             args.output,
+            table,
             dense=args.dense,
             scale=args.scale,
             log1p=args.log1p,
@@ -110,6 +176,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         print("\n".join(report_lines(report)), file=sys.stderr)
     return 0
+
+
+def _split_names(lists: list[str]) -> tuple[str, ...]:
+    """Names in lists with commas between; a name with a comma in it is quoted."""
+    return tuple(name.strip() for line in csv.reader(lists) for name in line)
 
 
 @contextmanager
@@ -150,20 +221,26 @@ def report_lines(report: ConversionReport) -> list[str]:
             f"{report.dropped_values} values in them"
         )
     if report.unseen_labels:
-        labels = ", ".join(f"{label:g}" for label in report.unseen_labels)
+        labels = ", ".join(map(_word_label, report.unseen_labels))
         lines.append(f"labels the training file does not have: {labels}; their rows are kept")
     if report.n_skipped:
         lines.append(f"skipped: {report.n_skipped} lines, beginning with")
         lines += [f"  {message}" for message in report.skipped]
     lines.append(
-        f"{report.text_bytes / 1e6:.1f} MB of text in {report.seconds:.1f} s "
+        f"{report.text_bytes / 1e6:.1f} MB of input in {report.seconds:.1f} s "
         f"({report.megabytes_per_second:.0f} MB/s)"
     )
     return lines
 
 
-def _word_classes(class_counts: dict[float, int]) -> str:
-    words = [f"{label:g} ({count})" for label, count in class_counts.items()]
+def _word_label(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
+
+
+def _word_classes(class_counts: dict[float | str, int]) -> str:
+    if not class_counts:
+        return "none"
+    words = [f"{_word_label(label)} ({count})" for label, count in class_counts.items()]
     if len(words) > SHOWN_CLASSES:
         words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
     return ", ".join(words)

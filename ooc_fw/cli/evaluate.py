@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ooc_fw.calibration import Reliability
+    from ooc_fw.figures import load_matplotlib
     from ooc_fw.model import as_class_values, load_model
 
     started = time.perf_counter()
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 f"figures are of the kinds {', '.join(FIGURE_SUFFIXES)}; give another name than "
                 f"{args.figure}"
             )
-        _load_figure()
+        load_matplotlib()
         if not model.calibrated:
             raise InputError(
                 f"the figure shows probabilities, which {args.model} does not give; train with "
@@ -180,17 +181,6 @@ def _text(result: dict[str, Any]) -> str:
 # -- figure --------------------------------------------------------------------------------------
 
 
-def _load_figure() -> Any:
-    """Matplotlib's class of figures, which need no display."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(
-            "figures are drawn by matplotlib, which is not installed; try: pip install matplotlib"
-        ) from None
-    return Figure
-
-
 def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> None:
     """Draw how often what is said to have a probability is true, and how often it is said.
 
@@ -203,13 +193,17 @@ def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> 
     path : Path
         Where the figure shall appear; the suffix says in which format.
     """
+    from ooc_fw.figures import load_matplotlib
     from ooc_fw.files import atomic_path
+
+    load_matplotlib()
+    from matplotlib.figure import Figure
 
     bins = measures["reliability"]
     used = [own for own in bins if own["rows"]]
     what = f"probability of {names[1]}" if len(names) == 2 else "probability of the likeliest class"
     share = f"share of rows that are {names[1]}" if len(names) == 2 else "share of rows it is right"
-    figure = _load_figure()(figsize=(5.6, 6.4), layout="constrained")
+    figure = Figure(figsize=(5.6, 6.4), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
     upper.plot(

@@ -1,29 +1,46 @@
-"""``ooc-fw info``: what a data or model file holds.
+"""``ooc-fw info``: what a data or model file holds, and what to do before training.
 
-Owns the choice of what to tell. Reads attributes and labels, no rows.
+Owns the choice of what to tell. What is measured, on how many rows, is `ooc_fw.prep.preflight`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 
 if TYPE_CHECKING:
     from ooc_fw.model import Model
+    from ooc_fw.prep.preflight import Findings, Labels
     from ooc_fw.scaling import Scaling
     from ooc_fw.sources import RowSource
+
+
+SHOWN = 12
+"""Classes, columns and the like that are listed for people; ``--json`` has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "info",
-        help="what a data or model file holds",
-        description="Describe an HDF5 data file, a .npy array or a model file.",
+        help="what a data or model file holds, and what to do before training",
+        description="Describe a model file, or look at data before training: classes, columns that "
+        "are constant or not scaled alike, missing values, repeated rows, storage, and the advice "
+        "that follows. Of large files a sample is looked at. Text and tables (CSV, Parquet, .npz) "
+        "are looked at where they begin.",
     )
-    common.add_data_arguments(parser, text=False)
+    common.add_data_arguments(parser, text=True)
+    parser.add_argument("--label", metavar="COLUMN", help="column of the labels of a table")
+    parser.add_argument(
+        "--no-header",
+        dest="header",
+        action="store_false",
+        help="the first line of a CSV table is a row",
+    )
     common.add_json_argument(parser)
 
 
@@ -33,12 +50,49 @@ def run(args: argparse.Namespace) -> int:
         from ooc_fw.model import load_model
 
         result = describe_model(load_model(args.data))
+    elif (format_name := _table_format(args)) is not None:
+        result = describe_table(args, format_name)
+    elif _is_text(args.data):
+        result = describe_text(args)
     else:
         with common.open_data(args) as source:
-            result = describe_data(source)
-        result |= _storage(args.data, args.x_name)
-    common.print_result(result, as_json=args.json)
+            storage = _storage(args.data, args.x_name)
+            result = describe_data(source, storage) | storage
+    advice = result.pop("advice", None)
+    if args.json:
+        result |= {} if advice is None else {"advice": advice}
+        common.print_result(result, as_json=True)
+        return 0
+    common.print_result({name: _brief(value) for name, value in result.items()}, as_json=False)
+    for sentence in advice or ():
+        print(f"- {sentence}")
     return 0
+
+
+def _brief(value: Any) -> Any:
+    """Lists and tables as people want to read them: no more than `SHOWN` of a kind."""
+    if isinstance(value, dict):
+        short = {
+            key: _in_words(item) if isinstance(item, dict) else item
+            for key, item in list(value.items())[:SHOWN]
+        }
+        more = len(value) - SHOWN
+        return short if more <= 0 else {**short, "and more": more}
+    if isinstance(value, list):
+        more = len(value) - SHOWN
+        return [*value[:SHOWN], f"and {more} more"] if more > 0 else value or "none"
+    return value
+
+
+def _in_words(column: dict[str, Any]) -> str:
+    """What a column of a table holds."""
+    if column["holds"] == "numbers":
+        words = f"{column['low']:g} to {column['high']:g}"
+    elif column["holds"] == "words":
+        words = f"{column['different']} different words"
+    else:
+        words = column["holds"]
+    return words + (f", {column['missing']} missing" if column["missing"] else "")
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -60,34 +114,157 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def describe_data(source: RowSource) -> dict[str, Any]:
-    """Tell what a source holds; None for what it does not say."""
-    import numpy as np
+def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
+    """Tell what a source holds; None for what it does not say.
 
+    Parameters
+    ----------
+    source : RowSource
+        Rows, of which a sample is read, and labels, which are all read.
+    storage : dict
+        Result of `_storage`.
+    """
+    from ooc_fw.prep.preflight import Circumstances, advice, look_at_labels, look_at_source
     from ooc_fw.stats import average_squared_distance
 
-    counts = None
-    if source.has_labels:
-        values, number = np.unique(source.labels(0, source.n_rows), return_counts=True)
-        counts = {
-            common.format_label(value): int(count)
-            for value, count in zip(values, number, strict=True)
-        }
+    labels = look_at_labels(source)
     statistics = source.statistics
     sigma2 = None
     if statistics is not None:
         sigma2 = average_squared_distance(statistics.mean, statistics.mean_square_norm)
+    found = look_at_source(source)
+    names = storage.pop("columns")
+    chunk_bytes = source.chunk_rows * source.decoded_bytes // source.n_rows
+    data = Circumstances(
+        n_rows=source.n_rows,
+        names=names,
+        storage="csr" if source.sparse else "dense",
+        shuffled=source.shuffled,
+        filter=storage["compression"],
+        has_checksums=storage.pop("has_checksums"),
+        chunk_bytes=chunk_bytes,
+    )
     return {
         "kind": "data",
         "n_rows": source.n_rows,
         "n_features": source.n_features,
-        "storage": "csr" if source.sparse else "dense",
-        "classes": counts,
+        "columns": names,
+        "storage": data.storage,
+        **_classes(labels),
         **_scaling(source.scaling),
         "shuffled": source.shuffled,
+        "sorted_by_class": None if labels is None else labels.sorted,
         "sigma2": sigma2,
         "gamma_auto": 1 / (2 * sigma2) if sigma2 else None,  # of the RBF kernel
         "chunk_rows": source.chunk_rows,
+        **_findings(found, names),
+        "advice": list(advice(found, labels, data)),
+    }
+
+
+def describe_text(args: argparse.Namespace) -> dict[str, Any]:
+    """Tell what the beginning of LIBSVM text holds."""
+    import numpy as np
+
+    from ooc_fw.prep.libsvm import iter_libsvm
+    from ooc_fw.prep.preflight import (
+        TEXT_BYTES,
+        Circumstances,
+        advice,
+        count_labels,
+        look_at_rows,
+    )
+    from ooc_fw.rows import rows_bytes
+
+    kept, labels, n_bytes, whole = [], [], 0, True
+    stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
+    with contextlib.closing(stream) as blocks:
+        for block_labels, rows, _ in blocks:
+            if n_bytes > TEXT_BYTES:
+                whole = False
+                break
+            kept.append(rows)
+            labels.append(block_labels)
+            n_bytes += rows_bytes(rows)
+    found, counted = look_at_rows(kept), count_labels([np.concatenate(labels)])
+    data = Circumstances(n_rows=found.n_looked, storage="text")
+    return {
+        "kind": "text",
+        "n_rows": found.n_looked if whole else None,
+        "n_features": len(found.low) if whole else None,
+        "storage": "text",
+        **_classes(counted),
+        "sorted_by_class": counted.sorted,
+        **_findings(found, None),
+        "advice": list(advice(found, counted, data)),
+    }
+
+
+def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
+    """Tell what the beginning of a table holds, and how to convert it."""
+    from ooc_fw.prep.preflight import advice_on_table, look_at_table
+    from ooc_fw.prep.tables import TableOptions, find_column, open_table
+
+    options = TableOptions(
+        header=args.header, labels=args.labels, x_name=args.x_name, y_name=args.y_name
+    )
+    with open_table(args.data, format_name, options.reading) as reader:
+        label = reader.own_label
+        if args.label is not None:
+            label = find_column(reader, args.label, "--label")
+        n_looked, columns = look_at_table(reader)
+    command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (not args.header)]
+    return {
+        "kind": "table",
+        "format": format_name,
+        "n_columns": len(columns),
+        "n_looked_at": n_looked,
+        "columns": {
+            column.name: {
+                "holds": column.kind,
+                "missing": column.n_missing,
+                **(
+                    {"different": column.n_different}
+                    if column.kind == "words"
+                    else {"low": column.low, "high": column.high}
+                ),
+            }
+            for column in columns
+        },
+        "advice": list(advice_on_table(columns, n_looked, label, command)),
+    }
+
+
+def _classes(labels: Labels | None) -> dict[str, Any]:
+    """Classes, how many rows they have, and the share of the rarest."""
+    if labels is None:
+        return {"classes": None, "smallest_class": None}
+    counts = {
+        value if isinstance(value, str) else common.format_label(value): count
+        for value, count in labels.counts.items()
+    }
+    total = sum(counts.values())
+    return {
+        "classes": counts,
+        "smallest_class": min(counts.values()) / total if total else None,
+    }
+
+
+def _findings(found: Findings, names: list[str] | None) -> dict[str, Any]:
+    """What was measured on the rows looked at."""
+
+    def words(columns: Any) -> list[Any]:
+        return [names[j] if names else j for j in columns.tolist()]
+
+    heavy, n_swamped = found.swamping()
+    return {
+        "n_looked_at": found.n_looked,
+        "density": found.density,
+        "constant_columns": words(found.constant),
+        "outweighing_columns": words(heavy),
+        "outweighed_columns": n_swamped,
+        "bad_rows": found.n_bad,
+        "repeated_rows": found.n_repeated,
     }
 
 
@@ -107,18 +284,66 @@ def _is_model(path: str) -> bool:
         return False
 
 
-def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Bytes of the file, and the filter its values are stored with."""
-    import os
+def _is_text(path: str) -> bool:
+    """Whether DATA is LIBSVM text rather than something else or damaged."""
+    if not common.is_text(path):
+        return False
+    if path == "-":
+        return True
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except OSError:  # whoever opens it says what is wrong with it
+        return False
+    packed = head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"))
+    return bool(head) and (packed or b"\0" not in head)
 
+
+def _table_format(args: argparse.Namespace) -> str | None:
+    """Format of DATA if it is a table that training does not read as it is."""
+    import h5py
+    import numpy as np
+
+    from ooc_fw.prep.readers import ReadOptions, detect_format
+
+    path, is_table = args.data, args.label is not None or not args.header
+    if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
+        return None
+    found = detect_format(path, ReadOptions(), is_table=is_table)
+    if found == "npy":
+        with contextlib.suppress(ValueError, OSError, EOFError):
+            array = np.load(path, mmap_mode="r")
+            return found if is_table or array.dtype.names else None
+        return None
+    if found == "hdf5":
+        with contextlib.suppress(OSError), h5py.File(path, "r") as file:
+            if args.x_name in file or "indptr" in file or "format_version" in file.attrs:
+                return None
+            return found if any(isinstance(node, h5py.Dataset) for node in file.values()) else None
+        return None
+    return None if found == "libsvm" else found
+
+
+def _storage(path: str, x_name: str) -> dict[str, Any]:
+    """Bytes of the file, the filter of its values, and what the file says beside its rows."""
     import h5py
 
-    result: dict[str, Any] = {"file_bytes": os.path.getsize(path), "compression": None}
-    if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
-            rows = file[x_name]
-            values = rows["data"] if isinstance(rows, h5py.Group) else rows
+    from ooc_fw.attributes import get_texts
+    from ooc_fw.sources.checksums import GROUP
+
+    result: dict[str, Any] = {
+        "file_bytes": os.path.getsize(path) if os.path.exists(path) else None,
+        "compression": None,
+        "columns": None,
+        "has_checksums": False,
+    }
+    with contextlib.suppress(OSError), h5py.File(path, "r") as file:
+        rows = file.get(x_name)
+        values = rows.get("data") if isinstance(rows, h5py.Group) else rows
+        if isinstance(values, h5py.Dataset):
             result["compression"] = _filter_name(values)
+        result["columns"] = get_texts(file.attrs, "columns") if x_name == "X" else None
+        result["has_checksums"] = GROUP in file
     return result
 
 

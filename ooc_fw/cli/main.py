@@ -24,7 +24,9 @@ from ooc_fw.cli import (
     evaluate,
     info,
     plan,
+    plot,
     predict,
+    report,
     train,
     tune,
     verify,
@@ -42,6 +44,8 @@ COMMANDS = {
     "predict": predict,
     "evaluate": evaluate,
     "certify": certify,
+    "report": report,
+    "plot": plot,
     "demo": demo,
 }
 
@@ -85,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _messages_on_stderr(), terminating():
             args = build_parser().parse_args(argv)
+            if getattr(args, "verbose", False):
+                logging.getLogger("ooc_fw").setLevel(logging.INFO)
             load_numba_alone()
             status: int = COMMANDS[args.command].run(args)
             sys.stdout.flush()
@@ -115,10 +121,11 @@ def _fail(message: str, status: int) -> int:
 
 @contextmanager
 def _messages_on_stderr() -> Iterator[None]:
-    """Show warnings, raised or logged by the library, as one line each."""
+    """Show what the library logs and its warnings as one line each."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("ooc-fw: warning: %(message)s"))
+    handler.setFormatter(_Sentence())
     logger = logging.getLogger("ooc_fw")
+    level = logger.level
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
@@ -127,6 +134,15 @@ def _messages_on_stderr() -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Sentence(logging.Formatter):
+    """A line that says which program speaks, and whether it warns."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"ooc-fw: {kind}{record.getMessage()}"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

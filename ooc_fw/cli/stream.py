@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ooc_fw.streaming import Stream, TwoLabels
 
 _NO_PART = {
+    "class_weight": None,
     "method": "auto",
     "lmo": "auto",
     "sample_size": 194,
@@ -93,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
     tol = options.tol if options.stopping == "relative" else None
     log = _open_log(args, options)
-    with Progress(quiet=args.quiet, tol=tol, log=log) as progress:
+    with Progress(quiet=args.quiet, verbose=args.verbose, tol=tol, log=log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
         solution = _save(stream, number, labels, output)
         result = report(solution, stream, time.perf_counter() - started, output)
@@ -141,7 +143,8 @@ def _open_log(args: argparse.Namespace, options: TrainOptions) -> EventLog | Non
     if args.log is None:
         return None
     log = EventLog(args.log)
-    log.write("start", {"data": args.data, "options": asdict(options)})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    log.write("start", {"time": now, "data": args.data, "options": asdict(options)})
     return log
 
 

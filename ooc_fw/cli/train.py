@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
 from ooc_fw.errors import InputError
-from ooc_fw.memory import peak_rss_bytes
+from ooc_fw.memory import format_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ooc_fw.checkpoint import CheckpointPlan
     from ooc_fw.kernels import Kernel
     from ooc_fw.model import Model
     from ooc_fw.pairs import PairSolution
     from ooc_fw.parallel import Workers
-    from ooc_fw.progress import EventLog
-    from ooc_fw.rows import Int64Array
+    from ooc_fw.progress import EventLog, Progress
+    from ooc_fw.rows import Float64Array, Int64Array
     from ooc_fw.sources import RowSource
     from ooc_fw.state import TrainOptions
+
+logger = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,8 +62,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "that are trained for that alone, most often in less time than the training takes; "
         "--max-time and Ctrl-C cover it too",
     )
-    parser.add_argument("--log", metavar="FILE", help="write one JSON object per event")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
+    )
+    common.add_verbosity_arguments(parser)
     common.add_json_argument(parser)
     stream.add_arguments(parser)
 
@@ -102,6 +112,13 @@ def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coef0", type=float, default=0.0, help="of poly (default: 0)")
     group.add_argument(
         "--C", type=float, default=1.0, help="penalty of a unit squared slack (default: 1)"
+    )
+    group.add_argument(
+        "--class-weight",
+        type=_class_weight,
+        metavar="balanced|LABEL=W,...",
+        help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
+        "left out), or balanced: in inverse proportion to the rows of each",
     )
 
 
@@ -177,11 +194,20 @@ def run(args: argparse.Namespace) -> int:
     with common.open_data(args) as source, common.open_workers(args) as workers:
         output = _output_path(args)
         classes, codes = encode_labels(source)
+        penalties = _penalties(args, classes, codes)
         if args.probability:
             check_can_hold_out(classes, codes)
         kernel = kernel_from(args, source, options.threads, workers)
+        logger.info(
+            "%s: %d rows, %d features, %s as held in memory; kernel %s",
+            source.name,
+            source.n_rows,
+            source.n_features,
+            format_bytes(source.decoded_bytes),
+            ", ".join(f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()),
+        )
         log = _open_log(args, source, kernel, options)
-        with _progress(args, options, log) as progress:
+        with _progress(args, options, log, started) as progress:
             pairs = solve_classes(
                 source,
                 codes,
@@ -189,6 +215,7 @@ def run(args: argparse.Namespace) -> int:
                 kernel,
                 own,
                 callbacks=progress.callbacks,
+                penalties=penalties,
                 dask=workers,
                 checkpoint=checkpoint,
                 resume=args.resume,
@@ -206,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
             trained = time.perf_counter()
             if args.probability and model.status != "interrupted":
                 sigmoids = _sigmoids(
-                    args, source, codes, len(classes), kernel, options, workers, started
+                    args, source, codes, len(classes), kernel, options, penalties, workers, started
                 )
                 interrupted = sigmoids is None
                 if sigmoids is not None:
@@ -244,6 +271,7 @@ def _sigmoids(
     n_classes: int,
     kernel: Kernel,
     options: TrainOptions,
+    penalties: Float64Array | None,
     workers: Workers | None,
     started: float,
 ) -> list[tuple[float, float]] | None:
@@ -252,7 +280,7 @@ def _sigmoids(
 
     if not args.quiet:
         print("calibrating on rows held out", file=sys.stderr)
-    with _progress(args, options, None) as progress:
+    with _progress(args, options, None, started) as progress:
         return held_out_sigmoids(
             source,
             codes,
@@ -260,6 +288,7 @@ def _sigmoids(
             kernel,
             options,
             progress.callbacks,
+            penalties=penalties,
             dask=workers,
             started=started,
         )
@@ -390,6 +419,24 @@ def kernel_from(
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
+def _penalties(
+    args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
+) -> Float64Array | None:
+    """Penalty of each row, None without class weights."""
+    from ooc_fw.penalties import row_penalties
+
+    weights = args.class_weight
+    if isinstance(weights, dict) and classes.dtype.kind in "biuf":
+        try:
+            weights = {float(label): weight for label, weight in weights.items()}
+        except ValueError:
+            raise InputError(
+                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
+                f"{', '.join(common.format_label(label) for label in classes.tolist())}"
+            ) from None
+    return row_penalties(args.C, classes, codes, weights)
+
+
 def _output_path(args: argparse.Namespace) -> Path:
     inputs = args.data, args.labels
     if args.log is not None:
@@ -424,25 +471,35 @@ def _open_log(
 
     if args.log is None:
         return None
-    log = EventLog(args.log)
+    log = EventLog(args.log, append=args.resume is not None)
     log.write(
         "start",
         {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "resume": args.resume,
             "data": args.data,
             "n_rows": source.n_rows,
             "n_features": source.n_features,
             "kernel": kernel.to_dict(),
             "options": dataclasses.asdict(options),
+            "class_weight": args.class_weight,
         },
     )
     return log
 
 
-def _progress(args: argparse.Namespace, options: TrainOptions, log: EventLog | None) -> Any:
+def _progress(
+    args: argparse.Namespace, options: TrainOptions, log: EventLog | None, started: float
+) -> Progress:
     from ooc_fw.progress import Progress
 
-    tol = options.tol if options.stopping == "relative" else None
-    return Progress(quiet=args.quiet, tol=tol, log=log)
+    return Progress(
+        quiet=args.quiet,
+        verbose=args.verbose,
+        tol=options.tol if options.stopping == "relative" else None,
+        ends_at=None if options.max_time is None else started + options.max_time,
+        log=log,
+    )
 
 
 def _duration(text: str) -> float:
@@ -456,6 +513,19 @@ def _duration(text: str) -> float:
 
 
 _duration.__name__ = "duration"  # argparse names the type: invalid duration value: 'x'
+
+
+def _class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    if not all(label for label, _, _ in parts):
+        raise ValueError
+    return {label: float(weight) for label, _, weight in parts}
+
+
+_class_weight.__name__ = "class weight"
 
 
 def _gamma(text: str) -> float | str:

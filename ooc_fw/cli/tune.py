@@ -112,7 +112,6 @@ def run(args: argparse.Namespace) -> int:
         max_support=args.max_support,
     )
     with common.open_data(args) as source:
-        common.binary_labels(source)
         result = tune(
             source,
             kernel=args.kernel,
@@ -138,16 +137,14 @@ def run(args: argparse.Namespace) -> int:
     if args.figure:
         draw(result, args.figure)
     print(to_json(values) if args.json else _report(result, values["model"]))
-    solution = result.solution
-    if solution is not None and solution.status != "converged":
+    status = None if result.model is None else result.model.status
+    if status not in (None, "converged"):
         print(
-            f"ooc-fw: warning: the last training was stopped by {solution.status} before the gap "
-            f"reached {args.tol}; the model is valid but less exact",
+            f"ooc-fw: warning: the last training was stopped by {status} before the gap reached "
+            f"{args.tol}; the model is valid but less exact",
             file=sys.stderr,
         )
-    interrupted = result.interrupted or (solution is not None and solution.status == "interrupted")
-    number = signal.SIGINT if solution is None else solution.signal or signal.SIGINT
-    return 128 + number if interrupted else 0
+    return 128 + signal.SIGINT if result.interrupted or status == "interrupted" else 0
 
 
 def _report(result: TuneResult, model: str | None) -> str:
@@ -164,12 +161,12 @@ def _report(result: TuneResult, model: str | None) -> str:
     advice = result.advice()
     if advice is not None:
         lines.append(advice)
-    solution = result.solution
-    if solution is not None:
-        gap = common.format_gap(solution.certified_gap)
+    refit = result.refit()
+    if refit is not None:
         lines.append(
-            f"trained on all {result.n_rows} rows: {solution.status}, certified gap {gap}, "
-            f"{len(solution.alpha)} support vectors, {solution.seconds:.1f} s"
+            f"trained on all {result.n_rows} rows: {refit['status']}, certified gap "
+            f"{common.format_gap(refit['certified_gap'])}, {refit['n_support']} support vectors, "
+            f"{refit['seconds']:.1f} s"
         )
     if model is not None:
         lines.append(model)

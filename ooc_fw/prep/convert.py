@@ -1,16 +1,17 @@
-"""LIBSVM text to one HDF5 file: the two passes.
+"""LIBSVM text and tables to one HDF5 file: the two passes.
 
 The first pass parses, gathers column ranges and class counts, and sets rows aside on disk (in
 random buckets, when shuffling). Then scaling, width and storage are known. The second pass reads
 the rows back, scales them and writes the file. Memory does not depend on the number of rows.
 
-Owns the order of these things and what is refused before they begin. Parsing, shuffling, scaling
-and layout have modules of their own.
+Owns the order of these things and what is refused before they begin. Parsing, tables, shuffling,
+scaling and layout have modules of their own.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import time
@@ -18,12 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import h5py
 import numpy as np
 
 from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
+from ooc_fw.attributes import LABEL_NAMES, get_texts
 from ooc_fw.errors import InputError
 from ooc_fw.files import atomic_path
 from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
@@ -37,22 +39,35 @@ from ooc_fw.prep.libsvm import (
 )
 from ooc_fw.prep.logs import LogTable
 from ooc_fw.prep.pipeline import default_threads, ordered_map, prefetch
+from ooc_fw.prep.readers import TableReader
 from ooc_fw.prep.spool import BUCKET_BYTES, RowBlock, ShuffleSpool, Spool, shuffle_bits
-from ooc_fw.prep.text import STANDARD_INPUT, TextBlock, TextInput
+from ooc_fw.prep.tables import (
+    MAX_CLASSES,
+    EncodingOptions,
+    TableOptions,
+    TableRecord,
+    Tables,
+    fit_record,
+    needs_scouting,
+    open_tables,
+    positional_record,
+    table_format,
+)
+from ooc_fw.prep.text import STANDARD_INPUT, TextInput
 from ooc_fw.prep.writer import DatasetWriter, chunk_rows, create_file, filter_options, output_bytes
-from ooc_fw.rows import CSRRows, Rows
+from ooc_fw.rows import CSRRows, Float64Array, Rows
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources.checksums import read_checksums
 from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
+Input: TypeAlias = TextInput | TableReader
+Parse: TypeAlias = Callable[[Any], ParsedBlock]
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
 
 DENSE_FROM_DENSITY = 0.25
 """Stored dense from this share of nonzeros on: dense products are then the faster ones, and a
 sparse row, with an index beside each value, would hardly be smaller."""
-MAX_CLASSES = 4096
-"""More different labels are taken for targets of a regression."""
 PIECE_BYTES = 2 << 20
 """Rows scaled and written at once."""
 
@@ -73,7 +88,7 @@ _DISK_ERRORS = (
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What `convert_libsvm` did.
+    """What a conversion did.
 
     Parameters
     ----------
@@ -82,7 +97,7 @@ class ConversionReport:
     n_rows, n_features : int
         Its size.
     class_counts : dict
-        Rows of each label value, sorted by label.
+        Rows of each label value, a number or a word, sorted by label.
     sparse : bool
         Whether rows are stored as CSR.
     density : float
@@ -94,15 +109,15 @@ class ConversionReport:
     dropped_features, dropped_values : int
         Columns beyond the width asked for, and the nonzeros and zeros written in them.
     n_skipped : int
-        Lines left out because of an error.
+        Lines or rows left out because of an error.
     skipped : tuple of str
         What was wrong with the first few of them.
-    unseen_labels : tuple of float
+    unseen_labels : tuple of float or str
         Labels that the `like` file does not have; their rows are kept.
     notes : tuple of str
         Choices a user may not expect, a sentence each.
     text_bytes : int
-        Size of the input, decompressed.
+        Size of the input as read, decompressed.
     seconds : float
         Wall time.
     """
@@ -110,7 +125,7 @@ class ConversionReport:
     output: str
     n_rows: int
     n_features: int
-    class_counts: dict[float, int]
+    class_counts: dict[Any, int]
     sparse: bool
     density: float
     scaling: Scaling
@@ -119,14 +134,14 @@ class ConversionReport:
     dropped_values: int
     n_skipped: int
     skipped: tuple[str, ...]
-    unseen_labels: tuple[float, ...]
+    unseen_labels: tuple[Any, ...]
     notes: tuple[str, ...]
     text_bytes: int
     seconds: float
 
     @property
     def megabytes_per_second(self) -> float:
-        """Text converted per second of wall time."""
+        """Input converted per second of wall time."""
         return self.text_bytes / 1e6 / self.seconds
 
 
@@ -137,7 +152,31 @@ class _Like:
     n_features: int
     sparse: bool
     scaling: Scaling
-    class_names: tuple[float, ...] | None
+    class_names: tuple[Any, ...] | None
+    """Label values, or the words they stand for."""
+    record: TableRecord | None
+    """How a table became its features."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Labels that are words."""
+        return tuple(name for name in self.class_names or () if isinstance(name, str))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What both ways to convert have in common; see `convert_libsvm`."""
+
+    dense: bool | None
+    scale: str
+    log1p: bool
+    like: str | os.PathLike[str] | None
+    shuffle: bool
+    seed: int
+    on_error: str
+    compression: str
+    n_features: int | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,39 +289,272 @@ def convert_libsvm(
     Free space is compared with what is needed before rows are set aside, and again before the
     output is begun, when its size is known.
     """
+    settings = _Settings(
+        dense, scale, log1p, like, shuffle, seed, on_error, compression, n_features, progress
+    )
+    return _convert(inputs, output, settings, _Lines(inputs, zero_based))
+
+
+def convert_tables(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    table: TableOptions,
+    *,
+    dense: bool | None = None,
+    scale: str = "none",
+    log1p: bool = False,
+    like: str | os.PathLike[str] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    zero_based: bool = False,
+    on_error: str = "raise",
+    compression: str = "none",
+    n_features: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Convert CSV, Parquet, `.npy`, `.npz` or HDF5 tables, or LIBSVM text, by their kind.
+
+    The output is that of `convert_libsvm` for the same rows and labels as text, and says how the
+    columns became features: `like` gives a test table the same ones, whatever their order in it.
+
+    Parameters
+    ----------
+    inputs : sequence of str or PathLike
+        Files of one format, with the same columns, taken one after the other; "-" is standard
+        input (LIBSVM text or CSV).
+    output : str or PathLike
+        HDF5 file; replaced as a whole when all is well, otherwise left as it was.
+    table : TableOptions
+        Which columns are what.
+    zero_based, n_features
+        For LIBSVM text only.
+    dense, scale, log1p, like, shuffle, seed, on_error, compression, progress
+        As for `convert_libsvm`.
+
+    Returns
+    -------
+    ConversionReport
+
+    Raises
+    ------
+    InputError
+        For an option, input, column or row that cannot be used.
+    OSError
+        When the disk is full or fails; `output` is then as it was.
+
+    Notes
+    -----
+    Categories and means are found in a pass of its own before the two of every conversion. Memory
+    does not depend on the number of rows; it holds the different categories and labels.
+    """
+    record = None if like is None else _read_like(Path(like)).record
+    format_name = table_format(inputs, table, record)
+    settings = _Settings(
+        dense, scale, log1p, like, shuffle, seed, on_error, compression, n_features, progress
+    )
+    if format_name == "libsvm":
+        return _convert(inputs, output, settings, _Lines(inputs, zero_based))
+    if zero_based or n_features is not None:
+        raise InputError(
+            "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
+        )
+    if like is not None and (table.one_hot or table.impute):
+        raise InputError(
+            f"categories and means come from {like} here; leave out --one-hot and --impute, or "
+            f"leave out --like"
+        )
+    return _convert(inputs, output, settings, _Columns(inputs, format_name, table))
+
+
+class _Reading(Protocol):
+    """How inputs of one kind are opened and parsed."""
+
+    n_passes: int
+
+    def open(self, stack: ExitStack) -> Sequence[Input]:
+        """Open all inputs; they are closed by `stack`."""
+
+    def prepare(
+        self, like: _Like | None, options: EncodingOptions, meter: _Meter, like_name: str
+    ) -> None:
+        """Find out what is needed to parse."""
+
+    def parser(self, text: Input) -> Parse:
+        """Parser of the blocks of one input, for any thread."""
+
+    def no_rows_error(self, names: str) -> InputError:
+        """Build the error for inputs without any row."""
+
+    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
+        """Value of each label code, None where labels are values; names of the values, if any."""
+
+    @property
+    def record(self) -> TableRecord | None:
+        """How columns became features, where they have names."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether rows have labels."""
+
+    def notes(self) -> Iterator[str]:
+        """What a user may not expect, a sentence each."""
+
+
+class _Lines:
+    """LIBSVM text."""
+
+    n_passes = _COUNTED_PASSES
+    record = None
+    labelled = True
+
+    def __init__(self, inputs: Sequence[str | os.PathLike[str]], zero_based: bool) -> None:
+        self._inputs = inputs
+        self._zero_based = zero_based
+        self._options = ParseOptions()
+
+    def open(self, stack: ExitStack) -> Sequence[Input]:
+        return _open_inputs(self._inputs, stack)
+
+    def prepare(
+        self, like: _Like | None, options: EncodingOptions, meter: _Meter, like_name: str
+    ) -> None:
+        if like is not None and like.words:
+            raise InputError(
+                f"the labels of {like_name} are words ({', '.join(like.words[:3])}), and those of "
+                f"LIBSVM text are numbers; convert a table"
+            )
+        limit = NO_LIMIT if options.n_features is None else options.n_features
+        self._options = ParseOptions(self._zero_based, limit, options.log1p, options.on_error)
+
+    def parser(self, text: Input) -> Parse:
+        return parser(self._options)
+
+    def no_rows_error(self, names: str) -> InputError:
+        return no_rows_error(names)
+
+    def labels(self) -> tuple[None, None]:
+        return None, None
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+
+class _Columns:
+    """Tables."""
+
+    def __init__(
+        self,
+        inputs: Sequence[str | os.PathLike[str]],
+        format_name: str,
+        table: TableOptions,
+    ) -> None:
+        self._inputs = inputs
+        self._format = format_name
+        self._table = table
+        self._readers: list[TableReader] = []
+        self._options = EncodingOptions()
+        self._tables: Tables | None = None
+        self.n_passes = _COUNTED_PASSES + needs_scouting(table)
+
+    def open(self, stack: ExitStack) -> Sequence[Input]:
+        self._readers = open_tables(self._inputs, self._format, self._table, stack)
+        return self._readers
+
+    def prepare(
+        self, like: _Like | None, options: EncodingOptions, meter: _Meter, like_name: str
+    ) -> None:
+        first = self._readers[0]
+        self._options = options
+        if like is None:
+            record = fit_record(
+                self._inputs,
+                self._format,
+                first,
+                self._table,
+                meter.scouting,
+                skip=options.skip,
+            )
+        elif like.record is not None or first.sparse:
+            record = None if first.sparse else like.record
+        else:
+            record = positional_record(first, self._table, like.n_features)
+        self._tables = Tables(
+            self._readers,
+            record,
+            self._table.label,
+            known_labels=() if like is None else like.words,
+            like=like_name or None,
+        )
+
+    @property
+    def record(self) -> TableRecord | None:
+        return None if self._tables is None else self._tables.record
+
+    @property
+    def labelled(self) -> bool:
+        assert self._tables is not None
+        return self._tables.labelled
+
+    def parser(self, text: Input) -> Parse:
+        assert self._tables is not None
+        assert isinstance(text, TableReader)
+        return self._tables.parser(text, self._options)
+
+    def no_rows_error(self, names: str) -> InputError:
+        return InputError(f"{names} holds no rows; give a table with rows in it")
+
+    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
+        assert self._tables is not None
+        return (None, None) if self._tables.codes is None else self._tables.codes.finish()
+
+    def notes(self) -> Iterator[str]:
+        assert self._tables is not None
+        return self._tables.notes()
+
+
+def _convert(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    settings: _Settings,
+    reading: _Reading,
+) -> ConversionReport:
+    """Convert inputs of any kind."""
     started = time.perf_counter()
-    _check_options(scale, compression, like, log1p, n_features, seed)
+    scale, like, seed = settings.scale, settings.like, settings.seed
+    shuffle, n_features = settings.shuffle, settings.n_features
+    _check_options(scale, settings.compression, like, settings.log1p, n_features, seed)
     target = Path(output)
     with ExitStack() as stack:
-        texts = _open_inputs(inputs, stack)
+        texts = reading.open(stack)
         _check_output(target, [*inputs, *([] if like is None else [like])])
         pattern = None if like is None else _read_like(Path(like))
         if pattern is not None:
             scaling, n_features, shuffle = pattern.scaling, pattern.n_features, False
         else:
-            scaling = Scaling("none", log1p)  # the rest follows from the first pass
+            scaling = Scaling("none", settings.log1p)  # the rest follows from the first pass
         text_size = _check_room(target, texts)
+        meter = _Meter(settings.progress, texts, reading.n_passes)
+        options = EncodingOptions(scaling.log1p, settings.on_error, n_features)
+        reading.prepare(pattern, options, meter, os.fspath(like or ""))
         with _naming(target, "a temporary file was begun beside it"):
             spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
         stack.callback(spool.close)
-        options = ParseOptions(
-            zero_based, NO_LIMIT if n_features is None else n_features, scaling.log1p, on_error
-        )
-        meter = _Meter(progress, texts)
         with _naming(target, "rows were set aside in temporary files beside it"):
             columns = ColumnRanges(scale == "standard")
-            first = _parse(texts, options, scaling, columns, spool, meter)
+            first = _parse(texts, reading, scaling, columns, spool, meter)
 
         n_features = first.width if n_features is None else n_features
         if not n_features:
             raise InputError(f"{_names(texts)} holds labels only, no features; nothing to learn")
         if pattern is None:
-            scaling = first.ranges.fit(scale, log1p, n_features)
+            scaling = first.ranges.fit(scale, settings.log1p, n_features)
         density = first.ranges.n_stored / (first.n_rows * n_features)
-        sparse, notes = _choose_storage(dense, pattern, scaling, density)
-        if compression == "none":
+        sparse, notes = _choose_storage(settings.dense, pattern, scaling, density)
+        if settings.compression == "none":
             size = output_bytes(first.n_rows, n_features, first.ranges.n_stored, sparse=sparse)
             _require_room(target, size - _given_back(spool), "the output")
+        label_values, label_names = reading.labels()
+        class_counts = _count_classes(first.class_counts, label_values) if reading.labelled else {}
 
         with (
             _naming(target, "it was being written"),
@@ -295,23 +567,30 @@ def convert_libsvm(
                 n_features,
                 first.ranges.n_stored,
                 sparse=sparse,
-                compression=compression,
+                compression=settings.compression,
+                labelled=reading.labelled,
             )
-            moments = _write(spool, writer, scaling, n_features, sparse, meter)
+            moments = _write(spool, writer, scaling, n_features, sparse, label_values, meter)
+            if reading.record is not None:
+                reading.record.write(file.attrs)
             writer.finish(
-                class_counts=first.class_counts,
+                class_counts=class_counts,
+                label_names=label_names,
                 seed=seed if shuffle else None,
                 source=_names(texts),
                 scaling=scaling,
                 mean=moments.mean,
                 mean_square_norm=moments.mean_square_norm,
             )
+    found: dict[Any, int] = class_counts
+    if label_names is not None:
+        found = {label_names[int(code)]: count for code, count in class_counts.items()}
     known = None if pattern is None else pattern.class_names
     return ConversionReport(
         output=os.fspath(output),
         n_rows=first.n_rows,
         n_features=n_features,
-        class_counts=dict(sorted(first.class_counts.items())),
+        class_counts=found,
         sparse=sparse,
         density=density,
         scaling=scaling,
@@ -320,13 +599,20 @@ def convert_libsvm(
         dropped_values=first.dropped_values,
         n_skipped=first.n_skipped,
         skipped=tuple(first.skipped),
-        unseen_labels=()
-        if known is None
-        else tuple(sorted(label for label in first.class_counts if label not in known)),
-        notes=notes,
+        unseen_labels=() if known is None else tuple(name for name in found if name not in known),
+        notes=(*reading.notes(), *notes),
         text_bytes=sum(text.text_bytes for text in texts),
         seconds=time.perf_counter() - started,
     )
+
+
+def _count_classes(counts: dict[float, int], values: Float64Array | None) -> dict[float, int]:
+    """Rows of each label value, sorted; given those of codes where codes stand for values."""
+    total: dict[float, int] = {}
+    for label, count in counts.items():
+        value = label if values is None else float(values[int(label)])
+        total[value] = total.get(value, 0) + count
+    return dict(sorted(total.items()))
 
 
 # --- before the first pass -----------------------------------------------------------------------
@@ -389,11 +675,13 @@ def _read_like(path: Path) -> _Like:
             sparse = isinstance(file["X"], h5py.Group)
             shape = file["X"].attrs["shape"] if sparse else file["X"].shape
             names = file.attrs.get("class_names")
+            words = get_texts(file["y"].attrs, LABEL_NAMES) if "y" in file else None
             return _Like(
                 int(shape[1]),
                 sparse,
                 Scaling.read(file) or Scaling(),
-                None if names is None else tuple(float(name) for name in names),
+                tuple(words) if words else None if names is None else tuple(map(float, names)),
+                TableRecord.read(file.attrs),
             )
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; --like takes a converted file") from None
@@ -405,7 +693,7 @@ def _read_like(path: Path) -> _Like:
         ) from None
 
 
-def _check_room(target: Path, texts: Sequence[TextInput]) -> int | None:
+def _check_room(target: Path, texts: Sequence[Input]) -> int | None:
     """Refuse when the rows set aside will not fit the disk; returns bytes of text, if known."""
     sizes = [
         None
@@ -461,29 +749,32 @@ def _open_spool(
 class _Meter:
     """Turns bytes read and rows written into calls of a progress function."""
 
-    def __init__(self, progress: Progress | None, texts: Sequence[TextInput]) -> None:
+    def __init__(self, progress: Progress | None, texts: Sequence[Input], n_passes: int) -> None:
         self._progress = progress
         self._texts = texts
         sizes = [text.size for text in texts if text.size is not None]
         self._total = sum(sizes) if len(sizes) == len(texts) else None
+        self._n_passes = n_passes
+        self._begun = (self._total or 0) * (n_passes - _COUNTED_PASSES)
+
+    def scouting(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, self._total and self._total * self._n_passes)
 
     def reading(self) -> None:
-        done = sum(text.bytes_read for text in self._texts)
-        if self._progress is not None:
-            self._progress(done, self._total and self._total * _COUNTED_PASSES)
+        self.scouting(self._begun + sum(text.bytes_read for text in self._texts))
 
     def writing(self, fraction: float) -> None:
-        if self._progress is not None and self._total is not None:
-            done = self._total + round(fraction * self._total)
-            self._progress(done, self._total * _COUNTED_PASSES)
+        if self._total is not None:
+            self.scouting(self._begun + self._total + round(fraction * self._total))
 
 
 # --- the first pass ------------------------------------------------------------------------------
 
 
 def _parse(
-    texts: Sequence[TextInput],
-    options: ParseOptions,
+    texts: Sequence[Input],
+    reading: _Reading,
     scaling: Scaling,
     ranges: ColumnRanges,
     spool: Spool | ShuffleSpool,
@@ -495,11 +786,10 @@ def _parse(
     their rows; then several threads set them aside.
     """
     first = _FirstPass(ranges)
-    parse = parser(options)
     logs = LogTable(scaling) if scaling.log1p else None
     threads = default_threads()
 
-    def work(block: TextBlock) -> _Summed:
+    def work(parse: Parse, block: Any) -> _Summed:
         parsed = parse(block)
         if logs is not None:
             logs.apply(parsed.rows.data)
@@ -507,7 +797,8 @@ def _parse(
 
     def numbered() -> Iterator[RowBlock]:
         for text in texts:
-            for block in ordered_map(work, text.blocks(), threads=threads):
+            step = functools.partial(work, reading.parser(text))
+            for block in ordered_map(step, text.blocks(), threads=threads):
                 row_ids = np.arange(first.n_rows, first.n_rows + len(block.parsed.rows))
                 first.add(block, text.name)
                 meter.reading()
@@ -520,11 +811,11 @@ def _parse(
         for block in numbered():
             spool.add(block)
     if not first.n_rows:
-        raise no_rows_error(_names(texts))
+        raise reading.no_rows_error(_names(texts))
     return first
 
 
-def _names(texts: Sequence[TextInput]) -> str:
+def _names(texts: Sequence[Input]) -> str:
     return ", ".join(text.name for text in texts)
 
 
@@ -557,6 +848,7 @@ def _write(
     scaling: Scaling,
     n_features: int,
     sparse: bool,
+    label_values: Float64Array | None,
     meter: _Meter,
 ) -> ColumnMoments:
     """Read the spool back, scale its rows and write them; returns moments of what was written."""
@@ -577,7 +869,10 @@ def _write(
     pieces = _pieces(prefetch(spool.blocks(n_features)), n_features, sparse)
     for rows, summed, piece in ordered_map(finish, pieces, threads=default_threads()):
         moments.add(summed)
-        writer.append(rows, piece.labels, piece.row_ids)
+        labels = piece.labels
+        if label_values is not None:
+            labels = label_values[labels.astype(np.int64)]
+        writer.append(rows, labels, piece.row_ids)
         meter.writing(writer.fraction_written)
     return moments
 

@@ -7,6 +7,7 @@ the sizes beforehand; decides nothing about the values. `ooc_fw.sources` reads w
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.attributes import put_text
+from ooc_fw.attributes import LABEL_NAMES, put_text, put_texts
 from ooc_fw.errors import InputError
 from ooc_fw.files import DropBehind
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
@@ -266,6 +267,8 @@ class DatasetWriter:
         Whether /X becomes a CSR group.
     compression : {"none", "gzip", "lz4", "zstd"}
         Filter of the large data sets.
+    labelled : bool
+        Whether there are labels; new rows may have none yet.
     """
 
     def __init__(
@@ -277,6 +280,7 @@ class DatasetWriter:
         *,
         sparse: bool,
         compression: str,
+        labelled: bool = True,
     ) -> None:
         self._file = file
         self._n_features = n_features
@@ -286,10 +290,8 @@ class DatasetWriter:
         self._row = 0
         self._stored = 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep")
-        self._parts = {
-            "y": self._create("y", n_rows, np.float64),
-            "row": self._create("row", n_rows, np.int64),
-        }
+        self._parts = {"y": self._create("y", n_rows, np.float64)} if labelled else {}
+        self._parts["row"] = self._create("row", n_rows, np.int64)
         if sparse:
             for name, length, dtype in (
                 ("X/data", n_stored, np.float32),
@@ -332,7 +334,8 @@ class DatasetWriter:
             The disk is full or failing.
         """
         parts = self._parts
-        parts["y"].append(labels)
+        if "y" in parts:
+            parts["y"].append(labels)
         parts["row"].append(row_ids)
         if isinstance(rows, CSRRows):
             parts["X/data"].append(rows.data)
@@ -358,6 +361,7 @@ class DatasetWriter:
         scaling: Scaling,
         mean: Float64Array,
         mean_square_norm: float,
+        label_names: Sequence[str] | None = None,
     ) -> None:
         """Write attributes, statistics and checksums; the file is complete after this.
 
@@ -375,6 +379,8 @@ class DatasetWriter:
             Column means of the values as stored.
         mean_square_norm : float
             Mean squared norm of the rows as stored.
+        label_names : sequence of str or None
+            Words that the label values 0, 1, ... stand for; None where labels are numbers.
         """
         for part in self._parts.values():
             part.flush()
@@ -396,6 +402,8 @@ class DatasetWriter:
         put_text(attributes, "source", source)
         put_text(attributes, "compression", self._compression)
         attributes["mean_square_norm"] = mean_square_norm
+        if label_names is not None:
+            put_texts(self._file["y"].attrs, LABEL_NAMES, label_names)
         self._file["mean"] = mean
         scaling.write(self._file)
         attributes["complete"] = 1

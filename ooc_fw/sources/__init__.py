@@ -10,6 +10,7 @@ path of .npy, numpy memory map    `MemmapSource`, by file offset
 numpy array                       `ArraySource`
 scipy sparse matrix               `CSRSource`
 dask array                        `DaskSource`
+zarr array, and others alike      `ChunkedSource`
 ================================  =====================================================
 
 Raw rows that shall be scaled as they are read are wrapped in a `ScaledSource`. Some of the rows, to
@@ -42,6 +43,7 @@ from ooc_fw.sources.base import (
     iter_blocks,
 )
 from ooc_fw.sources.cached import CachedSource
+from ooc_fw.sources.chunked import ChunkedSource, is_chunked
 from ooc_fw.sources.dask_array import DaskSource
 from ooc_fw.sources.flatfile import FileArray
 from ooc_fw.sources.hdf5 import (
@@ -61,6 +63,7 @@ __all__ = [
     "ArraySource",
     "CSRSource",
     "CachedSource",
+    "ChunkedSource",
     "DaskSource",
     "HDF5CSRSource",
     "HDF5Source",
@@ -219,6 +222,8 @@ def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:
         return CSRSource(data.tocsr(), labels)
     if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):
         return DaskSource(data, labels)
+    if is_chunked(data):
+        return ChunkedSource(data, labels)
     array = _as_array(data, "array")
     table = find_in_file(array) if array.size else None
     return ArraySource(array, labels) if table is None else MemmapSource(table, labels)

@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.attributes import LABEL_NAMES
 from ooc_fw.errors import DamageError
 from ooc_fw.rows import Int64Array
 from ooc_fw.sources.base import AnyArray, Sliceable
@@ -59,6 +60,9 @@ ATTRIBUTES = (
     "complete",
 )
 """Attributes of the root that the header's checksum covers. Users may add others."""
+
+TABLE_ATTRIBUTES = ("columns", "table")
+"""Attributes of the root of a file that was a table, covered where they are there."""
 
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 """Arrays of one number a column, compared whenever a file is opened."""
@@ -265,11 +269,17 @@ def damage_of_small(path: str, name: str) -> str:
 def header_crc32(root: Node, names: Iterable[str]) -> int:
     """Checksum of the attributes and of the types and sizes of the arrays `names`."""
     rows = root.get("X")
-    content = {
+    content: dict[str, object] = {
         "attributes": {name: _plain(root.attrs.get(name)) for name in ATTRIBUTES},
         "shape": None if rows is None else _plain(rows.attrs.get("shape")),
         "arrays": {name: _outline(root.get(name)) for name in names},
     }
+    # Files without these have the checksum they had before there were such attributes.
+    table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
+    if "y" in root and LABEL_NAMES in root["y"].attrs:
+        table[LABEL_NAMES] = _plain(root["y"].attrs[LABEL_NAMES])
+    if table:
+        content["table"] = table
     return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw.attributes import get_text
+from ooc_fw.attributes import LABEL_NAMES, get_text, get_texts
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.rows import Int64Array, Rows
 from ooc_fw.scaling import Scaling
@@ -284,6 +284,61 @@ class DatasetSlices:
             ) from error
 
 
+class NamedLabels:
+    """Labels stored as codes 0, 1, ..., handed out as the words they stand for.
+
+    Parameters
+    ----------
+    codes : Sliceable
+        One code a row.
+    names : list of str
+        Words in the order of their codes.
+    path : str
+        File, for messages.
+    """
+
+    def __init__(self, codes: Sliceable, names: list[str], path: str) -> None:
+        self._codes = codes
+        self._names = np.array(names, dtype=np.str_)
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        codes = np.asarray(self._codes[key])
+        places = codes.astype(np.int64)
+        if np.any(places != codes) or np.any((places < 0) | (places >= len(self._names))):
+            raise DamageError(
+                f"{self._path} has labels that are no whole numbers from 0 to "
+                f"{len(self._names) - 1}, for which it has {LABEL_NAMES}; write it again"
+            )
+        return self._names[places]
+
+
+class TextLabels:
+    """Labels stored as text, of fixed or variable length.
+
+    Parameters
+    ----------
+    labels : Sliceable
+        One label a row, as h5py gives them.
+    """
+
+    def __init__(self, labels: Sliceable) -> None:
+        self._labels = labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        labels = [
+            label.decode("utf-8", "surrogateescape") if isinstance(label, bytes) else str(label)
+            for label in self._labels[key].tolist()
+        ]
+        return np.array(labels, dtype=np.str_)
+
+
 def open_hdf5(
     path: str, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
 ) -> HDF5Rows:
@@ -400,7 +455,10 @@ def open_rows(
 
 
 def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Sliceable:
-    """Labels in an HDF5 data set of one dimension, compared with the checksums of "y" if any."""
+    """Labels in an HDF5 data set of one dimension, compared with the checksums of "y" if any.
+
+    Numbers are handed out as stored; codes with the attribute `LABEL_NAMES`, and text, as words.
+    """
     if not isinstance(dataset, h5py.Dataset) or len(dataset.shape) != 1:
         raise InputError(
             f"{file_name(dataset)}: the labels {dataset.name!r} must be a data set of one "
@@ -408,7 +466,11 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
         )
     check_filters(dataset)
     check_extent(dataset)
-    return _checked(DatasetSlices(dataset), dataset, "y", sums)
+    labels = _checked(DatasetSlices(dataset), dataset, "y", sums)
+    names = get_texts(dataset.attrs, LABEL_NAMES)
+    if names is not None:
+        return NamedLabels(labels, names, file_name(dataset))
+    return TextLabels(labels) if h5py.check_string_dtype(dataset.dtype) else labels
 
 
 def open_array(dataset: Node) -> FileArray | ChunkedFileArray | DatasetSlices:

@@ -158,25 +158,30 @@ class SmallProblem:
         Rows.
     y : ndarray of int8, shape (n_rows,)
         +1 or -1.
-    C : float
-        Penalty.
+    C : float, or ndarray of float64 of shape (n_rows,)
+        Penalty, of all rows or of each.
     """
 
     kernel: Kernel
     X: Float32Array
     y: Int8Array
-    C: float
+    C: float | Float64Array
 
     @cached_property
     def optimum(self) -> Optimum:
         """Exact solution."""
         return minimise(self.dual_matrix)
 
+    @property
+    def _penalties(self) -> ExtendedArray:
+        """C of each row."""
+        return np.broadcast_to(self.C, len(self.y)).astype(Extended)
+
     @cached_property
     def dual_matrix(self) -> Float64Array:
         """Q, shape (n_rows, n_rows), rounded once."""
         values = kernel_values(self.kernel, self.X, self.X) + 1
-        Q = np.multiply.outer(self.y, self.y) * values + np.eye(len(self.y)) / Extended(self.C)
+        Q = np.multiply.outer(self.y, self.y) * values + np.diag(1 / self._penalties)
         return Q.astype(np.float64)
 
     def truth(self, row_ids: Int64Array, alpha: Float64Array) -> Truth:
@@ -188,7 +193,7 @@ class SmallProblem:
         # would a plain sum of the bias, whose terms cancel.
         values = kernel_values(self.kernel, self.X, self.X[row_ids])
         sums = values @ beta[row_ids] + exact_sum(alpha * self.y[row_ids])
-        return Truth(self.y * sums + weights / Extended(self.C), weights)
+        return Truth(self.y * sums + weights / self._penalties, weights)
 
     def rows(self, sparse: bool) -> Rows:
         """All rows, dense or compressed."""

@@ -95,3 +95,47 @@ def test_dense_and_sparse_exclude_each_other(text, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(text, tmp_path / "out.h5", "--dense", "--sparse")
     assert "not allowed with" in capsys.readouterr().err
+
+
+TABLE = "age,colour,size,buys\n30,red,,yes\n40,blue,2,no\n"
+
+
+def test_table_options(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path, out = tmp_path / "table.csv", tmp_path / "out.h5"
+    path.write_text(TABLE)
+    outcome = ooc_fw("convert", path, out, "--label", "buys", "--one-hot", "colour", "--impute",
+                     "mean", "--drop", "age", "--no-shuffle", "--dense")  # fmt: skip
+    assert outcome.status == 0
+    lines = outcome.err.splitlines()
+    assert lines[1] == "classes: no (1), yes (1)"
+    assert "note: 1 missing values became the means of their columns" in lines
+    with h5py.File(out) as file:
+        assert file["X"][...].tolist() == [[0, 1, 2], [1, 0, 2]]
+        assert file.attrs["columns"].tolist() == [b"colour=blue", b"colour=red", b"size"]
+    (tmp_path / "test.csv").write_text(TABLE.replace("yes", "maybe"))
+    outcome = ooc_fw("convert", tmp_path / "test.csv", tmp_path / "test.h5", "--like", out)
+    assert outcome.status == 0
+    assert "labels the training file does not have: maybe; their rows are kept" in outcome.err
+
+
+def test_names_with_commas_and_a_chosen_delimiter(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path, out = tmp_path / "table", tmp_path / "out.h5"
+    path.write_text("a, b\tc\ty\n1\t2\t0\n3\t4\t1\n")
+    assert ooc_fw("convert", path, out, "--label", "y", "--drop", '"a, b"', "--delimiter",
+                  "tab").status == 0  # fmt: skip
+    with h5py.File(out) as file:
+        assert file.attrs["columns"].tolist() == [b"c"]
+
+
+def test_mistakes_with_tables_are_one_sentence(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path, out = tmp_path / "table.csv", tmp_path / "out.h5"
+    path.write_text(TABLE)
+    ooc_fw("convert", path, out).assert_refused("table.csv", "--label", "age, colour")
+    ooc_fw("convert", path, out, "--label", "buys").assert_refused("line 2", "--one-hot colour")
+    ooc_fw("convert", path, out, "--label", "buys", "--drop", "colour").assert_refused(
+        "line 2", "'size' is missing", "--impute mean"
+    )
+    ooc_fw("convert", path, out, "--label", "buys", "--n-features", 3).assert_refused("--n-feat")

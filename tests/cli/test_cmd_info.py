@@ -6,6 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.prep.libsvm import iter_libsvm
+
 
 def describe(ooc_fw, *arguments):
     outcome = ooc_fw("info", *arguments, "--json")
@@ -20,6 +22,9 @@ def test_data_file(ooc_fw, data_file, table):
     sigma2 = 2 * ((X**2).sum(axis=1).mean() - (X.mean(axis=0) ** 2).sum())
     assert result.pop("sigma2") == pytest.approx(sigma2, rel=1e-6)
     assert result.pop("gamma_auto") == pytest.approx(1 / (2 * sigma2), rel=1e-6)
+    few = min((table.y == -7).mean(), (table.y == 3).mean())
+    assert result.pop("smallest_class") == pytest.approx(few)
+    assert result.pop("density") == pytest.approx(np.count_nonzero(X) / X.size)
     assert result == {
         "kind": "data",
         "n_rows": 200,
@@ -32,6 +37,15 @@ def test_data_file(ooc_fw, data_file, table):
         "chunk_rows": result["chunk_rows"],
         "file_bytes": data_file.stat().st_size,
         "compression": "none",
+        "columns": None,
+        "sorted_by_class": False,
+        "n_looked_at": 200,
+        "constant_columns": [],
+        "outweighing_columns": [],
+        "outweighed_columns": 0,
+        "bad_rows": 0,
+        "repeated_rows": 0,
+        "advice": [],
     }
 
 
@@ -71,6 +85,96 @@ def test_for_people(ooc_fw, data_file, table):
 
 
 def test_neither_data_nor_model(ooc_fw, tmp_path):
-    (tmp_path / "x.h5").write_text("3 1:1\n")
+    (tmp_path / "x.h5").write_bytes(b"\0\1\2")
     ooc_fw("info", tmp_path / "x.h5").assert_refused("x.h5")
     ooc_fw("info", tmp_path / "none.h5").assert_refused("none.h5")
+
+
+def test_advice_is_printed_below(ooc_fw, tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((30, 3)))
+    np.save(tmp_path / "y.npy", np.arange(30) % 2)
+    outcome = ooc_fw("info", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    lines = outcome.out.splitlines()
+    assert lines[-4] == (
+        "- 3 of 3 columns have one value in all 30 rows (columns 0, 1, 2): they tell nothing and "
+        "can be left out"
+    )
+    assert all(line.startswith("- ") for line in lines[-4:])
+    result = describe(ooc_fw, tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    assert result["constant_columns"] == [0, 1, 2]
+    assert [f"- {sentence}" for sentence in result["advice"]] == lines[-4:]
+
+
+def test_names_of_columns_and_labels(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.csv"
+    path.write_text("age,income,y\n1,20000,no\n2,90000,yes\n")
+    assert ooc_fw("convert", path, tmp_path / "t.h5", "--label", "y").status == 0
+    result = describe(ooc_fw, tmp_path / "t.h5")
+    assert result["columns"] == ["age", "income"]
+    assert result["classes"] == {"no": 1, "yes": 1}
+    assert result["outweighing_columns"] == ["income"]
+    assert "column income (from 20000 to 90000) outweighs 1 others" in result["advice"][0]
+
+
+def test_text(ooc_fw, text_file, tmp_path, monkeypatch):
+    result = describe(ooc_fw, text_file)
+    assert (result["kind"], result["n_rows"], result["n_features"]) == ("text", 200, 4)
+    assert sum(result["classes"].values()) == 200
+    monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 1000)
+    monkeypatch.setattr("ooc_fw.prep.preflight.TEXT_BYTES", 2000)
+    result = describe(ooc_fw, text_file)
+    assert result["n_rows"] is None
+    assert 0 < result["n_looked_at"] < 200
+    (tmp_path / "bad.txt").write_text("1 0:1\n")
+    ooc_fw("info", tmp_path / "bad.txt").assert_refused("bad.txt, line 1", "--zero-based")
+    assert describe(ooc_fw, tmp_path / "bad.txt", "--zero-based")["n_features"] == 1
+
+
+def test_table(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    lines = [f"n{i},{i},{7 if i != 5 else ''},{'red' if i % 2 else 'blue'},0" for i in range(60)]
+    path = tmp_path / "my table.csv"
+    path.write_text("\n".join(["name,size,same,colour,y", *lines, ""]))
+    result = describe(ooc_fw, path, "--label", "y")
+    assert (result["kind"], result["format"], result["n_columns"]) == ("table", "csv", 5)
+    assert result["columns"]["name"] == {"holds": "words", "missing": 0, "different": 60}
+    assert result["columns"]["size"] == {"holds": "numbers", "missing": 0, "low": 0, "high": 59}
+    assert result["columns"]["same"]["missing"] == 1
+    assert result["advice"][-1] == (
+        f"convert it: ooc-fw convert '{path}' OUT.h5 --label y --one-hot colour --drop name"
+    )
+    out = ooc_fw("info", path).out
+    assert "colour (2 different words)" in out
+    assert "--label COLUMN" in out
+    ooc_fw("info", path, "--label", "z").assert_refused("no column 'z'")
+    path.write_text("0,red,0\n1,red,0\n")
+    ooc_fw("info", path).assert_refused("two columns '0'", "--no-header")
+    result = describe(ooc_fw, path, "--no-header")
+    assert list(result["columns"]) == ["0", "1", "2"]
+    assert "one value only in the rows looked at: 2" in result["advice"][1]
+    assert "OUT.h5 --no-header --label COLUMN" in result["advice"][-1]
+
+
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "records"])
+def test_table_of_arrays(ooc_fw, tmp_path, kind):
+    columns = {"a": np.arange(9.0), "w": np.array([b"x", b"y", b"x"] * 3), "y": np.arange(9) % 2}
+    path = tmp_path / ("t.npy" if kind == "records" else f"t.{kind}")
+    if kind == "npz":
+        np.savez(path, **columns)
+    elif kind == "hdf5":
+        with h5py.File(path, "w") as file:
+            for name, column in columns.items():
+                file[name] = column
+    else:
+        table = np.empty(9, dtype=[("a", "f8"), ("w", "S1"), ("y", "i8")])
+        for name, column in columns.items():
+            table[name] = column
+        np.save(path, table)
+    result = describe(ooc_fw, path, "--label", "y")
+    assert [column["holds"] for column in result["columns"].values()] == [
+        "numbers",
+        "words",
+        "numbers",
+    ]
+    assert result["advice"][-1].endswith("OUT.h5 --label y --one-hot w")

@@ -248,3 +248,23 @@ def test_output_in_a_folder_that_is_not_there(ooc_fw, data_file, tmp_path, optio
 
 def test_output_that_is_a_folder(ooc_fw, data_file, tmp_path):
     ooc_fw("train", data_file, "-o", tmp_path).assert_refused(f"{tmp_path} is a directory")
+
+
+def test_verbose_says_sizes_choices_and_phases(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose")
+    assert outcome.status == 0
+    for words in (
+        "train.h5: 200 rows, 4 features",
+        "ooc-fw: method corrective",
+        "ooc-fw: memory plan: program ",
+        "ooc-fw: train after ",
+        "ooc-fw: certify after ",
+        "converged: relative gap",
+    ):
+        assert words in outcome.err
+    assert "warning" not in outcome.err
+    assert "ooc-fw:" not in ooc_fw("train", data_file, "-o", tmp_path / "m.h5").err
+
+
+def test_quiet_and_verbose_exclude_each_other(ooc_fw, data_file):
+    ooc_fw("train", data_file, "--quiet", "--verbose").assert_refused("not allowed with")

@@ -60,9 +60,10 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
 
     fit = tuning.fit_point
 
-    def interrupted_at_two(path, C):
-        solution = fit(path, C)
-        return replace(solution, status=Status.INTERRUPTED) if C == 2 else solution
+    def interrupted_at_two(machines, C):
+        (pair,) = fit(machines, C)
+        status = Status.INTERRUPTED if C == 2 else pair.solution.status
+        return [replace(pair, solution=replace(pair.solution, status=status))]
 
     monkeypatch.setattr(tuning, "fit_point", interrupted_at_two)
     outcome = ooc_fw("tune", data_file, "--Cs", "1,2,4", "--model", tmp_path / "m.h5")

@@ -24,6 +24,67 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text(
 """
 
 
+TABLE_SCRIPT = """
+import re, sys
+from pathlib import Path
+from ooc_fw.prep import arrays, readers
+from ooc_fw.prep.convert import convert_tables
+from ooc_fw.prep.spool import shuffle_bits
+from ooc_fw.prep.tables import TableOptions
+from ooc_fw.prep.text import TextInput
+
+TextInput.blocks.__defaults__ = (1 << 18,)
+shuffle_bits.__defaults__ = (1 << 19,)
+arrays.BLOCK_BYTES = readers.BLOCK_BYTES = 1 << 18
+label = sys.argv[3] or None
+hot = ["0"] if label else []
+convert_tables([sys.argv[1]], sys.argv[2], TableOptions(label=label, one_hot=hot), dense=True)
+print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
+"""
+
+
+def write_table(kind, path, repeats):
+    """Write 20 columns, the first of 9 categories, and a label, `repeats` times over."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([rng.integers(0, 9, 2000), rng.normal(size=(2000, 19))]).round(6)
+    labels = (rng.random(2000) < 0.5).astype(float)
+    if kind == "csv":
+        lines = [
+            ",".join(map(repr, [*row, label]))
+            for row, label in zip(table.tolist(), labels.tolist(), strict=True)
+        ]
+        with open(path, "w") as file:
+            file.write(",".join(map(str, range(21))) + "\n")
+            file.writelines("\n".join([*lines, ""]) for _ in range(repeats))
+    elif kind == "npz":
+        np.savez(path, X=np.tile(table, (repeats, 1)), y=np.tile(labels, repeats))
+    else:
+        pa = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        whole = np.tile(np.column_stack([table, labels]), (repeats, 1)).astype(np.float32)
+        # One row group: the reader must not take it whole.
+        columns = pa.table({str(j): whole[:, j] for j in range(21)})
+        parquet.write_table(columns, path, row_group_size=len(whole), use_dictionary=False)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", pytest.param("npz", marks=pytest.mark.long)])
+def test_peak_does_not_grow_with_a_table(tmp_path, kind):
+    peaks = []
+    for repeats in (40, 160):
+        path = tmp_path / f"data.{kind}"
+        write_table(kind, path, repeats)
+        label = "" if kind == "npz" else "20"
+        out = subprocess.run(
+            [sys.executable, "-c", TABLE_SCRIPT, str(path), str(tmp_path / "out.h5"), label],
+            capture_output=True,
+            text=True,
+        )
+        assert out.returncode == 0, out.stderr
+        peaks.append(int(out.stdout))
+    # 20 to 40 MB of cells more, as much of output.
+    assert peaks[1] - peaks[0] < 15, peaks
+
+
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 def test_peak_does_not_grow_with_the_input(tmp_path, storage):
     rng = np.random.default_rng(0)

@@ -1,0 +1,83 @@
+"""``ooc-fw plot``: logs of training runs as a figure.
+
+Owns the options. The panels are those of `ooc_fw.figures`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ooc_fw.cli import common
+from ooc_fw.errors import InputError
+
+_PANELS = ("gap", "objective", "support", "rows", "kernel", "memory", "steps")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "plot",
+        help="draw logs of training runs",
+        description="Draw what runs have written with ooc-fw train --log: several of them in the "
+        "same axes. Needs matplotlib: pip install 'ooc-fw[plot]'.",
+    )
+    add_log_arguments(parser, "FIGURE", ".png; .svg and .pdf are possible too")
+    parser.add_argument(
+        "--panels",
+        metavar="NAMES",
+        help=f"some of {', '.join(_PANELS)}, with commas between them (default: all)",
+    )
+    parser.add_argument(
+        "--against", default="both", help="time, iteration or both (default); memory goes by time"
+    )
+
+
+def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
+    """Declare logs and the file to be made of them."""
+    parser.add_argument(
+        "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; it may still grow"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
+    )
+
+
+def output_path(args: argparse.Namespace, suffix: str) -> Path:
+    """Where the result goes; InputError where it cannot, or would replace a log."""
+    output = Path(args.output) if args.output else Path(args.logs[0]).with_suffix(suffix)
+    common.check_output(output, *args.logs)
+    return output
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, draw, save."""
+    from ooc_fw import figures
+    from ooc_fw.runlog import read_runs
+
+    figures.load_matplotlib()
+    output = output_path(args, ".png")
+    figures.check_format(output)
+    panels = _choice("--panels", args.panels, tuple(figures.PANELS))
+    both = ("time", "iteration")
+    against = both if args.against == "both" else _choice("--against", args.against, both)
+    runs = read_runs([Path(log) for log in args.logs])
+    if all(run.n_events == 0 for run in runs):
+        raise InputError(
+            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
+            f"give the log of a longer one"
+        )
+    figures.save(figures.draw(runs, panels, against), output)
+    print(output)
+    return 0
+
+
+def _choice(option: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in `text`, without repeats; all that are known where it is None."""
+    if text is None:
+        return known
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise InputError(f"{option} knows {', '.join(known)}, not {name!r}")
+    return names

@@ -1,0 +1,38 @@
+"""``ooc-fw report``: logs of training runs as one page of HTML.
+
+Owns the options. The page is made by `ooc_fw.report`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ooc_fw.cli.plot import add_log_arguments, output_path
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "report",
+        help="make a page of figures and tables from logs of training runs",
+        description="Make one HTML file of what runs have written with ooc-fw train --log: "
+        "figures, options and results, several runs side by side. The file needs no network and "
+        "no scripts. Making it needs matplotlib: pip install 'ooc-fw[plot]'.",
+    )
+    add_log_arguments(parser, "REPORT", ".html")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, draw, write."""
+    from ooc_fw.figures import load_matplotlib
+    from ooc_fw.files import write_atomic
+    from ooc_fw.report import page
+    from ooc_fw.runlog import read_runs
+
+    load_matplotlib()
+    output = output_path(args, ".html")
+    runs = read_runs([Path(log) for log in args.logs])
+    write_atomic(output, page(runs).encode("utf-8"))
+    print(output)
+    return 0

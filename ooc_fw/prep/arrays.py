@@ -1,0 +1,392 @@
+"""Named arrays as tables: `.npy`, `.npz` and HDF5 files of other tools.
+
+Owns the choice of arrays, what their columns are called, and reading them front to back in blocks,
+dense or as CSR matrices. What becomes of the columns is `ooc_fw.prep.tables`.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.errors import InputError
+from ooc_fw.prep.readers import (
+    BLOCK_BYTES,
+    MAX_BLOCK_ROWS,
+    Cells,
+    ReadOptions,
+    TableReader,
+    Wanted,
+    Words,
+    collect_words,
+    word_of,
+)
+from ooc_fw.rows import CSRRows, Float64Array, Int64Array
+from ooc_fw.sources.base import AnyArray, canonical_csr
+from ooc_fw.sources.hdf5 import (
+    CSR_PARTS,
+    DatasetSlices,
+    check_extent,
+    check_filters,
+    close_file,
+    is_converted,
+    open_file,
+    structure_errors,
+)
+from ooc_fw.sources.memmap import open_npy
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Where a column is: an array, and a column or a field of it."""
+
+    array: str
+    part: int | str | None = None
+
+
+@dataclass
+class _Arrays:
+    """Named arrays of one or two dimensions, or of records."""
+
+    arrays: dict[str, Any] = field(default_factory=dict)  # with shape, dtype and contiguous slices
+    sparse: dict[str, Any] | None = None  # the parts of a CSR matrix, and its shape
+
+
+class ArrayReader(TableReader):
+    """Named arrays as a table: rows in one and labels in another, or a column in each.
+
+    Parameters
+    ----------
+    path : str
+        File to open.
+    format_name : {"npy", "npz", "hdf5"}
+        What it is.
+    options : ReadOptions
+        Names of rows and labels, and a file of labels.
+    """
+
+    def __init__(self, path: str, format_name: str, options: ReadOptions) -> None:
+        super().__init__(path)
+        self.size = os.path.getsize(path)
+        self._hdf5 = format_name == "hdf5"
+        try:
+            with structure_errors(path):
+                found = getattr(self, f"_open_{format_name}")(path, options)
+                self._arrange(found, options)
+        except BaseException:
+            self.close()
+            raise
+        self._row = 0
+        # Rows read at once.
+        row_bytes = sum(
+            max(8, array.dtype.itemsize) * int(np.prod(array.shape[1:]))
+            for array in self._arrays.values()
+        )
+        if self._sparse is not None:
+            row_bytes += 12 * int(self._starts[-1]) // max(1, self._n_rows)
+        self._block_rows = min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
+
+    # Each returns the arrays to take the columns from.
+
+    def _open_npy(self, path: str, options: ReadOptions) -> _Arrays:
+        array = open_npy(path)
+        self._resources.callback(array.close)
+        return _Arrays({options.x_name: array})
+
+    def _open_npz(self, path: str, options: ReadOptions) -> _Arrays:
+        try:
+            archive = self._resources.enter_context(zipfile.ZipFile(path))
+            members = {
+                item.filename.removesuffix(".npy"): _ZipArray(path, archive, item)
+                for item in archive.infolist()
+                if item.filename.endswith(".npy")
+            }
+        except (OSError, zipfile.BadZipFile, ValueError, EOFError) as error:
+            raise InputError(
+                f"{path} cannot be read as .npz ({error}); write it with numpy.savez"
+            ) from error
+        self.compressed = any(
+            item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()
+        )
+        if {*CSR_PARTS, "shape"} <= set(members):
+            kind = members["format"][0:1] if "format" in members else None
+            if kind is not None and word_of(kind.reshape(-1)[0]) != "csr":
+                raise InputError(f"{path} is a sparse matrix in another form; save it as CSR")
+            parts = {name: members.pop(name) for name in CSR_PARTS}
+            shape = members.pop("shape")
+            members.pop("format", None)
+            return _Arrays(members, {**parts, "shape": shape[0:2]})
+        return _choose(path, members, options)
+
+    def _open_hdf5(self, path: str, options: ReadOptions) -> _Arrays:
+        file = open_file(path)
+        self._resources.callback(close_file, file)
+        if is_converted(file):
+            raise InputError(f"{path} is a converted file already: use it as it is")
+        rows = file.get(options.x_name)
+        if isinstance(rows, h5py.Group):
+            if not set(CSR_PARTS) <= set(rows) or len(np.ravel(rows.attrs.get("shape", ()))) != 2:
+                raise InputError(
+                    f"{path}: {options.x_name!r} is a group, but no CSR matrix ("
+                    f"{', '.join(CSR_PARTS)} and the attribute shape); name other rows (--x-name)"
+                )
+            parts = {name: _HDF5Array(rows[name]) for name in CSR_PARTS}
+            labels = file.get(options.y_name)
+            found = {} if labels is None else {options.y_name: _HDF5Array(labels)}
+            return _Arrays(found, {**parts, "shape": np.ravel(rows.attrs["shape"])})
+        members = {name: _HDF5Array(node) for name, node in file.items() if _is_array(node)}
+        for name in (options.x_name, options.y_name):  # a path, perhaps
+            if name in file and name not in members and _is_array(file[name]):
+                members[name] = _HDF5Array(file[name])
+        return _choose(path, members, options)
+
+    def _arrange(self, found: _Arrays, options: ReadOptions) -> None:
+        """Name the columns and see that they are of one length."""
+        if options.labels is not None:
+            if not _is_npy(options.labels):
+                raise InputError(f"the labels {options.labels} must be a .npy file")
+            labels = open_npy(os.fspath(options.labels))
+            self._resources.callback(labels.close)
+            found.arrays[options.y_name] = labels
+        self._arrays = found.arrays
+        self._sparse = found.sparse
+        self.sparse = found.sparse is not None
+        lengths = {name: array.shape[0] for name, array in found.arrays.items()}
+        places: dict[str, _Column] = {}
+        if found.sparse is not None:
+            lengths[options.x_name], width = (int(length) for length in found.sparse["shape"])
+            self._width = width
+            self._starts = self._row_pointers(lengths[options.x_name])
+        alone = options.x_name in found.arrays
+        for name, array in found.arrays.items():
+            prefix = "" if alone and name == options.x_name else name
+            for label, column in _columns_of(name, prefix, array):
+                if label in places:
+                    raise InputError(f"{self.name} has two columns {label!r}; rename one of them")
+                places[label] = column
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise InputError(
+                f"the arrays in {self.name} differ in their number of rows ({listed}); name rows "
+                f"and labels with --x-name and --y-name"
+            )
+        self._n_rows = next(iter(lengths.values()), 0)
+        self._places = places
+        self.columns = tuple(places)
+        if options.y_name in places and (alone or self.sparse):
+            self.own_label = options.y_name
+        kinds = {name: self._dtype(place) for name, place in places.items()}
+        self.words = frozenset(name for name, kind in kinds.items() if kind.kind in "SUO")
+        self.unusable = {
+            name: str(kind) for name, kind in kinds.items() if kind.kind not in "biufSUO"
+        }
+
+    def _dtype(self, place: _Column) -> np.dtype[Any]:
+        kind: np.dtype[Any] = self._arrays[place.array].dtype
+        return kind[place.part] if isinstance(place.part, str) else kind
+
+    def _row_pointers(self, n_rows: int) -> Int64Array:
+        """Where the rows of a CSR matrix begin: 8 bytes a row in memory."""
+        assert self._sparse is not None
+        starts = np.asarray(self._sparse["indptr"][0 : n_rows + 1], dtype=np.int64)
+        stored = min(self._sparse[name].shape[0] for name in ("data", "indices"))
+        if (
+            len(starts) != n_rows + 1
+            or starts[0] != 0
+            or starts[-1] > stored
+            or (np.any(np.diff(starts) < 0))
+        ):
+            raise InputError(
+                f"{self.name}: the row pointers of its sparse matrix do not rise from 0 to the "
+                f"values stored; write it again"
+            )
+        return starts
+
+    @property
+    def bytes_read(self) -> int:
+        """Share of the file that belongs to the rows read."""
+        return (self.size or 0) * self._row // max(1, self._n_rows)
+
+    def blocks(self) -> Iterator[tuple[int, dict[str, AnyArray]]]:
+        """First row, and the parts of all arrays that belong to the rows of a block."""
+        while self._row < self._n_rows:
+            start, stop = self._row, min(self._n_rows, self._row + self._block_rows)
+            block = {name: array[start:stop] for name, array in self._arrays.items()}
+            if self._sparse is not None:
+                first, last = (int(self._starts[row]) for row in (start, stop))
+                for name in ("data", "indices"):
+                    block[f"/{name}"] = self._sparse[name][first:last]
+            self._row = stop
+            self.text_bytes += sum(part.nbytes for part in block.values())
+            yield start, block
+
+    def parse(self, block: tuple[int, dict[str, AnyArray]], wanted: Wanted) -> Cells:
+        """Cells of a block."""
+        start, parts = block
+
+        def column(name: str) -> AnyArray:
+            place = self._places[name]
+            array = parts[place.array]
+            if place.part is None:
+                return array
+            return array[place.part] if isinstance(place.part, str) else array[:, place.part]
+
+        n_rows = min(self._n_rows, start + self._block_rows) - start
+        labels: Float64Array | Words = np.zeros(n_rows)
+        if wanted.label is not None:
+            label = column(wanted.label)
+            is_words = wanted.label in self.words
+            labels = _array_words(label) if is_words else label.astype(np.float64)
+        numbers: Float64Array | CSRRows
+        if self._sparse is not None:
+            starts = self._starts[start : start + n_rows + 1]
+            # A copy: what is read from an .npz file cannot be written to.
+            data = np.array(parts["/data"])
+            rows = canonical_csr(data, parts["/indices"], starts, self._width, self.name)
+            numbers = _without_zeros(rows)
+        else:
+            numbers = np.empty((n_rows, len(wanted.numbers)))
+            for j, name in enumerate(wanted.numbers):
+                numbers[:, j] = column(name)
+        return Cells(
+            self.name,
+            labels,
+            numbers,
+            tuple(_array_words(column(name)) for name in wanted.words),
+            lambda row: f"row {start + row}",
+        )
+
+
+class _HDF5Array(DatasetSlices):
+    """A data set whose text is read as text."""
+
+    def __init__(self, dataset: Any) -> None:
+        check_filters(dataset)
+        check_extent(dataset)
+        text = h5py.check_string_dtype(dataset.dtype) is not None
+        super().__init__(dataset.asstr(errors="replace") if text else dataset)
+        self.shape = dataset.shape
+        self.dtype = np.dtype(object) if text else dataset.dtype
+
+
+class _ZipArray:
+    """An array in an .npz file, read front to back.
+
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    archive : ZipFile
+        The file.
+    item : ZipInfo
+        The array.
+    """
+
+    def __init__(self, path: str, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> None:
+        self._name = f"{path}: {item.filename}"
+        self._stream = archive.open(item)
+        version = np.lib.format.read_magic(self._stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{item.filename} is of version {version}")
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, self._fortran, self.dtype = read(self._stream)
+        self.shape = shape or (1,)
+        if self.dtype.hasobject:
+            raise ValueError(f"{item.filename} holds Python objects")
+        self._position = 0
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        """Elements or rows ``key.start:key.stop``, of which the first is the next one."""
+        start, stop, _ = key.indices(len(self))
+        assert start == self._position
+        if self._fortran and len(self.shape) > 1:
+            raise InputError(
+                f"{self._name} is stored column by column, and inside an .npz file only whole; "
+                f"save it with numpy.save, or its numpy.ascontiguousarray with numpy.savez"
+            )
+        shape = (stop - start, *self.shape[1:])
+        n_bytes = int(np.prod(shape)) * self.dtype.itemsize
+        try:
+            data = self._stream.read(n_bytes)
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"{self._name} is damaged ({error}); fetch it again") from error
+        if len(data) < n_bytes:
+            raise InputError(f"{self._name} is cut short; fetch it again")
+        self._position = stop
+        return np.frombuffer(data, dtype=self.dtype).reshape(shape)
+
+
+def _choose(path: str, members: Mapping[str, Any], options: ReadOptions) -> _Arrays:
+    """Rows and labels by their names, or every array of as many rows as the others."""
+    if options.x_name in members:
+        names = [options.x_name, options.y_name]
+        return _Arrays({name: members[name] for name in names if name in members})
+    found = {name: array for name, array in members.items() if len(array.shape) in (1, 2)}
+    if not found:
+        raise InputError(
+            f"{path} holds no array of rows (it has: {', '.join(members) or 'nothing'}); name "
+            f"its rows with --x-name"
+        )
+    return _Arrays(found)
+
+
+def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, _Column]]:
+    """Columns of an array and what they are called."""
+    if array.dtype.names:
+        if len(array.shape) != 1:
+            raise InputError(f"{name!r} is a table of records; give one record a row")
+        for record in array.dtype.names:
+            yield record, _Column(name, record)
+    elif len(array.shape) == 1:
+        yield name, _Column(name)
+    elif len(array.shape) == 2:
+        for j in range(array.shape[1]):
+            yield f"{prefix}{j}", _Column(name, j)
+    else:
+        raise InputError(
+            f"the rows {name!r} must be a table of two dimensions, not of {len(array.shape)}"
+        )
+
+
+def _without_zeros(rows: CSRRows) -> CSRRows:
+    keep = rows.data != 0
+    if keep.all():
+        return rows
+    before = np.concatenate([[0], np.cumsum(keep)])
+    return CSRRows(rows.data[keep], rows.indices[keep], before[rows.indptr], rows.n_features)
+
+
+def _array_words(column: AnyArray) -> Words:
+    """Column of an array as words."""
+    if column.dtype.kind == "O":
+        names = dict.fromkeys(column.tolist())
+        codes = {value: code for code, value in enumerate(names)}
+        return collect_words(np.array([codes[value] for value in column.tolist()], int), names)
+    values, places = np.unique(column, return_inverse=True)
+    return collect_words(places.reshape(-1), values.tolist())
+
+
+def _is_array(node: Any) -> bool:
+    return isinstance(node, h5py.Dataset) and node.shape not in (None, ())
+
+
+def _is_npy(path: str | os.PathLike[str]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(6) == b"\x93NUMPY"
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}") from error

@@ -1,0 +1,697 @@
+"""Tables as named columns, in blocks of rows: what all readers share, CSV and Parquet.
+
+Owns telling the formats apart, what columns are called, and how cells become numbers and words in
+bounded memory. CSV and Parquet are read by pyarrow, which is imported late; arrays are read by
+`ooc_fw.prep.arrays`. What becomes of the columns (features, categories, labels) is
+`ooc_fw.prep.tables`.
+
+A reader has the attributes of `ooc_fw.prep.text.TextInput` that the converter uses: `name`, `size`,
+`compressed`, `text_bytes`, `bytes_read` and `blocks`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import h5py
+import numpy as np
+
+from ooc_fw.errors import InputError
+from ooc_fw.prep.text import TextBlock, TextInput
+from ooc_fw.rows import CSRRows, Float64Array, Int64Array, take_rows
+from ooc_fw.sources.base import AnyArray
+
+BLOCK_BYTES = 4 << 20
+"""Cells read at once, as float64."""
+
+MAX_BLOCK_ROWS = 1 << 16
+"""Rows read at once, however narrow."""
+
+FORMATS = ("libsvm", "csv", "parquet", "npy", "npz", "hdf5")
+
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "?", "#N/A")
+"""How a missing number is written. Of words, only the empty one is missing."""
+
+DELIMITERS = ",\t;|"
+
+_SNIFF_BYTES = 4096
+_SHOWN = 40
+_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_PAIR = re.compile(r"(^|\s)\d+:")
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of words, each different one written once.
+
+    Parameters
+    ----------
+    codes : ndarray of int64, shape (n_rows,)
+        Position of each row's word in `values`; -1 where it is missing.
+    values : tuple of str
+        The different words.
+    """
+
+    codes: Int64Array
+    values: tuple[str, ...]
+
+    def __getitem__(self, rows: AnyArray) -> Words:
+        return Words(self.codes[rows], self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns to read.
+
+    Parameters
+    ----------
+    label : str or None
+        Column of the labels; None leaves them 0.
+    numbers, words : tuple of str
+        Columns to be read as numbers, and as words.
+    skip : bool
+        Whether rows that cannot be read are left out rather than refused.
+    """
+
+    label: str | None
+    numbers: tuple[str, ...]
+    words: tuple[str, ...]
+    skip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Some rows of a table.
+
+    Parameters
+    ----------
+    name : str
+        The input, for messages.
+    labels : ndarray of float64 or Words
+        One a row; missing ones are NaN or -1.
+    numbers : ndarray of float64, shape (n_rows, n_numbers), or CSRRows
+        Missing ones are NaN.
+    words : tuple of Words
+        One for each column of words.
+    place : callable
+        Says where a row of this block is, as "row 17" or "line 19".
+    skipped : tuple of str
+        What was wrong with rows that were left out.
+    """
+
+    name: str
+    labels: Float64Array | Words
+    numbers: Float64Array | CSRRows
+    words: tuple[Words, ...]
+    place: Callable[[int], str]
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels.codes if isinstance(self.labels, Words) else self.labels)
+
+    def take(self, rows: Int64Array) -> Cells:
+        """Some of the rows."""
+        place, numbers = self.place, self.numbers
+        taken: Any = take_rows(numbers, rows) if isinstance(numbers, CSRRows) else numbers[rows]
+        return replace(
+            self,
+            labels=self.labels[rows],
+            numbers=taken,
+            words=tuple(column[rows] for column in self.words),
+            place=lambda row: place(int(rows[row])),
+        )
+
+
+def word_of(value: object) -> str:
+    """Write a value of a column of words: numbers in their shortest form, NaN as nothing.
+
+    Blanks around a word do not count: many tables have some after each comma.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, (float, np.floating)):
+        return "" if np.isnan(value) else repr(float(value)).removesuffix(".0")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    return str(value).strip()
+
+
+def collect_words(codes: AnyArray, values: Iterable[object]) -> Words:
+    """Words of a column whose different values may be written alike, or be missing.
+
+    Parameters
+    ----------
+    codes : ndarray of int
+        Position of each row's value; negative where it is missing.
+    values : iterable
+        The different values.
+    """
+    names: dict[str, int] = {}
+    places = [names.setdefault(word, len(names)) if word else -1 for word in map(word_of, values)]
+    # The last place stands for the code -1.
+    return Words(np.array([*places, -1], dtype=np.int64)[codes], tuple(names))
+
+
+# --- what all readers share ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a table is read; parameters are those of `ooc_fw.prep.tables.TableOptions`."""
+
+    format: str = "auto"
+    header: bool = True
+    delimiter: str | None = None
+    labels: str | os.PathLike[str] | None = None
+    x_name: str = "X"
+    y_name: str = "y"
+
+
+class TableReader(ABC):
+    """A table, opened; a context manager.
+
+    Attributes
+    ----------
+    name : str
+        The input, for messages.
+    columns : tuple of str
+        Names of its columns.
+    words : frozenset of str
+        Columns known to hold words.
+    words_everywhere : bool
+        Whether nothing is known of columns, so that labels are read as words whatever they are.
+    unusable : dict
+        Columns that hold neither, and what they hold.
+    own_label : str or None
+        Column that holds the labels by its very name.
+    sparse : bool
+        Whether the numbers come as `CSRRows`.
+    size : int or None
+        Bytes on disk, None where there is no file with a size.
+    compressed : bool
+        Whether the cells take much more room than the file.
+    text_bytes : int
+        Bytes of input handed out so far.
+    """
+
+    words: frozenset[str] = frozenset()
+    words_everywhere: bool = False
+    own_label: str | None = None
+    sparse: bool = False
+    compressed: bool = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size: int | None = None
+        self.text_bytes = 0
+        self.columns: tuple[str, ...] = ()
+        self.unusable: dict[str, str] = {}
+        self._resources = ExitStack()
+
+    @property
+    @abstractmethod
+    def bytes_read(self) -> int:
+        """Bytes of the file taken so far."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Any]:
+        """Blocks of rows as read; for one thread."""
+
+    @abstractmethod
+    def parse(self, block: Any, wanted: Wanted) -> Cells:
+        """Cells of a block; for any thread.
+
+        Raises
+        ------
+        InputError
+            A row cannot be read, or a cell is no number.
+        """
+
+    def close(self) -> None:
+        """Release what was opened."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def detect_format(path: str, options: ReadOptions, *, is_table: bool) -> str:
+    """Tell the format of an input by its first bytes and its name.
+
+    Parameters
+    ----------
+    path : str
+        A file, or "-".
+    options : ReadOptions
+        Whose format, unless "auto", is taken as it is.
+    is_table : bool
+        Whether an option was given that only tables have, so that text is CSV.
+
+    Returns
+    -------
+    str
+        One of FORMATS. Text is CSV by its name, or when its first line has separators but no
+        INDEX:VALUE.
+    """
+    if options.format != "auto":
+        if options.format not in FORMATS:
+            raise InputError(
+                f"the format must be auto or one of {', '.join(FORMATS)}, not {options.format!r}"
+            )
+        return options.format
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return "csv" if is_table else "libsvm"  # a pipe gives its first bytes only once
+    check_readable(path)
+    with open(path, "rb") as file:
+        head = file.read(_SNIFF_BYTES)
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"PK\x03\x04"):
+        return "npz" if path.endswith(".npz") or _is_npz(path) else "libsvm"
+    if h5py.is_hdf5(path):
+        return "hdf5"
+    if is_table or _CSV_NAME.search(path):
+        return "csv"
+    first = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
+    looks_like = re.search(r"\S[,;|]\S", first) is not None and b"\0" not in head
+    return "csv" if looks_like and not _PAIR.search(first) else "libsvm"
+
+
+def _is_npz(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def check_readable(path: str) -> None:
+    """Raise InputError unless a file can be opened."""
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a directory; name the files in it")
+    try:
+        with open(path, "rb"):
+            pass
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the name of the input") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _pyarrow(kind: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError(f"{kind} needs pyarrow: pip install 'ooc-fw[tables]'") from None
+    return pyarrow
+
+
+def _unique_names(name: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
+    """Names of columns, a number where there is none; InputError where two are alike."""
+    filled = [text or str(place) for place, text in enumerate(names)]
+    seen: set[str] = set()
+    for text in filled:
+        if text in seen:
+            raise InputError(f"{name} has two columns {text!r}; rename one of them{hint}")
+        seen.add(text)
+    return tuple(filled)
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+class CSVReader(TableReader):
+    """Text with a separator between cells, plain or compressed; a cell holds no line break.
+
+    Blocks of whole lines are cut as those of LIBSVM text are, so that any thread parses any block.
+
+    Parameters
+    ----------
+    path : str
+        A file, or "-" for standard input.
+    options : ReadOptions
+        Header and delimiter.
+    """
+
+    words_everywhere = True
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        _pyarrow("CSV")
+        if options.labels is not None:
+            raise InputError(f"{path} has its labels in a column: name it with --label")
+        self._text = TextInput(path)
+        super().__init__(self._text.name)
+        self._resources.callback(self._text.close)
+        self.size, self.compressed = self._text.size, self._text.compressed
+        try:
+            self._stream = self._text.blocks()
+            self._first = next(self._stream, None)
+            self._read_header(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_header(self, options: ReadOptions) -> None:
+        if self._first is None or not self._first.text.strip():
+            raise InputError(f"{self.name} is empty; give a table with rows in it")
+        block = self._first
+        start = len(block.text) - len(block.text.lstrip(b"\r\n"))
+        end = block.text.index(b"\n", start) + 1
+        line = block.text[start:end].decode("utf-8", "replace").rstrip("\r\n")
+        self._delimiter = options.delimiter or _find_delimiter(line)
+        if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
+            raise InputError(f"the delimiter must be one character, not {options.delimiter!r}")
+        cells = next(csv.reader([line], delimiter=self._delimiter))
+        if not options.header:
+            self.columns = tuple(map(str, range(len(cells))))
+            return
+        names = [cell.strip() for cell in cells]
+        if _all_numbers(names) and not _counts_up(names):
+            raise InputError(
+                f"the first line of {self.name} holds numbers, not names of columns; give "
+                f"--no-header if it is a row"
+            )
+        hint = ", or give --no-header if its first line is a row"
+        self.columns = _unique_names(self.name, names, hint)
+        lines = block.text.count(b"\n", 0, end)
+        self._first = TextBlock(
+            block.name, block.text[end:], block.first_line + lines, block.n_lines - lines
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken from disk so far; for standard input, bytes of text."""
+        return self._text.bytes_read
+
+    def blocks(self) -> Iterator[TextBlock]:
+        """Blocks of whole lines."""
+        if self._first is not None and self._first.text:
+            yield self._first
+        self._first = None
+        for block in self._stream:
+            yield block
+            self.text_bytes = self._text.text_bytes
+        self.text_bytes = self._text.text_bytes
+
+    def parse(self, block: TextBlock, wanted: Wanted) -> Cells:
+        """Cells of a block of lines; the line and column of what is wrong are found apart."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        words = pa.dictionary(pa.int32(), pa.string())
+        types = dict.fromkeys(wanted.numbers, pa.float64())
+        types |= dict.fromkeys(wanted.words, words)
+        if wanted.label is not None:
+            types[wanted.label] = words
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(block.text),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=self.columns,
+                    use_threads=False,
+                    block_size=len(block.text) + 1,
+                ),
+                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(types),
+                    null_values=list(MISSING),
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return self._parse_slowly(block, wanted)
+        if table.num_rows != block.n_lines and table.num_rows != _count_filled(block.text):
+            return self._parse_slowly(block, wanted)  # a line break inside of quotes
+        return Cells(
+            self.name,
+            np.zeros(table.num_rows)
+            if wanted.label is None
+            else _arrow_words(table.column(wanted.label)),
+            _arrow_numbers([table.column(name) for name in wanted.numbers], table.num_rows),
+            tuple(_arrow_words(table.column(name)) for name in wanted.words),
+            lambda row: f"line {self._line_of(block, row)}",
+        )
+
+    def _line_of(self, block: TextBlock, row: int) -> int:
+        """Line number of a row: empty lines are none."""
+        for number, line in enumerate(io.BytesIO(block.text), block.first_line):
+            if line.rstrip(b"\r\n"):
+                if row == 0:
+                    return number
+                row -= 1
+        raise AssertionError("a block has fewer lines than rows")
+
+    def _parse_slowly(self, block: TextBlock, wanted: Wanted) -> Cells:
+        """Parse line by line: names the line and the columns that cannot be read, or skips it."""
+        place = {name: j for j, name in enumerate(self.columns)}
+        columns = [place[name] for name in wanted.numbers]
+        kept: list[list[str]] = []
+        lines: list[int] = []
+        numbers: list[list[float]] = []
+        skipped: list[str] = []
+        for number, raw in enumerate(io.BytesIO(block.text), block.first_line):
+            if not raw.rstrip(b"\r\n"):
+                continue
+            reason, cells, values = self._read_line(raw, columns)
+            if reason is None:
+                kept.append(cells)
+                lines.append(number)
+                numbers.append(values)
+            elif wanted.skip:
+                skipped.append(f"{self.name}, line {number}: {reason}")
+            else:
+                raise InputError(f"{self.name}, line {number}: {reason}")
+
+        def words(name: str) -> Words:
+            column = [cells[place[name]] for cells in kept]
+            values = {word: code for code, word in enumerate(dict.fromkeys(column))}
+            return collect_words(np.array([values[word] for word in column], np.int64), values)
+
+        return Cells(
+            self.name,
+            np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
+            np.array(numbers, dtype=np.float64).reshape(len(kept), len(columns)),
+            tuple(map(words, wanted.words)),
+            lambda row: f"line {lines[row]}",
+            tuple(skipped),
+        )
+
+    def _read_line(
+        self, raw: bytes, columns: Sequence[int]
+    ) -> tuple[str | None, list[str], list[float]]:
+        """What is wrong with a line, its cells, and the numbers in some columns."""
+        try:
+            text = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            return "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8", [], []
+        try:
+            cells = next(csv.reader([text], delimiter=self._delimiter, strict=True))
+        except csv.Error as error:
+            return f"{error}; a quoted cell must end on its line", [], []
+        if len(cells) != len(self.columns):
+            counts = f"it has {len(cells)} cells for {len(self.columns)} columns"
+            hint = f"quote cells that hold a {self._delimiter!r}, and keep a row on one line"
+            return f"{counts}; {hint}", [], []
+        values = [parse_number(cells[j]) for j in columns]
+        bad = [j for j, value in zip(columns, values, strict=True) if value is None]
+        if not bad:
+            return None, cells, [value for value in values if value is not None]
+        return (
+            words_error({self.columns[j]: cells[j] for j in bad}),
+            cells,
+            [],
+        )
+
+
+def _count_filled(text: bytes) -> int:
+    """Lines that are not empty."""
+    return sum(1 for line in io.BytesIO(text) if line.rstrip(b"\r\n"))
+
+
+def words_error(found: Mapping[str, str]) -> str:
+    """Word that columns hold words where numbers are wanted, and the ways out."""
+    (name, word), *others = found.items()
+    names = ",".join(found)
+    also = f" (nor do {', '.join(repr(other) for other, _ in others)})" if others else ""
+    return (
+        f"column {name!r} does not hold a number but {_shorten(word)!r}{also}; give "
+        f"--one-hot {names} for categories, or leave out with --drop {names}"
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def parse_number(text: str) -> float | None:
+    """Read the number in a cell, NaN where it is missing, None where it is none."""
+    text = text.strip(" \t")
+    if text in MISSING:
+        return np.nan
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _find_delimiter(line: str) -> str:
+    """Most frequent separator of a line outside of quotes."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    return max(DELIMITERS, key=bare.count)
+
+
+def _all_numbers(names: Sequence[str]) -> bool:
+    return all(parse_number(name) is not None for name in names if name) and any(names)
+
+
+def _counts_up(names: Sequence[str]) -> bool:
+    """Whether the names are what tools call columns without names, one of them perhaps empty."""
+    numbers = [name for name in names if name]
+    return any(numbers == [str(k + first) for k in range(len(numbers))] for first in (0, 1))
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+class ParquetReader(TableReader):
+    """A Parquet file, read page by page.
+
+    Parameters
+    ----------
+    path : str
+        File to open.
+    """
+
+    compressed = True
+
+    def __init__(self, path: str) -> None:
+        pa = _pyarrow("Parquet")
+        from pyarrow import parquet
+
+        super().__init__(path)
+        try:
+            # Streams of pages: a whole row group need not fit the memory.
+            self._file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InputError(
+                f"{path} cannot be read as Parquet ({error}); write it again"
+            ) from None
+        self._resources.callback(self._file.close)
+        self.size = os.path.getsize(path)
+        schema = self._file.schema_arrow
+        self.columns = _unique_names(path, schema.names)
+        kinds = {item.name: item.type for item in schema}
+        self.words = frozenset(name for name, kind in kinds.items() if _is_words(kind))
+        self.unusable = {
+            name: str(kind)
+            for name, kind in kinds.items()
+            if name not in self.words and not _is_number(kind)
+        }
+        self._n_rows = self._file.metadata.num_rows
+        self._row = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Share of the file that belongs to the rows read."""
+        return (self.size or 0) * self._row // max(1, int(self._n_rows))
+
+    def blocks(self) -> Iterator[tuple[int, Any]]:
+        """First row and record batch."""
+        import pyarrow as pa
+
+        usable = [name for name in self.columns if name not in self.unusable]
+        rows = min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // (8 * max(1, len(usable)))))
+        try:
+            for batch in self._file.iter_batches(rows, columns=usable, use_threads=False):
+                start = self._row
+                self._row += batch.num_rows
+                self.text_bytes += batch.nbytes
+                yield start, batch
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                f"{self.name} is damaged after row {self._row} ({error}); fetch it again"
+            ) from error
+
+    def parse(self, block: tuple[int, Any], wanted: Wanted) -> Cells:
+        """Cells of a record batch."""
+        start, batch = block
+        labels: Float64Array | Words = np.zeros(batch.num_rows)
+        if wanted.label is not None:
+            column = batch.column(wanted.label)
+            is_words = wanted.label in self.words
+            labels = (
+                _arrow_words(column) if is_words else _arrow_numbers([column], batch.num_rows)[:, 0]
+            )
+        return Cells(
+            self.name,
+            labels,
+            _arrow_numbers([batch.column(name) for name in wanted.numbers], batch.num_rows),
+            tuple(_arrow_words(batch.column(name)) for name in wanted.words),
+            lambda row: f"row {start + row}",
+        )
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_boolean(kind)
+    )
+
+
+def _is_words(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_words(kind.value_type)
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_binary(kind)
+    )
+
+
+def _arrow_numbers(columns: Sequence[Any], n_rows: int) -> Float64Array:
+    """Columns of Arrow numbers side by side, nulls as NaN."""
+    import pyarrow as pa
+
+    numbers = np.empty((n_rows, len(columns)))
+    for j, column in enumerate(columns):
+        cast = column if column.type == pa.float64() else column.cast(pa.float64(), safe=False)
+        numbers[:, j] = (
+            cast.to_numpy(zero_copy_only=False) if isinstance(cast, pa.Array) else (cast.to_numpy())
+        )
+    return numbers
+
+
+def _arrow_words(column: Any) -> Words:
+    """Column of any Arrow type as words."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist())

@@ -1,0 +1,56 @@
+"""Rows of arrays that are kept in chunks and read by slicing, such as those of zarr.
+
+Owns turning a row range into slices of such an array. What the array is and where it lies is known
+to its package, which is never imported here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.errors import DamageError
+from ooc_fw.rows import Rows
+from ooc_fw.sources.base import Sliceable, SourceBase, as_float32, check_real, check_shape
+
+
+def is_chunked(data: Any) -> bool:
+    """Whether `data` is an array on disk or elsewhere that is read by slicing."""
+    chunks = getattr(data, "chunks", None)
+    whole = isinstance(chunks, tuple) and all(isinstance(length, int) for length in chunks)
+    return whole and hasattr(data, "shape") and hasattr(data, "dtype")
+
+
+class ChunkedSource(SourceBase):
+    """Rows of a two-dimensional array in chunks of equal size.
+
+    Parameters
+    ----------
+    array : object with attributes shape, dtype and chunks
+        Real numbers, shape (n_rows, n_features); sliced for one range of rows at a time.
+    labels : Sliceable or None
+        One label a row.
+    name : str
+        What to call the array in messages.
+    """
+
+    def __init__(
+        self, array: Any, labels: Sliceable | None = None, *, name: str = "array of chunks"
+    ) -> None:
+        check_shape(name, array.shape)
+        check_real(name, np.dtype(array.dtype))
+        super().__init__(name, tuple(array.shape), labels=labels, chunk_rows=array.chunks[0])
+        # A chunk is decoded whole whatever is asked of it.
+        self.max_gap = self.span_rows = self.chunk_rows
+        self._array = array
+
+    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+        try:
+            block = np.asarray(self._array[start:stop])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DamageError(
+                f"rows {start} to {stop - 1} of the {self.name} cannot be read ({error}); write it "
+                f"again"
+            ) from error
+        return as_float32(block), block.nbytes
