@@ -1,0 +1,94 @@
+"""`FrankWolfeSVC` on arrays on disk: none is loaded whole, by what the operating system reports."""
+
+import json
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+WIDTH, BLOCK = 250, 5000  # features, and rows that come again and again
+
+SCRIPT = """
+import json, sys
+import dask.array, h5py, numpy as np
+from ooc_fw import FrankWolfeSVC
+from ooc_fw.memory import peak_rss_bytes
+
+def open_array(folder, name):
+    if name == "memmap":
+        return np.load(f"{folder}/X.npy", mmap_mode="r")
+    if name == "zarr":
+        import zarr
+        return zarr.open_array(f"{folder}/X.zarr", mode="r")
+    table = h5py.File(f"{folder}/X.h5")["X"]
+    return table if name == "h5py" else dask.array.from_array(table, chunks=(2000, -1))
+
+def work(folder, name):
+    X, y = open_array(folder, name), np.load(f"{folder}/y.npy")
+    fitted = FrankWolfeSVC(C=1000, gamma=0.2, tol=1e-2, random_state=0).fit(X, y)
+    assert fitted.certified_gap_ <= 1e-2
+    assert fitted.score(X, y) == 1
+
+small, large, *names = sys.argv[1:]
+for name in names:
+    work(small, name)  # imports and compiles
+before = peak_rss_bytes()
+growth = {}
+for name in names:
+    work(large, name)
+    growth[name] = peak_rss_bytes() - before
+print(json.dumps(growth))
+"""
+
+
+def write(folder, n_rows, names):
+    """The same separable rows in every storage asked for."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(BLOCK) < 0.5, 1.0, -1.0)
+    block = 0.05 * rng.standard_normal((BLOCK, WIDTH), dtype=np.float32)
+    block[:, 0] += y
+    np.save(folder / "y.npy", np.resize(y, n_rows))
+    shape, chunks = (n_rows, WIDTH), (2000, WIDTH)
+    with h5py.File(folder / "X.h5", "w") as file:
+        stored = []
+        if "memmap" in names:
+            stored.append(np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, shape))
+        if "h5py" in names:
+            stored.append(file.create_dataset("X", shape, np.float32, chunks=chunks))
+        if "zarr" in names:
+            zarr = pytest.importorskip("zarr")
+            path = str(folder / "X.zarr")
+            stored.append(
+                zarr.create_array(
+                    path, shape=shape, dtype=np.float32, chunks=chunks, compressors=None
+                )
+            )
+        for array in stored:
+            for start in range(0, n_rows, BLOCK):
+                array[start : start + BLOCK] = block[: n_rows - start]
+
+
+def growth(folder, n_rows, names):
+    """Bytes by which the peak has grown once each was trained on and predicted."""
+    for part, rows in (("small", BLOCK), ("large", n_rows)):
+        write(folder / part, rows, names)
+    run = [sys.executable, "-c", SCRIPT, str(folder / "small"), str(folder / "large"), *names]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_growth_is_a_part_of_the_data(tmp_path):
+    """Of 300 MB, above the size up to which rows are kept."""
+    grown = growth(tmp_path, 300_000, ["memmap"])
+    assert max(grown.values()) < 80e6, grown
+
+
+@pytest.mark.long
+def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path):
+    """Of 1 GB in each of four storages."""
+    grown = growth(tmp_path, 1_000_000, ["memmap", "h5py", "dask", "zarr"])
+    assert max(grown.values()) < 100e6, grown
