@@ -18,7 +18,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
 ``progress.py``    callbacks that show or log a run
 ``report.py``      logs of runs as a page of HTML
-``figures.py``     their figures, the only importer of matplotlib
+``figures.py``     their figures, by matplotlib
 ``runlog.py``      what such a log says of a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
 ``tuning.py``      `tune`: which C and gamma, by validation

@@ -1,7 +1,7 @@
 """Figures of training runs: gap, objective, support, speed, memory and steps.
 
 Owns what the panels show and how several runs share them. Nothing here runs or reads anything: runs
-come from `ooc_fw.runlog`. The only importer of matplotlib, an optional package.
+come from `ooc_fw.runlog`. Needs matplotlib, an optional package.
 """
 
 from __future__ import annotations

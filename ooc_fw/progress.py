@@ -210,7 +210,7 @@ def describe(
     *,
     short: bool = False,
 ) -> str:
-    """Gaps, support size, speed of reading and time left, in a few words.
+    """Sampled gap, support size, speed of reading and time left, in a few words.
 
     Parameters
     ----------
@@ -225,9 +225,6 @@ def describe(
     """
     gap = state.sampled_gap
     parts = ["gap ?" if gap is None else f"gap {gap:.1e}"]
-    swept = state.phase == "certify" and state.sweep_fraction is None
-    if swept and state.certified_gap is not None:  # else it is of weights that are no more
-        parts.append(f"certified {state.certified_gap:.1e}")
     parts.append(f"{state.n_support:,} {'SV' if short else 'support vectors'}")
     if pace is not None and pace >= 5e4:
         parts.append(f"{pace / 1e6:,.{0 if pace >= 1e7 else 1}f} MB/s")
@@ -271,14 +268,14 @@ class Lines:
 
 
 class Phases:
-    """Logs the beginning of each phase, and each certified gap, at level INFO."""
+    """Logs the beginning of each phase, at level INFO."""
 
     def __init__(self) -> None:
         self._seen: tuple[object, ...] = ()
 
     def __call__(self, state: SolverState) -> None:
         """Log `state` where it is the first of its kind."""
-        seen = (state.machine, state.phase, state.certified_gap)
+        seen = (state.machine, state.phase)
         if seen == self._seen:
             return
         self._seen = seen
@@ -431,10 +428,10 @@ class RowProgress:
 class EventLog:
     """A file with one JSON object a line: ``start``, ``progress``, ``end``.
 
-    Progress is logged up to ten times a second, whenever machine, phase or certified gap change,
-    and at the end: all fields of the state, and the resident memory of the process, now and at its
-    peak, in bytes. The file is written as the run goes, and not atomically, so that it can be
-    followed and survives a run that dies.
+    Progress is logged up to ten times a second, whenever machine, phase or certified gap change, at
+    the end of a sweep and of the run: all fields of the state, and the resident memory of the
+    process, now and at its peak, in bytes. The file is written as the run goes, and not atomically,
+    so that it can be followed and survives a run that dies.
 
     Parameters
     ----------
@@ -455,7 +452,7 @@ class EventLog:
 
     def __call__(self, state: SolverState) -> None:
         """Write the state down when it is time."""
-        kind = (state.machine, state.phase, state.certified_gap)
+        kind = (state.machine, state.phase, state.certified_gap, state.sweep_fraction == 1)
         self._waiting = state
         if self._due() or kind != self._last:
             self._last = kind

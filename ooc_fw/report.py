@@ -250,8 +250,7 @@ def _results(run: Run) -> dict[str, Any]:
         values |= {"iterations": values["iteration"], "seconds": values["elapsed_s"]}
         values["steps"] = {kind: counts[-1] for kind, counts in run.steps.items()}
         values = {name: value for name, value in values.items() if name in _RESULTS}
-        if run.phases[-1] != "certify" or not math.isnan(run.columns["sweep_fraction"][-1]):
-            values["certified_gap"] = None  # what is known is of weights that are no more
+        values["certified_gap"] = None  # what is known is of weights that are no more
     values.setdefault("status", "no end in the log")
     for name in ("bytes_read", "peak_rss_bytes"):
         size = values.get(name)

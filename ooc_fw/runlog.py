@@ -113,25 +113,41 @@ class Run:
         return (np.flatnonzero(np.diff(self.machines)) + 1).tolist() if self.n_events else []
 
     def certificates(self) -> tuple[list[int], list[float]]:
-        """Places of events that bring a new certified gap, and these gaps.
+        """Places of the last events of sweeps, and the gaps that they certified.
 
-        The one of the end stands at the last event where no event has it.
+        A certified gap is first told by the event after its sweep, and the last one of a machine by
+        the end of the run.
         """
         places: list[int] = []
         gaps: list[float] = []
-        last = math.nan
-        for k, gap in enumerate(self.columns["certified_gap"]):
-            if k in self.resumed or (k > 0 and self.machines[k] != self.machines[k - 1]):
-                last = math.nan
-            if not math.isnan(gap) and gap != last:
-                places.append(k)
-                gaps.append(float(gap))
-            last = gap
-        final = _number((self.end or {}).get("certified_gap"))
-        if not math.isnan(final) and final not in gaps and self.n_events > 0:
-            places.append(self.n_events - 1)
-            gaps.append(final)
+
+        def add(last: int, gap: float) -> None:
+            """Take a gap of the sweep that ended at event `last` or before."""
+            machine, k = self.machines[last], last
+            while k > 0 and self.phases[k] != "certify" and self.machines[k - 1] == machine:
+                k -= 1
+            places.append(k if self.phases[k] == "certify" else last)
+            gaps.append(gap)
+
+        firsts = {0, *self.new_machines(), *self.resumed}
+        told = self.columns["certified_gap"]
+        ends = self._end_gaps()
+        for k, gap in enumerate(told):
+            if not math.isnan(gap) and (k in firsts or gap != told[k - 1]):
+                add(k, float(gap))
+            machine = int(self.machines[k])
+            if k + 1 == self.n_events or self.machines[k + 1] != machine:
+                final = ends[machine] if machine < len(ends) else math.nan
+                if not math.isnan(final) and final != gap:
+                    add(k, final)
         return places, gaps
+
+    def _end_gaps(self) -> list[float]:
+        """Certified gap of each machine, as told by the end of the run."""
+        end = self.end or {}
+        machines = end.get("machines") if self.n_machines > 1 else [end]
+        known = isinstance(machines, list) and all(isinstance(each, dict) for each in machines)
+        return [_number(each.get("certified_gap")) for each in machines or ()] if known else []
 
     def sweeps(self) -> list[tuple[float, float]]:
         """Seconds from and to which rows were swept for a certificate."""
@@ -141,12 +157,12 @@ class Run:
         found: list[tuple[float, float]] = []
         for first, end in zip(edges[::2], edges[1::2], strict=True):
             # The first event comes after a block or more: go back by the pace of the others.
-            began, done, part = times[first], times[end - 1], fractions[first]
+            began, part = times[first], fractions[first]
+            seconds, parts = times[end - 1] - began, fractions[end - 1] - part
             if part > 0 and first > 0:
-                whole = 1.0 if math.isnan(fractions[end - 1]) else fractions[end - 1]
-                pace = (done - began) / (whole - part) if whole > part else math.inf
-                began = max(began - pace * part, times[first - 1])
-            found.append((float(began), float(done)))
+                back = seconds / parts * part if parts > 0 else math.inf
+                began = max(began - back, times[first - 1])
+            found.append((float(began), float(times[end - 1])))
         return found
 
 

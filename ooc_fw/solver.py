@@ -258,8 +258,8 @@ class Path:
     warm : tuple of ndarray, optional
         What the first machine begins with, as for `solve`.
     plan : MemoryPlan, optional
-        Of these rows or more; made here by default. A limit counts the peak of the process so far,
-        so that several paths in one process share the plan made before the first.
+        Of these rows or more; made here by default. What one path took is there for the next, so
+        that several in one process share the plan made before the first.
     """
 
     def __init__(
@@ -792,7 +792,6 @@ class _Run:
             active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
         self.state.certified_gap = self.certificate.certified_gap
         self.state.sweep_fraction = None
-        self._tell()
         return self.certificate
 
     def _suspects(self) -> Int64Array | None:
@@ -1005,13 +1004,8 @@ class _Run:
         if self.state.phase != "certify":
             if self.deadline.is_over(len(self.active), self._sweep_work()):
                 raise _Stop(Status.TIME_LIMIT)
-        if not self._tell():
-            raise _Stop(Status.INTERRUPTED)
-
-    def _tell(self) -> bool:
-        """Tell the callbacks how things stand; whether none of them asks the run to stop."""
         if not self.callbacks:
-            return True
+            return
         state = self.state
         state.objective = self.active.rho / 2
         state.n_active = len(self.active)
@@ -1020,4 +1014,5 @@ class _Run:
         state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
-        return not any([callback(state) is False for callback in self.callbacks])
+        if any([callback(state) is False for callback in self.callbacks]):
+            raise _Stop(Status.INTERRUPTED)

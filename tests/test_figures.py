@@ -60,8 +60,8 @@ def test_lines_are_those_of_the_run(make_run):
     sampled, certified, tolerance = figure.axes[0].lines
     np.testing.assert_array_equal(sampled.get_xdata(), run.columns["elapsed_s"])
     np.testing.assert_array_equal(sampled.get_ydata(), run.columns["sampled_gap"])
-    assert list(certified.get_xdata()) == [9.5, 19.5, 19.5]
-    assert list(certified.get_ydata()) == [0.7**19, 0.7**39, 5e-4]
+    assert list(certified.get_xdata()) == [9.5, 19.5]
+    assert list(certified.get_ydata()) == [0.7**20, 5e-4]
     assert set(tolerance.get_ydata()) == {1e-3}
 
 

@@ -69,17 +69,10 @@ def test_throttle_is_due_once_in_its_time(clock):
             "gap 1.2e-02, 9,876 support vectors",
         ),
         (
-            {"phase": "certify", "sampled_gap": 0.1, "certified_gap": 0.5},
+            {"sampled_gap": 0.1, "certified_gap": 0.5},  # of weights that are no more
             123.4e6,
             "sweep ends in 4 s",
-            "gap 1.0e-01, certified 5.0e-01, 0 support vectors, 123 MB/s, sweep ends in 4 s",
-        ),
-        ({"certified_gap": 0.5}, None, None, "gap ?, 0 support vectors"),
-        (
-            {"phase": "certify", "certified_gap": 0.5, "sweep_fraction": 0.1},
-            None,
-            None,
-            "gap ?, 0 support vectors",
+            "gap 1.0e-01, 0 support vectors, 123 MB/s, sweep ends in 4 s",
         ),
         ({}, 1.24e6, None, "gap ?, 0 support vectors, 1.2 MB/s"),
     ],
@@ -198,13 +191,14 @@ def test_phases_are_logged_as_they_begin(caplog):
         {},
         {"iteration": 8},
         {"phase": "certify", "sweep_fraction": 0.4},
-        {"phase": "certify", "certified_gap": 0.25},
+        {"phase": "certify", "sweep_fraction": 0.8},
+        {"machine": 1, "n_machines": 3, "phase": "certify"},
     ):
         phases(make_state(**changes))
     assert [record.message for record in caplog.records] == [
         "train after 2.0 s, iteration 7: gap ?, 0 support vectors",
         "certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
-        "certify after 2.0 s, iteration 7: gap ?, certified 2.5e-01, 0 support vectors",
+        "machine 2/3 certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
     ]
 
 

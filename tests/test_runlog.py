@@ -129,18 +129,27 @@ def test_time_and_counts_go_on_from_machine_to_machine(write):
     assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
 
 
-def test_certificates(write):
-    gaps = [None, 0.3, 0.3, 0.2, 0.2]
-    events = [progress(float(k), certified_gap=gap) for k, gap in enumerate(gaps)]
+def test_certificates_stand_at_the_ends_of_their_sweeps(write):
+    kinds = [("train", None), ("certify", None), ("train", 0.3), ("train", 0.3), ("certify", 0.3)]
+    events = [progress(k, phase=phase, certified_gap=gap) for k, (phase, gap) in enumerate(kinds)]
     run = read_one(write(START, *events, {"event": "end", "certified_gap": 0.2}))
-    assert run.certificates() == ([1, 3], [0.3, 0.2])
-    run = read_one(write(START, *events, {"event": "end", "certified_gap": 0.1}))
-    assert run.certificates() == ([1, 3, 4], [0.3, 0.2, 0.1])
+    assert run.certificates() == ([1, 4], [0.3, 0.2])
+    run = read_one(write(START, *events[:4], {"event": "end", "certified_gap": 0.3}))
+    assert run.certificates() == ([1], [0.3])
+    run = read_one(write(START, *events))
+    assert run.certificates() == ([1], [0.3])
 
 
-def test_equal_gaps_of_two_machines_are_two_certificates(write):
-    events = [progress(1.0, certified_gap=0.2, machine=k, n_machines=2) for k in (0, 1)]
-    assert read_one(write(START, *events)).certificates() == ([0, 1], [0.2, 0.2])
+def test_certificates_of_machines_are_those_of_the_end(write):
+    events = [
+        progress(elapsed, phase=phase, machine=machine, n_machines=2)
+        for machine in (0, 1)
+        for elapsed, phase in ((1.0, "train"), (2.0, "certify"))
+    ]
+    machines = [{"certified_gap": 0.2}, {"certified_gap": 0.2}]
+    end = {"event": "end", "certified_gap": 0.2, "machines": machines}
+    assert read_one(write(START, *events, end)).certificates() == ([1, 3], [0.2, 0.2])
+    assert read_one(write(START, *events)).certificates() == ([], [])
 
 
 def test_sweeps_begin_before_their_first_event(write):
@@ -151,8 +160,7 @@ def test_sweeps_begin_before_their_first_event(write):
             progress(4.0, phase="certify", sweep_fraction=0.25),
             progress(10.0, phase="certify", sweep_fraction=1.0),
             progress(11.0),
-            progress(12.0, phase="certify", sweep_fraction=0.5),
-            progress(14.0, phase="certify", certified_gap=0.1),
+            progress(14.0, phase="certify", sweep_fraction=1.0),
         )
     )
     assert run.sweeps() == [(2.0, 10.0), (11.0, 14.0)]

@@ -34,7 +34,7 @@ def make_events(
     }
     for machine in range(machines):
         for k in range(n):
-            certify, certified = k % 20 >= 18, k % 20 == 19
+            certify = k % 20 >= 18
             yield {
                 "event": "progress",
                 "machine": machine,
@@ -43,12 +43,12 @@ def make_events(
                 "iteration": 10 * k,
                 "objective": 1 / (1 + k),
                 "sampled_gap": gap * 0.8**k if k else None,
-                "certified_gap": gap * 0.7**k if certified else None,
+                "certified_gap": gap * 0.7 ** (k - k % 20) if k >= 20 else None,
                 "n_support": 3 * k,
                 "rows_read": 1000 * k,
                 "kernel_evaluations": 1_000_000 * k,
                 "elapsed_s": pace * k,
-                "sweep_fraction": 0.5 if certify and not certified else None,
+                "sweep_fraction": (k % 20 - 17) / 2 if certify else None,
                 "steps": {"toward": 7 * k, "away": 3 * k, "drop": k},
                 "rss_bytes": 200 << 20,
                 "peak_rss_bytes": 210 << 20,
