@@ -161,7 +161,7 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
     for dask in ("threads", "processes", address):
         found = FrankWolfeSVC(**options, dask=dask).fit(path)
         assert found.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
-        assert found.gap_ == expected.gap_
+        assert found.certified_gap_ == expected.certified_gap_
         assert found.solution_.kernel_evaluations == expected.solution_.kernel_evaluations
         assert found.solution_.rows_read == expected.solution_.rows_read
     with pytest.raises(InputError, match="in the memory of this one"):

@@ -157,8 +157,8 @@ def test_figure_that_cannot_be_drawn(
 
     refused(sure_model, "r.gif", ".png, .svg, .pdf", "r.gif")
     refused(sure_model, "none/r.png", "none does not exist")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(sure_model, "r.png", "pip install", "matplotlib")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", SimpleNamespace(Figure=None))
+    monkeypatch.setitem(sys.modules, "matplotlib", SimpleNamespace())
     refused(model_file, "r.png", "does not give", "ooc-fw train --probability")
     assert list(tmp_path.iterdir()) == []
