@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 # The first call of a compiled function may take seconds, so no example has a deadline.
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile(
-    "ci", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

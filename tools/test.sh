@@ -16,5 +16,4 @@ PATH=$venv/bin:$PATH
 ruff check
 ruff format --check
 mypy
-coverage run -m pytest "$@"
-coverage report
+pytest --numprocesses auto --dist worksteal --cov --cov-report term "$@"
