@@ -64,9 +64,14 @@ def _dense(rows: Any) -> npt.NDArray[np.float64]:
 
 
 def squared_hinge_gaps(
-    X: Any, y: Vector, support: npt.NDArray[np.int64], alpha: Vector, C: float, gamma: float
+    X: Any,
+    y: Vector,
+    support: npt.NDArray[np.int64],
+    alpha: Vector,
+    C: float | Vector,
+    gamma: float,
 ) -> Gaps:
-    """Gaps of weights `alpha` on the rows `support`; y is -1 or +1.
+    """Gaps of weights `alpha` on the rows `support`, of one penalty or one each; y is -1 or +1.
 
     The gradient is g_i = y_i sum_j alpha_j y_j (k(x_i, x_j) + 1) + alpha_i / C.
     """
@@ -122,7 +127,8 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
             places = np.searchsorted(rows, support)
             if not np.isin(support, rows).all() or (machine["labels"][:] != y[places]).any():
                 raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-            found.append(squared_hinge_gaps(X[rows], y, places, alpha, C, gamma))
+            penalties = machine["C"][:] if "C" in machine else C
+            found.append(squared_hinge_gaps(X[rows], y, places, alpha, penalties, gamma))
             stated.append(machine.attrs.get("certified_gap"))
     worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
     return worst, None if None in stated else max(stated)

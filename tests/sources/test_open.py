@@ -23,7 +23,7 @@ from ooc_fw.testing.files import write_dense
         ),
         ("data.h5", b"-1 1:2\n", "data.h5 is LIBSVM text; .* converted-data.h5"),
         ("a.csv", b"1,2,3\n", "a.csv is text; convert it first"),
-        ("a.txt.gz", gzip.compress(b"1 1:1"), "a.txt.gz is compressed; .*a.txt.gz a.h5"),
+        ("a.txt.gz", gzip.compress(b"1 1:1", mtime=0), "a.txt.gz is compressed; .*a.txt.gz a.h5"),
         ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is damaged"),
         ("a.h5", b"", "a.h5 is empty; give a file with rows"),
         ("a.npz", None, "a.npz cannot be opened: No such file or directory"),
