@@ -94,9 +94,11 @@ def take_rows(rows: Rows, indices: npt.NDArray[Any]) -> Rows:
     lengths = rows.indptr[indices + 1] - rows.indptr[indices]
     indptr = np.zeros(len(indices) + 1, dtype=np.int64)
     np.cumsum(lengths, out=indptr[1:])
-    # Position of every stored value: the row's first one plus a count that restarts at each row.
-    where = np.arange(indptr[-1]) + np.repeat(rows.indptr[indices] - indptr[:-1], lengths)
-    return CSRRows(rows.data[where], rows.indices[where], indptr, rows.n_features)
+    from ooc_fw._core.compressed import copy_rows  # numba, for those who have such rows
+
+    data, columns = np.empty(indptr[-1], np.float32), np.empty(indptr[-1], np.int32)
+    copy_rows(rows.data, rows.indices, rows.indptr, indices, data, columns, indptr)
+    return CSRRows(data, columns, indptr, rows.n_features)
 
 
 def concat_rows(blocks: Sequence[Rows]) -> Rows:

@@ -34,7 +34,7 @@ LEAVES = {
 ALLOWED = {
     "attributes": set(),
     "errors": set(),
-    "rows": set(),
+    "rows": {"_core"},
     "state": set(),
     "files": set(),
     "scaling": {"_core"},
