@@ -21,6 +21,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``figures.py``     their figures, by matplotlib
 ``runlog.py``      what such a log says of a run
 ``solver.py``      `solve`: the one outer loop; stopping, certification
+``one_versus_one`` a machine for each pair of classes, from one reading of the data
 ``tuning.py``      `tune`: which C and gamma, by validation
 ``streaming.py``   `Stream`: a machine trained by rows that come by once
 ``held_out.py``    sigmoids from decision values of rows that no machine has seen
@@ -42,7 +43,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``parallel.py``    one ordered map over parts of a file, here or by Dask
 ``sampling.py``    which rows to read next; integers only
 ``sources/``       rows from HDF5, .npy, memory maps, arrays, Dask
-``prep/``          LIBSVM text to HDF5: parse, scale, shuffle
+``prep/``          text and tables to HDF5: parse, scale, shuffle; a look at a file before
 ``memory.py``      the plan that divides a memory limit
 ``_core/``         the compiled functions, the only importer of numba
 ``scaling.py``     per-column scaling, as stored in files
@@ -50,6 +51,9 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``growing.py``     arrays that grow, the active set's buffers
 ``interrupt.py``   Ctrl-C and SIGTERM between iterations
 ``deadline.py``    the time limit, and what the end of a run will take
+``pairs.py``       pairs of classes: their order, their union, their vote
+``penalties.py``   penalties of rows: class and sample weights
+``attributes.py``  text in the attributes of HDF5 files
 ``state.py``       records: options, progress, solution
 ``rows.py``        dense and CSR rows in RAM
 ``errors.py``      `InputError`: a user's mistake, in one sentence
