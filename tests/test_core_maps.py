@@ -1,5 +1,7 @@
 """Compiled kernel maps against float64 numpy."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,6 +90,19 @@ def test_sum_tile64_keeps_float64_throughout(arguments, seed):
     sum_tile64(int(code), tile, x_terms, z_terms, scale, shift, degree, weights, out)
     np.testing.assert_allclose(tile, expected_tile, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("degree", [3, 7, 8, 31, 1_000_003])
+def test_power_of_a_large_degree_takes_few_products(degree):
+    """A product for each unit of the degree would take a minute at the largest one."""
+    base = 1 + np.linspace(-1, 1, 200_000) / degree
+    no_terms = np.zeros(1), np.zeros(len(base))
+    tile, out = base[None].copy(), np.zeros(1)
+    started = time.perf_counter()
+    sum_tile64(int(MapCode.POLYNOMIAL), tile, *no_terms, 1.0, 0.0, degree, np.ones(len(base)), out)
+    assert time.perf_counter() - started < 10  # compilation included
+    expected = base.astype(np.longdouble) ** degree
+    assert np.abs(tile[0] / expected - 1).max() < degree * 2.0**-53
 
 
 def test_sums_are_held_in_float64():
