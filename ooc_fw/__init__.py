@@ -38,6 +38,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``distinct.py``    equal rows of a block, found once
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
 ``products.py``    dense products with the same bits in every block
+``blas.py``        BLAS at one thread while engines are open
 ``kernels.py``     the kernels: product, map, diagonal, rounding bound
 ``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
 ``parallel.py``    one ordered map over parts of a file, here or by Dask

@@ -20,18 +20,27 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from ooc_fw._core.maps import map_tile, raise_largest, sum_columns, sum_tile, sum_tile64
 from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
+from ooc_fw.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
 from ooc_fw.products import DenseProduct
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import (
+    CSRRows,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    Rows,
+    take_rows,
+)
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
-_SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of sparse vertices
+_SCRATCH_BYTES = 1 << 20  # of a dense tile of sparse vertices with a line for every feature
+_LEAST_WIDTH = 16  # sparse vertices of a tile, however many features there are
 _SMALL_WORK = 100_000  # kernel values that one thread had better compute alone
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
@@ -177,19 +186,28 @@ class _DenseProduct:
 
 
 class _SparseProduct:
-    """Dot products or L1 distances of sparse rows, with the vertices scattered into columns."""
+    """Dot products or L1 distances of sparse rows, with the vertices scattered into columns.
 
-    def __init__(self, dtype: type, uses_distance: bool, n_features: int) -> None:
-        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
-        self.width = min(TILE, max(16, fitting))
-        self._columns: AnyFloat = np.zeros((n_features, self.width), dtype=dtype)
+    The scratch has a line for each feature of which a vertex of the tile has a value, and `places`
+    says which line: its size follows the rows and not the number of features.
+    """
+
+    def __init__(self, dtype: type, uses_distance: bool, places: Int32Array) -> None:
+        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * len(places))
+        self.width = min(TILE, max(_LEAST_WIDTH, fitting))
+        self._places = places
+        self._columns: AnyFloat = np.zeros((1, self.width), dtype=dtype)
         self._uses_distance = uses_distance
         self._z: Operand | None = None
 
     def load(self, z: Operand) -> None:
         assert isinstance(z.values, CSRRows)
+        lines = 1 + min(len(self._places), len(z.values.indices))
+        if len(self._columns) < lines:
+            self._columns = np.zeros((lines, self.width), dtype=self._columns.dtype)
         self._z = z
-        scatter_columns(z.values.data, z.values.indices, z.values.indptr, self._columns)
+        stored = z.values.data, z.values.indices, z.values.indptr
+        scatter_columns(*stored, self._places, self._columns)
 
     def tile_shape(self, n: int, m: int) -> tuple[int, int]:
         return n, m
@@ -201,14 +219,16 @@ class _SparseProduct:
         stored = rows.data, rows.indices, rows.indptr
         if self._uses_distance:
             x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
-            distance_tile(*stored, x_norms, self._columns, z_norms, tile)
+            distance_tile(*stored, x_norms, self._places, self._columns, z_norms, tile)
         else:
-            dot_tile(*stored, self._columns, tile)
+            dot_tile(*stored, self._places, self._columns, tile)
 
     def unload(self) -> None:
         if self._z is not None:
             assert isinstance(self._z.values, CSRRows)
-            clear_columns(self._z.values.indices, self._z.values.indptr, self._columns)
+            clear_columns(
+                self._z.values.indices, self._z.values.indptr, self._places, self._columns
+            )
             self._z = None
 
 
@@ -217,6 +237,7 @@ class _Workspace(threading.local):
 
     def __init__(self) -> None:
         self.products: dict[tuple[bool, type, int], _Product] = {}
+        self._places: dict[int, Int32Array] = {}
         # Two tiles' worth, for the padding of products; what is not used costs nothing.
         self._tile = np.empty(8 * 2 * TILE * TILE, dtype=np.uint8)
 
@@ -225,6 +246,10 @@ class _Workspace(threading.local):
         n, m = shape
         n_bytes = n * m * np.dtype(dtype).itemsize
         return self._tile[:n_bytes].view(dtype).reshape(n, m)
+
+    def places(self, n_features: int) -> Int32Array:
+        """All-zero places of features for sparse products, of which one at a time is loaded."""
+        return self._places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
 
 
 class Engine:
@@ -264,9 +289,11 @@ class Engine:
         self._center = np.asarray(center, dtype=np.float32) if centred else None
         self.evaluations = 0
         self._counting = threading.Lock()
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._pool = (
+            ThreadPoolExecutor(threads, initializer=limit_this_thread) if threads > 1 else None
+        )
         self._workspace = _Workspace()
-        self._blas_limit = ThreadpoolController().limit(limits=1, user_api="blas")
+        self._release_blas = hold_to_one_thread(self)
 
     def __enter__(self) -> Self:
         return self
@@ -281,9 +308,11 @@ class Engine:
 
     def close(self) -> None:
         """Release the threads and give BLAS its own back."""
-        if self._pool is not None:
-            self._pool.shutdown()
-        self._blas_limit.restore_original_limits()
+        try:
+            if self._pool is not None:
+                self._pool.shutdown()
+        finally:
+            self._release_blas()
 
     def recipe(self) -> Callable[[], Engine]:
         """What another process calls for an engine of one thread that computes the same bits."""
@@ -526,7 +555,7 @@ class Engine:
         key = sparse, dtype, n_features
         if key not in products:
             products[key] = (
-                _SparseProduct(dtype, self.kernel.uses_distance, n_features)
+                _SparseProduct(dtype, self.kernel.uses_distance, self._workspace.places(n_features))
                 if sparse
                 else _DenseProduct(dtype, n_features)
             )

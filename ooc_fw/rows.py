@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
 

@@ -20,11 +20,12 @@ PRECISIONS = pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-5), (np
 
 
 def scattered(Z, dtype, spare):
-    """Vertices in a scratch with `spare` columns more than needed."""
+    """Vertices in a scratch with `spare` columns more than needed, and the places of features."""
     z = to_csr(Z)
-    columns = np.zeros((Z.shape[1], len(Z) + spare), dtype=dtype)
-    scatter_columns(z.data, z.indices, z.indptr, columns)
-    return columns
+    places = np.zeros(Z.shape[1], dtype=np.int32)
+    columns = np.zeros((1 + np.any(Z != 0, axis=0).sum(), len(Z) + spare), dtype=dtype)
+    scatter_columns(z.data, z.indices, z.indptr, places, columns)
+    return places, columns
 
 
 def arrays(X):
@@ -34,11 +35,12 @@ def arrays(X):
 
 @given(tables(max_rows=20), st.integers(0, 3))
 def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
-    columns = scattered(Z, np.float32, spare)
-    np.testing.assert_array_equal(columns[:, : len(Z)], Z.T)
+    places, columns = scattered(Z, np.float32, spare)
+    np.testing.assert_array_equal(columns[places, : len(Z)], Z.T)
     assert not columns[:, len(Z) :].any()
-    clear_columns(*arrays(Z)[1:], columns)
+    clear_columns(*arrays(Z)[1:], places, columns)
     assert not columns.any()
+    assert not places.any()
 
 
 @PRECISIONS
@@ -47,7 +49,7 @@ def test_dot_tile(dtype, rtol, X, spare):
     cut = len(X) // 2
     X, Z = X[:cut], X[cut:]
     out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
-    dot_tile(*arrays_of_few(X), scattered(Z, dtype, spare), out)
+    dot_tile(*arrays_of_few(X), *scattered(Z, dtype, spare), out)
     expected = X.astype(np.float64) @ Z.T.astype(np.float64)
     scale = np.abs(X).astype(np.float64) @ np.abs(Z).T.astype(np.float64)
     assert (np.abs(out - expected) <= rtol * scale).all()
@@ -61,7 +63,7 @@ def test_distance_tile(dtype, rtol, X, spare):
     norms = np.abs(Z).sum(axis=1, dtype=np.float64).astype(dtype)
     out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
     x_norms = np.abs(X).sum(axis=1, dtype=np.float64).astype(dtype)
-    distance_tile(*arrays_of_few(X), x_norms, scattered(Z, dtype, spare), norms, out)
+    distance_tile(*arrays_of_few(X), x_norms, *scattered(Z, dtype, spare), norms, out)
     expected = np.abs(X.astype(np.float64)[:, None] - Z).sum(axis=2)
     scale = np.abs(X).sum(axis=1, dtype=np.float64)[:, None] + norms
     assert (np.abs(out - expected) <= rtol * scale).all()
@@ -78,10 +80,10 @@ def arrays_of_few(X):
 def test_a_product_has_the_same_bits_wherever_its_vertex_stands(Z):
     """In every column of a tile, alone or among others."""
     out = np.empty((len(Z), len(Z)), dtype=np.float32)
-    dot_tile(*arrays(Z), scattered(Z, np.float32, 5), out)
+    dot_tile(*arrays(Z), *scattered(Z, np.float32, 5), out)
     for j in range(len(Z)):
         alone = np.empty((len(Z), 1), dtype=np.float32)
-        dot_tile(*arrays(Z), scattered(Z[j : j + 1], np.float32, 0), alone)
+        dot_tile(*arrays(Z), *scattered(Z[j : j + 1], np.float32, 0), alone)
         np.testing.assert_array_equal(out[:, j : j + 1], alone)
 
 

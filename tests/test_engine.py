@@ -1,5 +1,9 @@
 """Kernel blocks and sums against their definition: within the stated bound, whoever computes."""
 
+import gc
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +13,7 @@ from threadpoolctl import threadpool_info
 from ooc_fw.engine import TILE, Engine, Nearest, prefers_sparse
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
+from ooc_fw.rows import CSRRows
 from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
 from ooc_fw.testing.strategies import SEEDS, kernels, tables
 
@@ -240,7 +245,9 @@ def test_bound_on_a_mean_uses_how_small_it_is(case, seed):
 
 
 def blas_threads() -> list[int]:
-    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    """Threads of numpy's BLAS; scipy may load one of its own at any time."""
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return [pool["num_threads"] for pool in pools if "scipy.libs" not in pool["filepath"]]
 
 
 def test_blas_is_held_to_one_thread_and_released():
@@ -248,6 +255,63 @@ def test_blas_is_held_to_one_thread_and_released():
     with Engine(make_kernel("rbf")):
         assert set(blas_threads()) <= {1}
     assert blas_threads() == before
+
+
+def test_overlapping_engines_hold_blas_until_the_last_is_closed():
+    before = blas_threads()
+    first, second = Engine(make_kernel("rbf")), Engine(make_kernel("rbf"), threads=2)
+    first.close()
+    first.close()  # again, which changes nothing
+    assert set(blas_threads()) <= {1}
+    second.close()
+    assert blas_threads() == before
+    with pytest.raises(ZeroDivisionError), Engine(make_kernel("rbf")):
+        raise ZeroDivisionError
+    assert blas_threads() == before
+    forgotten = Engine(make_kernel("rbf"))
+    assert set(blas_threads()) <= {1}
+    del forgotten
+    gc.collect()
+    assert blas_threads() == before
+
+
+def test_engines_on_several_threads_compute_the_same_bits_with_one_blas_thread():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 40)).astype(np.float32)
+    weights, seen = rng.normal(size=len(X)), set()
+    before = blas_threads()
+
+    def sums(n_rows):
+        with Engine(make_kernel("rbf", gamma=0.01)) as engine:
+            x = engine.prepare(X)
+            found = engine.weighted_sum(x[:n_rows], x, weights)
+            seen.update(blas_threads())
+        return found
+
+    alone = sums(len(X))
+    with ThreadPoolExecutor(4) as pool:  # engines that open and close at all times
+        for found in pool.map(sums, [1500, 300, 900, 30] * 4):
+            np.testing.assert_array_equal(found, alone[: len(found)])
+    assert seen <= {1}
+    assert blas_threads() == before
+
+
+def test_the_scratch_of_sparse_rows_does_not_grow_with_the_features():
+    n_features = 1_000_000
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.choice(n_features, (200, 30)), axis=1).astype(np.int32)
+    columns += np.arange(30, dtype=np.int32)  # no column occurs twice in a row
+    values = rng.normal(size=columns.shape).astype(np.float32)
+    indptr = np.arange(0, 200 * 30 + 1, 30)
+    rows = CSRRows(values.ravel(), columns.ravel(), indptr, n_features + 30)
+    with Engine(make_kernel("rbf", gamma=0.01)) as engine:
+        x, x64 = engine.prepare(rows), engine.prepare64(rows)
+        tracemalloc.start()
+        engine.weighted_sum(x, x, np.ones(200))
+        engine.weighted_sum64(x64, x64, np.ones(200))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 16 * n_features
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -28,6 +28,7 @@ LEAVES = {
     "pairs",
     "penalties",
     "calibration",
+    "blas",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -39,6 +40,7 @@ ALLOWED = {
     "files": set(),
     "scaling": {"_core"},
     "memory": set(),
+    "blas": set(),
     "growing": set(),
     "screening": set(),
     "interrupt": set(),

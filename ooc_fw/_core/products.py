@@ -1,8 +1,9 @@
 """Compiled products of sparse rows with a tile of vertices, and row norms.
 
-The vertices of a tile stand as columns of a dense scratch `columns` (n_features x width), so that
-each stored value of a row costs one multiply-add over `width` adjacent numbers. Sums run over the
-stored values in order and are rounded the same way wherever a vertex stands in a tile.
+The vertices of a tile stand as columns of a dense scratch `columns` (lines x width), so that each
+stored value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
+`places[k]`; line 0 is all zeros and stands for the features of which no vertex has a value. Sums
+run over the stored values in order and are rounded the same way wherever a vertex stands in a tile.
 """
 
 from __future__ import annotations
@@ -14,33 +15,43 @@ from ooc_fw._core.maps import FLOAT_FLAGS
 
 
 @njit(cache=True, nogil=True)
-def scatter_columns(data, indices, indptr, columns):
-    """Write sparse vertices into the all-zero scratch: columns[k, j] = value k of vertex j."""
+def scatter_columns(data, indices, indptr, places, columns):
+    """Write sparse vertices into the scratch: columns[places[k], j] = value k of vertex j.
+
+    `places` and `columns` are all zeros before; lines are given to features as they occur.
+    """
+    used = 0
     for j in range(indptr.size - 1):
         for p in range(indptr[j], indptr[j + 1]):
-            columns[indices[p], j] = data[p]
+            k = indices[p]
+            if places[k] == 0:
+                used += 1
+                places[k] = used
+            columns[places[k], j] = data[p]
 
 
 @njit(cache=True, nogil=True)
-def clear_columns(indices, indptr, columns):
+def clear_columns(indices, indptr, places, columns):
     """Undo `scatter_columns`; cheaper than zeroing the scratch."""
     for j in range(indptr.size - 1):
         for p in range(indptr[j], indptr[j + 1]):
-            columns[indices[p], j] = 0
+            columns[places[indices[p]], j] = 0
+    for k in indices[indptr[0] : indptr[-1]]:
+        places[k] = 0
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _dot_column(data, indices, indptr, columns, out):
+def _dot_column(data, indices, indptr, places, columns, out):
     """`dot_tile` for a single vertex, with the same roundings."""
     for i in range(indptr.size - 1):
         total = out.dtype.type(0)
         for p in range(indptr[i], indptr[i + 1]):
-            total += data[p] * columns[indices[p], 0]
+            total += data[p] * columns[places[indices[p]], 0]
         out[i, 0] = total
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def dot_tile(data, indices, indptr, columns, out):
+def dot_tile(data, indices, indptr, places, columns, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
     `columns` may be wider than `out`. Cost O(stored values x width); four stored values a time save
@@ -49,7 +60,7 @@ def dot_tile(data, indices, indptr, columns, out):
     """
     width = out.shape[1]
     if width == 1:
-        _dot_column(data, indices, indptr, columns, out)
+        _dot_column(data, indices, indptr, places, columns, out)
         return
     for i in range(indptr.size - 1):
         row = out[i]
@@ -58,21 +69,21 @@ def dot_tile(data, indices, indptr, columns, out):
         end = indptr[i + 1]
         while p + 4 <= end:
             a, b, c, d = data[p], data[p + 1], data[p + 2], data[p + 3]
-            za, zb = columns[indices[p]], columns[indices[p + 1]]
-            zc, zd = columns[indices[p + 2]], columns[indices[p + 3]]
+            za, zb = columns[places[indices[p]]], columns[places[indices[p + 1]]]
+            zc, zd = columns[places[indices[p + 2]]], columns[places[indices[p + 3]]]
             for j in range(width):
                 row[j] = (((row[j] + a * za[j]) + b * zb[j]) + c * zc[j]) + d * zd[j]
             p += 4
         while p < end:
             a = data[p]
-            za = columns[indices[p]]
+            za = columns[places[indices[p]]]
             for j in range(width):
                 row[j] += a * za[j]
             p += 1
 
 
 @njit(cache=True, nogil=True)
-def distance_tile(data, indices, indptr, x_norms, columns, z_norms, out):
+def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out):
     """out[i, j] = |x_i - z_j|_1, from |x_i|_1 + |z_j|_1 corrected where both have values.
 
     Where one of them has none, |a - z| - (|a| + |z|) is exactly 0, so that the sum has the same
@@ -85,7 +96,7 @@ def distance_tile(data, indices, indptr, x_norms, columns, z_norms, out):
             row[j] = x_norms[i] + z_norms[j]
         for p in range(indptr[i], indptr[i + 1]):
             a = data[p]
-            z = columns[indices[p]]
+            z = columns[places[indices[p]]]
             for j in range(width):
                 row[j] += abs(a - z[j]) - (abs(a) + abs(z[j]))
 
