@@ -136,7 +136,7 @@ ALLOWED["__init__"] = set(ALLOWED)
 
 # Packages that are slow to import -> where they may be imported.
 CONFINED = {
-    "numba": {"_core"},
+    "numba": {"_core/loading.py"},
     "dask": {"parallel.py", "sources/dask_array.py"},
     "distributed": {"parallel.py"},
     "sklearn": {"estimators.py"},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ooc_fw._core.loading import njit
 
 _PRIME = np.uint64(0x100000001B3)
 _START = np.uint64(0xCBF29CE484222325)

@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from ooc_fw._core.loading import njit
 from ooc_fw.rows import Float32Array, Float64Array, Int64Array
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]

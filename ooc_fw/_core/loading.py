@@ -1,8 +1,26 @@
-"""How a command loads numba: without what no compiled function here needs."""
+"""How numba is loaded, and where compiled code is kept from one process to the next.
+
+Compiled code is loaded and run by whoever finds it, so that it is kept only where nobody else can
+write: in the directory that the environment variable OOC_FW_CACHE names, else where numba would
+(NUMBA_CACHE_DIR, beside the package, in the user's home), else in a directory of the user's own
+among the temporary files. Where there is none of them, every process compiles anew.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
+import os
+import stat
 import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load_numba_alone() -> None:
@@ -18,3 +36,72 @@ def load_numba_alone() -> None:
         import numba.np.arraymath  # noqa: F401
     finally:
         del sys.modules["scipy.linalg"]
+
+
+def njit(**options: Any) -> Callable[[Any], Any]:
+    """`numba.njit`, with compiled code kept where the module's description says."""
+    import numba
+
+    def compiled(function: Any) -> Any:
+        before = numba.config.CACHE_DIR
+        for directory in (lambda: _named_directory() or before, _temporary_directory):
+            if (place := directory()) is None:
+                continue
+            numba.config.CACHE_DIR = place  # empty where numba is to choose
+            try:
+                return numba.njit(**options)(function)
+            except RuntimeError:  # numba can write neither there nor where it would else
+                continue
+            finally:
+                numba.config.CACHE_DIR = before
+        return numba.njit(**options | {"cache": False})(function)
+
+    return compiled
+
+
+@functools.cache
+def _named_directory() -> str | None:
+    """The directory that the environment names, where there is one to be used."""
+    path = os.environ.get("OOC_FW_CACHE")
+    if not path:
+        return None
+    with suppress(OSError):
+        os.makedirs(path, 0o700, exist_ok=True)
+    path = os.path.realpath(path)
+    if is_own_directory(path, _WRITE_BY_OTHERS):
+        return path
+    logger.warning(
+        "OOC_FW_CACHE names %s, which is not used for compiled code: it must be a directory that "
+        "belongs to you and that only you can write to",
+        path,
+    )
+    return None
+
+
+@functools.cache
+def _temporary_directory() -> str | None:
+    """A directory of the user's own among the temporary files; a warning where none can be."""
+    with suppress(OSError):
+        parent = os.path.realpath(tempfile.gettempdir())
+        path = os.path.join(parent, f"ooc-fw-compiled-{os.geteuid()}")
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        mode = os.stat(parent).st_mode
+        replaceable = mode & _WRITE_BY_OTHERS and not mode & stat.S_ISVTX
+        if not replaceable and is_own_directory(path, stat.S_IRWXG | stat.S_IRWXO):
+            return path
+    logger.warning(
+        "compiled code can be kept nowhere, so that every process compiles anew, which takes some "
+        "seconds; set OOC_FW_CACHE to a directory that only you can write to"
+    )
+    return None
+
+
+def is_own_directory(path: str, forbidden: int) -> bool:
+    """Whether `path` is a directory, not a link to one, of this user and without these modes."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    own = status.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and own and not status.st_mode & forbidden

@@ -13,7 +13,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
+
+from ooc_fw._core.loading import njit
 
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
 """Float liberties of the hot loops: sums in any order, no NaN (checked where data enters)."""

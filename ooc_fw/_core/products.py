@@ -9,8 +9,8 @@ run over the stored values in order and are rounded the same way wherever a vert
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
 
 

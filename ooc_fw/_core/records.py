@@ -14,7 +14,8 @@ The byte order is the machine's; records never leave it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ooc_fw._core.loading import njit
 
 HEADER_WORDS = 5
 _WIDTH_SHIFT = np.uint32(30)

@@ -8,7 +8,8 @@ That order still vectorises, along the columns, and needs no liberties with floa
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ooc_fw._core.loading import njit
 
 
 @njit(cache=True, nogil=True)

@@ -9,8 +9,8 @@ Q_ij = y_i y_j (K_ij + 1) off the diagonal.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
 
 LANES = 512  # extrema kept side by side by a scan

@@ -1,0 +1,106 @@
+"""Where compiled code is kept: never where somebody else could have written it."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ooc_fw
+from ooc_fw._core import loading
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory):
+    """A copy of the package beside which nothing can be written, by root neither."""
+    site = tmp_path_factory.mktemp("site")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(ooc_fw.__file__).parent, site / "ooc_fw", ignore=ignored)
+    (site / "ooc_fw" / "_core" / "__pycache__").write_text("not a directory")
+    return site
+
+
+def compile_something(installation, tmp_path, **environment):
+    """Outcome of a process whose home cannot be written to, and what it kept."""
+    code = (
+        "import numpy as np; from ooc_fw._core import products; print(products.__file__); "
+        "products.square_norms(np.ones(2, np.float32), np.array([0, 2]), np.empty(1))"
+    )
+    kept = {"PYTHONPATH", "OOC_FW_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}
+    inherited = {name: value for name, value in os.environ.items() if name not in kept}
+    nowhere = {"HOME": "/dev/null/home", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=inherited | nowhere | {"PYTHONPATH": str(installation)} | environment,
+        cwd=installation,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(installation) in done.stdout
+    return done.stderr
+
+
+def test_a_private_temporary_directory_where_nothing_else_can_be_written(installation, tmp_path):
+    assert compile_something(installation, tmp_path) == ""
+    (private,) = tmp_path.iterdir()
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert list(private.rglob("products.square_norms*"))
+
+
+def test_the_directory_that_the_environment_names(installation, tmp_path):
+    named = tmp_path / "named"
+    assert compile_something(installation, tmp_path, OOC_FW_CACHE=str(named)) == ""
+    assert list(named.rglob("products.square_norms*"))
+    assert list(tmp_path.iterdir()) == [named]
+
+
+def test_without_any_place_code_is_compiled_in_memory(installation, tmp_path):
+    planted = tmp_path / f"ooc-fw-compiled-{os.geteuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    named = tmp_path / "named"
+    named.mkdir()
+    named.chmod(0o777)
+    said = compile_something(installation, tmp_path, OOC_FW_CACHE=str(named)).splitlines()
+    assert len(said) == 2
+    assert "OOC_FW_CACHE names" in said[0]
+    assert "compiled code can be kept nowhere" in said[1]
+    assert not list(planted.iterdir())
+    assert not list(named.iterdir())
+
+
+def plant(path, kind):
+    if kind == "link":
+        (path.parent / "elsewhere").mkdir(mode=0o700)
+        path.symlink_to("elsewhere")
+    elif kind == "file":
+        path.write_text("")
+    else:
+        path.mkdir(mode=0o700)
+    if kind == "readable":
+        path.chmod(0o750)
+    elif kind == "replaceable":
+        path.parent.chmod(0o777)
+    elif kind == "foreign":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a directory away")
+        os.chown(path, 65534, -1)
+
+
+@pytest.mark.parametrize(
+    "kind", ["own", "link", "file", "readable", "foreign", "replaceable", "nowhere"]
+)
+def test_what_others_have_planted_is_not_used(kind, tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "tmp"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr("tempfile.tempdir", str(folder if kind != "nowhere" else tmp_path / "no"))
+    path = folder / f"ooc-fw-compiled-{os.geteuid()}"
+    plant(path, kind)
+    found = loading._temporary_directory.__wrapped__()
+    assert found == (str(path) if kind == "own" else None)
+    assert ("kept nowhere" in caplog.text) == (kind != "own")
