@@ -28,7 +28,7 @@ from ooc_fw.distinct import distinct_rows
 from ooc_fw.engine import Engine, Nearest, Operand
 from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
-from ooc_fw.problem import pair_gap
+from ooc_fw.problem import check_signs, check_weights, pair_gap
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.screening import Bounds, Screen
 from ooc_fw.sources import RowSource, block_slices
@@ -441,7 +441,8 @@ def certify(
     Raises
     ------
     InputError
-        The source changed or cannot be read, or not by the processes that should.
+        Labels other than -1 and +1, or not one a row; weights that are not on the simplex; or the
+        source changed or cannot be read, or not by the processes that should.
     ChildProcessError
         A worker died and nobody could take its place.
 
@@ -451,6 +452,8 @@ def certify(
     k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
     themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
+    labels = check_signs(labels, source.n_rows, both=False)
+    check_weights(row_ids, alpha, source.n_rows)
     source.check_unchanged()
     weights = _Weights(engine, rows, alpha, labels[row_ids])
     if support is None:

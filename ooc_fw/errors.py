@@ -1,10 +1,14 @@
 """What can go wrong by a user's hand.
 
-Owns the exceptions that mean "the input or an option is wrong". Failing to converge is not an
+Owns the exceptions that mean "the input or an option is wrong", and the question whether an option
+is a number at all. Failing to converge is not an
 error: it is a :class:`ooc_fw.state.Status`.
 """
 
 from __future__ import annotations
+
+from numbers import Real
+from typing import Any
 
 
 class InputError(ValueError):
@@ -21,3 +25,9 @@ class DamageError(InputError):
     It was cut short, a checksum does not match, or its structure cannot be followed. To most
     commands an input like any other that cannot be used; ``ooc-fw verify`` exits with status 1.
     """
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise InputError unless the option `name` is a real number."""
+    if not isinstance(value, Real):
+        raise InputError(f"{name} must be a number, not {value!r}")

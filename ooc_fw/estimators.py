@@ -37,7 +37,7 @@ from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.solver import Warm
-from ooc_fw.sources import RowSource, SubsetSource
+from ooc_fw.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.sources.chunked import is_chunked
 from ooc_fw.sources.subset import ranges_of
 from ooc_fw.state import Solution, Status, StepKind, TrainOptions
@@ -679,6 +679,7 @@ def _plain(value: Any) -> Any:
 
 def _is_out_of_core(X: Any) -> bool:
     """Whether `X` is to be streamed as it is, rather than checked as a whole by scikit-learn."""
+    refuse_annotated(X)
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
     return on_disk or package in ("h5py", "dask") or is_chunked(X)

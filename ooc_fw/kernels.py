@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import absolute_norms, square_norms
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, check_number
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 
 FLOAT32_UNIT = 2.0**-24
@@ -48,6 +48,7 @@ class Kernel:
     uses_distance: ClassVar[bool] = False  # L1 distances instead of dot products
     shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
     constant_diagonal: ClassVar[bool] = False
+    uses_gamma: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
@@ -171,6 +172,7 @@ class Linear(Kernel):
 
     name = "linear"
     code = MapCode.LINEAR
+    uses_gamma = False
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return norms.copy()
@@ -245,17 +247,38 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 
 
-def make_kernel(name: str, *, gamma: float = 1.0, degree: int = 2, coef0: float = 0.0) -> Kernel:
+def make_kernel(
+    name: str, *, gamma: float | None = None, degree: int = 2, coef0: float = 0.0
+) -> Kernel:
     """Kernel called `name`, one of `KERNELS`.
+
+    Parameters
+    ----------
+    name : str
+        Name in `KERNELS`.
+    gamma : float, optional
+        Scale of the product. All kernels but the linear one need it, since no value suits all
+        data: `resolve_gamma` finds one for given rows.
+    degree, coef0 : int, float
+        Of the polynomial kernel.
 
     Raises
     ------
     InputError
-        For an unknown name or a parameter outside its range.
+        For an unknown name, a missing gamma or a parameter outside its range.
     """
     if name not in KERNELS:
         raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
-    return KERNELS[name](gamma=float(gamma), degree=degree, coef0=float(coef0))
+    kind = KERNELS[name]
+    if (gamma is None and kind.uses_gamma) or gamma == "auto":
+        raise InputError(
+            f"the {name} kernel needs gamma, a positive number; ooc_fw.kernels.resolve_gamma finds "
+            f"one for given rows, and FrankWolfeSVC does so by itself"
+        )
+    gamma = 1.0 if gamma is None else gamma
+    for option, value in (("gamma", gamma), ("degree", degree), ("coef0", coef0)):
+        check_number(option, value)
+    return kind(gamma=float(gamma), degree=degree, coef0=float(coef0))
 
 
 def resolve_gamma(

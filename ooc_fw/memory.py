@@ -27,6 +27,7 @@ _BLOCK_COPIES = 6  # of a block of rows under way from the file to the kernel
 _THREAD_BYTES = 6 << 20  # tiles of products, scratch for sparse vertices
 _LEAST_KERNEL_ROWS = 4 << 20
 _LEAST_VERTICES = 500
+_SIZE_DIGITS = 18  # of a size in bytes; more would not fit a float or a machine
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -202,7 +203,7 @@ def parse_bytes(text: str) -> int:
         When it is no size.
     """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    if match is None:
+    if match is None or len(match[1]) > _SIZE_DIGITS:
         raise InputError(f"{text!r} is no size in bytes; write for example 600MiB or 2GiB")
     return int(float(match[1]) * _UNITS[match[2]])
 

@@ -38,6 +38,7 @@ from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
 from ooc_fw.pairs import PairSolution, class_scores, union_of_rows, worst_status
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
+from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import RowSource, block_slices, open_source
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 PART_BYTES = 4 << 20  # of sparse rows made dense at once
-WEIGHT_SUM_TOLERANCE = 1e-9  # weights are float64 on the simplex; anything further off is damage
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,69 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.errors import InputError
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array
+
+WEIGHT_SUM_TOLERANCE = 1e-9
+"""Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""
+
+
+def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int8Array:
+    """Labels of a binary problem as int8.
+
+    Parameters
+    ----------
+    labels : array-like of numbers, shape (n_rows,)
+        -1 or +1 of each row.
+    n_rows : int
+        Number of rows.
+    both : bool
+        Whether each of the two must occur.
+
+    Raises
+    ------
+    InputError
+        There is another value, not one label a row, or one class only where both must occur.
+    """
+    given: npt.NDArray[Any] = np.asarray(labels)
+    if given.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many labels in one dimension, not {given.shape}")
+    positive = given == 1
+    wrong = np.flatnonzero(~(positive | (given == -1)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"labels must be -1 or +1, but that of row {wrong[0]} is {given[wrong[0]]!s}; "
+            f"translate them, or use FrankWolfeSVC, which takes labels of any kind"
+        )
+    if both and not 0 < np.count_nonzero(positive) < n_rows:
+        raise InputError(
+            f"all {n_rows} labels are {'+1' if positive.all() else '-1'}; give rows of both classes"
+        )
+    return given.astype(np.int8, copy=False)
+
+
+def check_weights(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless `alpha` is a point of the simplex over `n_rows` rows.
+
+    Parameters
+    ----------
+    rows : ndarray of int64, shape (n_support,)
+        Rows that the weights belong to.
+    alpha : ndarray of float64, shape (n_support,)
+        Their weights.
+    n_rows : int
+        Number of all rows.
+    """
+    fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
+    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
+        raise InputError(f"weights need different rows, from 0 to {n_rows - 1}, one for each")
+    if not (alpha >= 0).all() or not abs(alpha.sum() - 1) <= WEIGHT_SUM_TOLERANCE:
+        raise InputError(f"weights must not be negative and sum to 1, not to {alpha.sum()}")
 
 
 def relative_gap(rho: float, least_gradient: float) -> float:

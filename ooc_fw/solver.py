@@ -61,7 +61,7 @@ from ooc_fw.lmo import (
 )
 from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
-from ooc_fw.problem import StoppingTest, relative_gap
+from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
@@ -199,12 +199,14 @@ def solve(
     Raises
     ------
     InputError
-        For options that do not fit together, a source that cannot be read, here or by the processes
-        that should, or a checkpoint that is damaged or of another run.
+        For labels other than -1 and +1, options that do not fit together, a source that cannot be
+        read, here or by the processes that should, or a checkpoint that is damaged or of another
+        run.
     OSError
         When a checkpoint cannot be written.
     """
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
+    labels = check_signs(labels, source.n_rows)
     if warm is not None:
         _check_warm(*warm, source.n_rows)
     if penalties is not None:
@@ -272,6 +274,7 @@ class Path:
         warm: Warm | None = None,
         plan: MemoryPlan | None = None,
     ) -> None:
+        labels = check_signs(labels, source.n_rows)
         method, lmo, self._choice = choose_method(options, source.n_rows)
         self._options = replace(options, method=method, lmo=lmo)
         self._source, self._labels, self._callbacks = source, labels, callbacks

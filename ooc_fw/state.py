@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, check_number
 from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows
 
 
@@ -38,6 +38,10 @@ class StepKind(enum.StrEnum):
 
 START_ROWS = 20
 """Vertices that a run begins with, the papers' p."""
+
+
+_NUMBERS = ("C", "tol", "sample_size", "seed", "threads")
+_NUMBERS_OR_NONE = ("max_iter", "max_time", "memory_limit", "max_support")
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,13 @@ class TrainOptions:
     max_support: int | None = None
 
     def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            check_number(name, getattr(self, name))
+        for name in _NUMBERS_OR_NONE:
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
+        if self.seed < 0 or self.seed != int(self.seed):
+            raise InputError(f"seed must be a whole number that is not negative, not {self.seed}")
         for name in ("C", "tol"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):

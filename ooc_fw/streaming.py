@@ -49,7 +49,7 @@ from ooc_fw.errors import InputError
 from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.memory import kernel_rows_budget
-from ooc_fw.problem import StoppingTest, relative_gap
+from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.rows import (
     CSRRows,
     Float32Array,
@@ -239,13 +239,14 @@ class Stream:
         Raises
         ------
         InputError
-            For values too large for the kernel in float32.
+            For labels other than -1 and +1, or values too large for the kernel in float32.
         """
         before = self.__getstate__()
         try:
             for rows, labels in chunks:
                 if len(rows) > 0:
-                    _Lesson(self, rows, labels, callbacks).learn()
+                    signs = check_signs(labels, len(rows), both=False)
+                    _Lesson(self, rows, signs, callbacks).learn()
         except BaseException:
             self.__dict__.update(before)
             raise

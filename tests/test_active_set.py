@@ -76,7 +76,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
         first=st.lists(st.integers(0, N_ROWS - 1), min_size=1, max_size=6, unique=True),
     )
     def begin(self, name, sparse, densely, centred, tight, C, first):
-        self.problem = make_problem(make_kernel(name), n_rows=N_ROWS, C=C, density=0.7)
+        self.problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7)
         center = self.problem.X.mean(axis=0) if centred else None
         engine = Engine(self.problem.kernel, center=center, sparse=not densely)
         # Room for six whole rows of the kernel block at most, or for all.
@@ -196,7 +196,7 @@ TestActiveSet.settings = settings(stateful_step_count=30, deadline=None)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_decision_at_other_rows(name, sparse):
-    problem = make_problem(make_kernel(name), n_rows=N_ROWS)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS)
     active, add = make_active(problem, sparse=sparse)
     add(np.arange(0, 20, 2))
     active.set_weights(np.arange(1.0, 11.0))
@@ -222,7 +222,7 @@ def test_squared_norm_is_that_of_the_hyperplane_with_its_bias():
 
 
 def test_growing_beyond_the_capacity_changes_nothing():
-    problem = make_problem(make_kernel("rbf"), n_rows=N_ROWS)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
     active, add = make_active(problem, kernel_rows=KernelRows(12, 1 << 20))
     add(np.arange(10))
     active.set_weights(np.ones(10))
@@ -236,7 +236,7 @@ def test_growing_beyond_the_capacity_changes_nothing():
 
 
 def test_rows_added_twice_keep_their_weights():
-    problem = make_problem(make_kernel("rbf"), n_rows=N_ROWS)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
     active, add = make_active(problem)
     add([3, 1])
     active.set_weights(np.array([1.0, 3.0]))
@@ -251,7 +251,7 @@ def test_rows_added_twice_keep_their_weights():
 
 
 def test_few_spare_vertices_are_not_worth_a_prune():
-    problem = make_problem(make_kernel("rbf"), n_rows=N_ROWS)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
     active, add = make_active(problem)
     add(np.arange(30))
     active.set_weights(np.ones(30))
@@ -264,7 +264,7 @@ def test_few_spare_vertices_are_not_worth_a_prune():
 
 
 def test_a_vertex_that_violates_is_never_pruned():
-    problem = make_problem(make_kernel("rbf"), n_rows=N_ROWS)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
     active, add = make_active(problem)
     add(np.arange(20))
     active.set_weights(np.ones(20))
@@ -277,7 +277,7 @@ def test_a_vertex_that_violates_is_never_pruned():
 
 
 def test_steps_and_refreshes_in_turn_converge_beyond_float32():
-    problem = make_problem(make_kernel("rbf"), n_rows=N_ROWS, C=1000.0, overlap=3)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS, C=1000.0, overlap=3)
     active, add = make_active(problem)
     add(np.arange(N_ROWS))
     active.set_weights(np.ones(N_ROWS))

@@ -135,7 +135,7 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_blocks_of_any_size_give_the_same_numbers(name, sparse):
-    problem = make_problem(make_kernel(name), n_rows=90, density=0.6)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=90, density=0.6)
     model = even_model(90, 30)
     whole = certificate_of(problem, model, sparse=sparse, n_worst=20)
     for rows_at_once in (1, 7, 64):
@@ -154,7 +154,7 @@ def test_blocks_of_any_size_give_the_same_numbers(name, sparse):
 
 
 def test_callback_hears_of_every_block():
-    problem = make_problem(make_kernel("rbf"), n_rows=20)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=20)
     seen = []
     certificate_of(
         problem, even_model(20, 5), source=ReadInStrips(problem, 8), on_block=seen.append
@@ -164,7 +164,7 @@ def test_callback_hears_of_every_block():
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_optimum_is_certified_as_one(name):
-    problem = make_problem(make_kernel(name), C=10.0)
+    problem = make_problem(make_kernel(name, gamma=1.0), C=10.0)
     alpha = problem.optimum.alpha
     support = np.flatnonzero(alpha)
     certificate = certificate_of(problem, (support, alpha[support]))
@@ -253,7 +253,7 @@ def test_weights_of_a_single_vertex(place):
 
 def test_rows_far_from_the_origin():
     """Large column means cost float32 all its digits, not the certificate."""
-    problem = make_problem(make_kernel("rbf"), n_rows=60, seed=4)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, seed=4)
     far = SmallProblem(problem.kernel, problem.X + np.float32(5000), problem.y, 10.0)
     model = even_model(60, 20)
     truth = far.truth(*model)
@@ -263,7 +263,7 @@ def test_rows_far_from_the_origin():
 
 
 def test_values_beyond_float32_are_refused_rather_than_certified():
-    problem = make_problem(make_kernel("poly", degree=4), n_rows=30)
+    problem = make_problem(make_kernel("poly", gamma=1.0, degree=4), n_rows=30)
     huge = SmallProblem(problem.kernel, problem.X * np.float32(1e7), problem.y, 1.0)
     with pytest.raises(InputError, match="scale"):
         certificate_of(huge, even_model(30, 10))
@@ -274,6 +274,31 @@ def test_a_file_that_changed_is_not_certified():
         def check_unchanged(self):
             raise InputError("data.h5 was changed")
 
-    problem = make_problem(make_kernel("rbf"), n_rows=10)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=10)
     with pytest.raises(InputError, match="was changed"):
         certificate_of(problem, even_model(10, 3), source=Changed(problem.X, problem.y))
+
+
+@pytest.mark.parametrize(
+    ("row_ids", "alpha", "message"),
+    [
+        ([0, 0], [0.5, 0.5], "different rows"),
+        ([0, 30], [0.5, 0.5], "from 0 to 29"),
+        ([0, 1], [0.5, 0.4], "sum to 1"),
+        ([0, 1], [1.5, -0.5], "must not be negative"),
+        ([0, 1, 2], [0.5, 0.5], "one for each"),
+    ],
+)
+def test_weights_that_are_not_on_the_simplex_have_no_certificate(row_ids, alpha, message):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30)
+    with pytest.raises(InputError, match=message), Engine(problem.kernel) as engine:
+        certify(
+            problem.source(),
+            problem.y,
+            engine,
+            1.0,
+            rows=problem.rows(False)[: len(row_ids)],
+            row_ids=np.array(row_ids),
+            alpha=np.array(alpha),
+            tol=1e-3,
+        )

@@ -52,7 +52,7 @@ def assert_same(solution, expected):
 
 def rare_violator(n_rows=1500):
     """A problem whose sweeps find what a sample of two rows misses."""
-    problem = make_problem(make_kernel("rbf"), n_rows=n_rows, overlap=0.1)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, overlap=0.1)
     X, y = problem.X.copy(), problem.y
     X[1234] = X[y == -1].mean(axis=0)
     y[1234] = 1
@@ -65,7 +65,7 @@ def rare_violator(n_rows=1500):
 @LMOS
 @METHODS
 def test_resumed_run_equals_the_uninterrupted_one(method, lmo, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200, overlap=2)
     options = {"method": method, "lmo": lmo, "tol": 1e-1 if method in SLOW else 1e-3}
     expected = train(problem, **options)
     path = tmp_path / "run.ckpt"
@@ -79,7 +79,7 @@ def test_resumed_run_equals_the_uninterrupted_one(method, lmo, tmp_path):
 @LMOS
 @METHODS
 def test_checkpoints_do_not_alter_a_run(method, lmo, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
     options = {"method": method, "lmo": lmo, "tol": 1e-4, "max_iter": 60}
     expected = train(problem, **options)
     plan = CheckpointPlan(tmp_path / "run.ckpt", every_s=0)
@@ -91,7 +91,7 @@ def test_checkpoints_do_not_alter_a_run(method, lmo, tmp_path):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel_and_storage(kernel, sparse, tmp_path):
     """And other threads: the blocks computed again are none of those computed before."""
-    problem = make_problem(make_kernel(kernel), n_rows=1500, density=0.7, overlap=2)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=1500, density=0.7, overlap=2)
     options = {"method": "corrective", "lmo": "sampled", "tol": 1e-5}
     expected = train(problem, source=problem.source(sparse), **options)
     path = tmp_path / "run.ckpt"
@@ -109,7 +109,7 @@ def test_every_kernel_and_storage(kernel, sparse, tmp_path):
 
 @pytest.mark.parametrize("method", ["corrective", "swap2"])
 def test_a_run_with_a_limit_of_support_vectors(method, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3000, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 1e-2, "max_support": 700}
     expected = train(problem, **options)
     assert expected.status is Status.SUPPORT_LIMIT
@@ -121,7 +121,7 @@ def test_a_run_with_a_limit_of_support_vectors(method, tmp_path):
 
 @pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 17), ("swap2", 31)])
 def test_a_run_may_be_stopped_again_and_again(method, every, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3000, overlap=0.5)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2, "max_iter": None}
     expected = train(problem, **options)
     path, resume = tmp_path / "run.ckpt", None
@@ -164,7 +164,7 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, tmp_path,
 @LMOS
 def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
     monkeypatch.setattr(ooc_fw.memory, "_CACHE_BYTES", 0)
-    problem = make_problem(make_kernel("rbf"), n_rows=300, density=0.7)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, density=0.7)
     file = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
     path = tmp_path / "run.ckpt"
     options = {"method": "cvm", "lmo": lmo, "tol": 1e-5}
@@ -181,7 +181,7 @@ def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
     monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4 * 50**2)
-    problem = make_problem(make_kernel("rbf"), n_rows=400, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=400, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
     expected = train(problem, **options)
     assert len(expected.rows) > 60
@@ -192,7 +192,7 @@ def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch)
 
 
 def test_uncertified_runs_go_on_too(tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
     options = {"method": "swap2", "lmo": "sampled", "certify": False, "tol": 1e-4}
     expected = train(problem, **options)
     path = tmp_path / "run.ckpt"
@@ -201,7 +201,7 @@ def test_uncertified_runs_go_on_too(tmp_path):
 
 
 def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
     path = tmp_path / "run.ckpt"
     plan = CheckpointPlan(path, every_s=0)
     options = {"method": "swap2", "tol": 1e-4}
@@ -217,7 +217,7 @@ def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(tmp_path):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
     path = tmp_path / "run.ckpt"
     train(problem, method="swap2", checkpoint=CheckpointPlan(path), max_iter=3)
     return problem, path
@@ -247,7 +247,7 @@ def test_budgets_may_change(checkpoint):
 
 
 def test_what_auto_stands_for_is_the_same_option(tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
     path = tmp_path / "run.ckpt"
     train(problem, checkpoint=CheckpointPlan(path), max_iter=1)
     train(problem, method="corrective", lmo="sampled", resume=path)
@@ -289,7 +289,7 @@ def test_other_data_are_refused(checkpoint, how, said):
 
 
 def test_a_file_is_known_by_size_and_time(tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
     file = write_dense(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
     path = tmp_path / "run.ckpt"
     with open_source(file) as source:
@@ -305,7 +305,7 @@ def test_a_file_is_known_by_size_and_time(tmp_path):
 
 
 def test_identities_that_differ_in_nothing_pass():
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     identity = {
         "data": data_identity(problem.source(), problem.y),
         "kernel": problem.kernel.to_dict(),

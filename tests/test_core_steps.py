@@ -22,7 +22,7 @@ class Plain:
 
     def __init__(self, m, seed, C=1.0, quantised=False):
         rng = np.random.default_rng(seed)
-        problem = make_problem(make_kernel("rbf"), n_rows=m, seed=seed, C=C)
+        problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=m, seed=seed, C=C)
         values = kernel_values(problem.kernel, problem.X, problem.X)
         self.unit = np.float32(1 / 65535 if quantised else 1)
         self.slots = rng.permutation(m + 3)[:m]

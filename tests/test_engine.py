@@ -80,7 +80,7 @@ def test_bounds_are_of_use(case):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_blocks_larger_than_a_tile(name, sparse):
-    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77, density=0.5)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=2 * TILE + 77, density=0.5)
     rows = problem.rows(sparse)
     with Engine(problem.kernel, threads=2) as engine:
         x, z = engine.prepare(rows), engine.prepare(rows[: TILE + 9])
@@ -97,9 +97,11 @@ def test_blocks_larger_than_a_tile(name, sparse):
     assert (np.abs(sums - expected.mean(axis=1)) <= bound).all()
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if make_kernel(name).constant_diagonal])
+@pytest.mark.parametrize(
+    "name", [name for name in KERNELS if make_kernel(name, gamma=1.0).constant_diagonal]
+)
 def test_nearest_vertices(name):
-    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=2 * TILE + 77)
     with Engine(problem.kernel, threads=2) as engine:
         x, z = engine.prepare(problem.X), engine.prepare(problem.X[: TILE + 9])
         nearest = Nearest(len(x))
@@ -126,7 +128,7 @@ def test_sparse_rows_wider_than_the_scratch(name):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_threads_and_strips_change_nothing_but_the_last_bits(name, sparse):
-    problem = make_problem(make_kernel(name), n_rows=300, density=0.5)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=300, density=0.5)
     rows = problem.rows(sparse)
     weights = np.full(100, 0.01)
     results = []
@@ -163,7 +165,7 @@ def test_any_number_of_threads_gives_the_same_bits(n_rows, n_vertices):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_recipe_makes_an_engine_of_the_same_bits(sparse):
-    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
     center = problem.X.mean(axis=0)
     with Engine(problem.kernel, 2, center, sparse) as engine, engine.recipe()() as other:
         assert other.threads == 1
@@ -182,7 +184,7 @@ def test_large_column_means_cost_digits_unless_rows_are_centred():
 
 
 def test_a_centre_is_ignored_where_it_would_change_the_kernel():
-    problem = make_problem(make_kernel("poly", coef0=1))
+    problem = make_problem(make_kernel("poly", gamma=1.0, coef0=1))
     with Engine(problem.kernel, center=np.full(5, 10.0)) as engine:
         out = block_of(engine, problem.X, problem.X)
     expected = kernel_values(problem.kernel, problem.X, problem.X).astype(float)
@@ -190,7 +192,7 @@ def test_a_centre_is_ignored_where_it_would_change_the_kernel():
 
 
 def test_evaluations_are_counted_in_both_precisions():
-    problem = make_problem(make_kernel("rbf"), n_rows=30)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30)
     with Engine(problem.kernel) as engine:
         x, z = engine.prepare(problem.X), engine.prepare(problem.X[:7])
         engine.weighted_sum(x, z, np.ones(7))
@@ -204,8 +206,8 @@ def test_evaluations_are_counted_in_both_precisions():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
-    rows = make_problem(make_kernel(name), n_rows=4).rows(sparse)
-    with Engine(make_kernel(name), threads=2) as engine:
+    rows = make_problem(make_kernel(name, gamma=1.0), n_rows=4).rows(sparse)
+    with Engine(make_kernel(name, gamma=1.0), threads=2) as engine:
         x, none = engine.prepare(rows), engine.prepare(rows[:0])
         assert engine.weighted_sum(none, x, np.ones(4)).shape == (0,)
         assert engine.weighted_sum(x, none, np.ones(0)).tolist() == [0.0] * 4
@@ -217,7 +219,7 @@ def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("n_rows", [1, 100, TILE + 9, 2 * TILE + 77])
 def test_symmetric_sums_are_the_sums_of_vertices_with_themselves(n_rows, sparse, threads):
-    problem = make_problem(make_kernel("rbf"), n_rows=n_rows, density=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, density=0.5)
     weights = np.random.default_rng(0).normal(size=n_rows)
     weights /= np.abs(weights).sum()
     with Engine(problem.kernel, threads) as engine:
@@ -252,7 +254,7 @@ def blas_threads() -> list[int]:
 
 def test_blas_is_held_to_one_thread_and_released():
     before = blas_threads()
-    with Engine(make_kernel("rbf")):
+    with Engine(make_kernel("rbf", gamma=1.0)):
         assert set(blas_threads()) <= {1}
     assert blas_threads() == before
 
@@ -318,13 +320,13 @@ def test_the_scratch_of_sparse_rows_does_not_grow_with_the_features():
 @pytest.mark.parametrize("name", KERNELS)
 def test_rows_whose_products_float32_cannot_hold_are_refused(name, sparse):
     X = np.full((2, 3), 1e19 if name != "laplacian" else 1e38, dtype=np.float32)
-    with Engine(make_kernel(name)) as engine:
+    with Engine(make_kernel(name, gamma=1.0)) as engine:
         with pytest.raises(InputError, match=f"too large for the {name} kernel .* scale"):
             engine.prepare(to_csr(X) if sparse else X)
 
 
 def test_values_whose_power_float32_cannot_hold_are_refused():
-    with Engine(make_kernel("poly", degree=20)) as engine:
+    with Engine(make_kernel("poly", gamma=1.0, degree=20)) as engine:
         with pytest.raises(InputError, match="too large for the poly kernel"):
             engine.prepare(np.full((1, 1), 100, dtype=np.float32))
 
@@ -342,7 +344,7 @@ def pairs_of_blocks(draw):
     """An engine, rows of any number up to past a tile, and threads."""
     sparse = draw(st.booleans())
     problem = make_problem(
-        make_kernel(draw(st.sampled_from(sorted(KERNELS)))),
+        make_kernel(draw(st.sampled_from(sorted(KERNELS))), gamma=1.0),
         n_rows=draw(st.integers(2, 1200)),
         n_features=draw(st.sampled_from([1, 2, 3, 5, 22, 100, 513])),
         density=0.3 if sparse else 1.0,
@@ -385,7 +387,7 @@ def test_a_kernel_value_has_the_same_bits_whatever_computes_it(case, seed):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_number_of_threads_changes_no_bit_of_a_sum(name, sparse):
-    problem = make_problem(make_kernel(name), n_rows=2 * TILE + 77, density=0.5)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=2 * TILE + 77, density=0.5)
     rows = problem.rows(sparse)
     weights = np.random.default_rng(0).normal(size=len(problem.X))
     results = []

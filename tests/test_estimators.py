@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
+import ooc_fw
 from ooc_fw.errors import InputError
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model import load_model
@@ -681,3 +682,40 @@ def test_probabilities_of_a_class_of_one_row(table):
     y = np.where(np.arange(200) == 7, 3.0, -7.0)
     with pytest.raises(InputError, match=r"the class 3\.0 has one only"):
         FrankWolfeSVC(probability=True).fit(table.X, y)
+
+
+class Annotated:
+    """A table with rows in `X`, as AnnData has them, that takes ages to be iterated over."""
+
+    def __init__(self, table):
+        self.X, self.obs, self.shape = table.X, {"cell_type": table.y}, table.X.shape
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, key):
+        raise AssertionError("nobody should look at single cells")
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "open_dataset"])
+def test_annotated_table_is_recognised(fitted, table, method):
+    data = Annotated(table)
+    calls = {
+        "fit": lambda: FrankWolfeSVC().fit(data, table.y),
+        "partial_fit": lambda: FrankWolfeSVC().partial_fit(data, table.y, classes=[-7, 3]),
+        "predict": lambda: fitted.predict(data),
+        "open_dataset": lambda: ooc_fw.open_dataset(data, table.y),
+    }
+    with pytest.raises(InputError, match=r"give its X \(adata\.X .* obs"):
+        calls[method]()
+
+
+@pytest.mark.parametrize("name", ["C", "tol", "max_time", "max_iter", "sample_size"])
+def test_options_that_are_no_numbers(table, name):
+    with pytest.raises(InputError, match=f"{name} must be a number, not 'a'"):
+        FrankWolfeSVC(**{name: "a"}).fit(*table)
+
+
+def test_negative_seed(table):
+    with pytest.raises(InputError, match="seed must be a whole number that is not negative"):
+        FrankWolfeSVC(random_state=-1).fit(*table)

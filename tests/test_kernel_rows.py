@@ -25,7 +25,7 @@ def resident_bytes():
 def test_rows_that_outgrow_their_budget_stay_within_it(quantised):
     """However they grow, move and go, no more of a row becomes resident than holds values."""
     X = np.random.default_rng(0).random((9000, 5), dtype=np.float32)
-    with Engine(make_kernel("rbf"), 2) as engine:
+    with Engine(make_kernel("rbf", gamma=1.0), 2) as engine:
         z = engine.prepare(X)
         engine.block(z[:2000], z, np.empty((2000, len(X)), dtype=np.float32))  # its own buffers
         before = resident_bytes()

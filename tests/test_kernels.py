@@ -70,7 +70,7 @@ def test_bound_on_rounding_is_finite_and_shrinks_with_the_unit(data):
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
 def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
     norms = np.array([0.0, 1e14])
-    bound = make_kernel(name).error_bound(norms, 1e14, 100, FLOAT32_UNIT)
+    bound = make_kernel(name, gamma=1.0).error_bound(norms, 1e14, 100, FLOAT32_UNIT)
     assert np.isfinite(bound).all()
     assert bound[1] >= 1  # values lie between 0 and 1, so that nothing is known of them
 
@@ -86,6 +86,11 @@ def test_kernel_without_a_bound_is_refused():
         ({"gamma": 0.0}, "gamma must be a positive number, not 0.0"),
         ({"gamma": float("inf")}, "gamma must be a positive number, not inf"),
         ({"gamma": float("nan")}, "gamma must be a positive number, not nan"),
+        ({"gamma": None}, "the poly kernel needs gamma, a positive number"),
+        ({"gamma": "auto"}, "the poly kernel needs gamma"),
+        ({"gamma": "wide"}, "gamma must be a number, not 'wide'"),
+        ({"coef0": "1"}, "coef0 must be a number, not '1'"),
+        ({"degree": [2]}, "degree must be a number"),
         ({"degree": 0}, "degree must be a whole number of at least 1, not 0"),
         ({"coef0": -1}, "coef0 must be zero or positive .*, not -1"),
         ({"coef0": float("inf")}, "coef0 must be zero or positive .*, not inf"),
@@ -93,7 +98,7 @@ def test_kernel_without_a_bound_is_refused():
 )
 def test_parameters_out_of_range_are_named(parameters, message):
     with pytest.raises(InputError, match=message):
-        make_kernel("poly", **parameters)
+        make_kernel("poly", **{"gamma": 1.0, **parameters})
 
 
 def test_unknown_kernel_lists_the_known_ones():
@@ -103,7 +108,7 @@ def test_unknown_kernel_lists_the_known_ones():
 
 def test_a_degree_that_is_no_whole_number_is_refused():
     with pytest.raises(InputError, match=r"degree must be a whole number .*, not 2\.5"):
-        make_kernel("poly", degree=2.5)  # type: ignore[arg-type]
+        make_kernel("poly", gamma=1.0, degree=2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -122,3 +127,10 @@ def test_given_gamma_needs_no_statistics(gamma):
 def test_gamma_that_is_no_number_is_named():
     with pytest.raises(InputError, match="\"auto\" or a positive number, not 'scale'"):
         resolve_gamma("rbf", "scale", never, n_features=10)
+
+
+def test_only_kernels_that_use_gamma_need_it():
+    assert make_kernel("linear") == make_kernel("linear", gamma=1.0)
+    for name in set(KERNELS) - {"linear"}:
+        with pytest.raises(InputError, match=f"the {name} kernel needs gamma"):
+            make_kernel(name)

@@ -27,7 +27,9 @@ class Bench:
     """A problem with an active set on it, and oracles over the same rows."""
 
     def __init__(self, kernel="rbf", *, C=10.0, sparse=False, source=None, start=8, seed=0):
-        self.problem = make_problem(make_kernel(kernel), n_rows=N_ROWS, C=C, density=0.7, seed=seed)
+        self.problem = make_problem(
+            make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7, seed=seed
+        )
         self.engine = Engine(self.problem.kernel)
         self.engine.close()
         self.rows = self.problem.rows(sparse)

@@ -49,7 +49,7 @@ def train(problem, callbacks=(), *, checkpoint=None, resume=None, **options):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("lmo", ["full", "sampled"])
 def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method):
-    problem = weighted(make_problem(make_kernel(kernel)))
+    problem = weighted(make_problem(make_kernel(kernel, gamma=1.0)))
     tol = 3e-2 if method in SLOW else 1e-3
     solution = train(problem, method=method, lmo=lmo, tol=tol, sample_size=20)
     truth = problem.truth(solution.rows, solution.alpha)
@@ -62,7 +62,7 @@ def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method):
 
 @pytest.mark.parametrize("start", ["random", "farthest"])
 def test_tight_tolerance(start):
-    problem = weighted(make_problem(make_kernel("rbf"), overlap=3), spread=3)
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), overlap=3), spread=3)
     solution = train(problem, tol=1e-9, start=start)
     assert solution.status is Status.CONVERGED
     assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-9
@@ -99,7 +99,7 @@ def test_certificates_tell_the_truth(case):
 
 
 def test_equal_penalties_are_c_to_the_last_bit():
-    problem = make_problem(make_kernel("rbf"), C=3.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), C=3.0)
     for method in STEP_RULES:
         options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=500)
         plain = solve(problem.source(), problem.y, problem.kernel, options)
@@ -111,7 +111,7 @@ def test_equal_penalties_are_c_to_the_last_bit():
 
 def test_a_row_with_twice_the_penalty_is_two_rows():
     """Copies of a row share its weight evenly; objective and decision are those of one row."""
-    problem = make_problem(make_kernel("rbf"), n_rows=60, C=2.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, C=2.0)
     times = np.random.default_rng(0).integers(1, 5, 60)
     copied = SmallProblem(
         problem.kernel, problem.X.repeat(times, axis=0), problem.y.repeat(times), 2.0
@@ -126,14 +126,14 @@ def test_a_row_with_twice_the_penalty_is_two_rows():
 
 
 def test_meb_stopping_is_refused():
-    problem = weighted(make_problem(make_kernel("rbf")))
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
     with pytest.raises(InputError, match="one penalty for all rows"):
         train(problem, stopping="meb")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 def test_penalties_must_be_positive(value):
-    problem = weighted(make_problem(make_kernel("rbf")))
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
     problem.C[7] = value
     with pytest.raises(InputError, match=r"the penalty of row 7 must be a positive number"):
         train(problem)
@@ -143,14 +143,14 @@ def test_penalties_must_be_positive(value):
 
 def test_one_large_penalty_keeps_kernel_values_exact():
     options = TrainOptions(method="corrective", memory_limit=1 << 30)
-    kernel = make_kernel("rbf")
+    kernel = make_kernel("rbf", gamma=1.0)
     assert is_quantised(options, kernel, 10)
     assert is_quantised(options, kernel, 10, 1000.0)
     assert not is_quantised(options, kernel, 10, 1001.0)
 
 
 def test_checkpoints_belong_to_penalties(tmp_path):
-    problem = weighted(make_problem(make_kernel("rbf"), n_rows=200))
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
     plan = CheckpointPlan(tmp_path / "c", 0.0)
     options = {"tol": 1e-6, "method": "swap2"}
     whole = train(problem, **options)

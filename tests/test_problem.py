@@ -7,7 +7,7 @@ import pytest
 
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import make_kernel
-from ooc_fw.problem import StoppingTest, pair_gap, relative_gap
+from ooc_fw.problem import StoppingTest, check_signs, pair_gap, relative_gap
 from ooc_fw.testing.reference import make_problem
 
 
@@ -25,7 +25,7 @@ def test_pair_gap():
 @pytest.mark.parametrize("seed", range(5))
 def test_gap_bounds_the_distance_from_the_optimum(seed):
     """D >= f - f*, and f* >= f (1 - d)^2 where min g > 0."""
-    problem = make_problem(make_kernel("rbf"), n_rows=30, seed=seed)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, seed=seed)
     rng = np.random.default_rng(seed)
     least = problem.optimum.objective
     for concentration in (0.1, 1.0, 100.0):
@@ -69,3 +69,29 @@ def test_unknown_gap_does_not_pass():
 def test_meb_without_a_constant_diagonal_is_refused():
     with pytest.raises(InputError, match=r"'meb' needs a kernel whose .* use stopping 'relative'"):
         StoppingTest("meb", 1e-3, None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 1, 0], "must be -1 or .1, but that of row 0 is 0"),
+        ([2, -2, 2, -2], "row 0 is 2"),
+        ([1, -1, np.nan, 1], "row 2 is nan"),
+        ([1, -1, 1.5, 1], r"row 2 is 1\.5"),
+        (["1", "-1", "1", "-1"], "must be -1 or"),
+        ([1, -1, 1], r"4 rows need as many labels in one dimension, not \(3,\)"),
+        ([[1, -1, 1, -1]], r"not \(1, 4\)"),
+        ([1, 1, 1, 1], "all 4 labels are .1; give rows of both classes"),
+        ([-1, -1, -1, -1], "all 4 labels are -1"),
+    ],
+)
+def test_labels_of_a_binary_problem(labels, message):
+    with pytest.raises(InputError, match=message):
+        check_signs(labels, 4)
+
+
+def test_labels_are_taken_in_any_type():
+    signs = check_signs([1.0, -1.0, 1.0], 3)
+    assert signs.dtype == np.int8
+    assert signs.tolist() == [1, -1, 1]
+    assert check_signs([1, 1], 2, both=False).tolist() == [1, 1]

@@ -11,13 +11,16 @@ import ooc_fw.kernel_rows
 import ooc_fw.lmo
 import ooc_fw.memory
 import ooc_fw.solver
+from ooc_fw.certificate import certify
+from ooc_fw.engine import Engine
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.rows import CSRRows
-from ooc_fw.solver import choose_method, solve
+from ooc_fw.solver import Path, choose_method, solve
 from ooc_fw.sources import ArraySource, open_source
 from ooc_fw.state import Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES
+from ooc_fw.streaming import Stream
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import SmallProblem, make_problem
 
@@ -74,7 +77,7 @@ STORED = [(m, sparse) for m in STEP_RULES for sparse in (False, True) if not (m 
 @pytest.mark.parametrize("kernel", KERNELS)
 @LMOS
 def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
-    problem = make_problem(make_kernel(kernel), density=0.7 if sparse else 1.0)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), density=0.7 if sparse else 1.0)
     tol = 1e-2 if method in SLOW else 1e-3
     solution = train(
         problem, method=method, lmo=lmo, tol=tol, sample_size=20, source=problem.source(sparse)
@@ -89,7 +92,7 @@ def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
 def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
     """From a chunked file, nothing kept: the same course as from rows in RAM."""
     monkeypatch.setattr(ooc_fw.memory, "_CACHE_BYTES", 0)
-    problem = make_problem(make_kernel("rbf"), density=0.7)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), density=0.7)
     tol = 3e-2 if method in SLOW else 1e-3
     path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
     with open_source(path) as source:
@@ -103,7 +106,7 @@ def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("method", sorted(set(STEP_RULES) - SLOW - {"mfw", "swap"}))
 def test_tolerances_far_below_float32_are_reached(method, kernel):
-    problem = make_problem(make_kernel(kernel), overlap=3)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), overlap=3)
     solution = train(problem, method=method, tol=1e-9)
     assert_solved(solution, problem, 1e-9)
 
@@ -111,20 +114,20 @@ def test_tolerances_far_below_float32_are_reached(method, kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_tiny_and_huge_C(kernel):
     for C in (1e-4, 1e-2, 1e2):
-        problem = make_problem(make_kernel(kernel), C=C, overlap=2)
+        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=2)
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_hard_margin(kernel):
     """Only for kernels of full rank: the others take steps in proportion to C."""
-    problem = make_problem(make_kernel(kernel), C=1e6)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), C=1e6)
     assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_large_column_means(kernel):
-    problem = make_problem(make_kernel(kernel))
+    problem = make_problem(make_kernel(kernel, gamma=1.0))
     far = SmallProblem(problem.kernel, problem.X + np.float32(1000), problem.y, 1.0)
     for lmo in ORACLES:
         assert_solved(train(far, lmo=lmo), far, 1e-3)
@@ -135,7 +138,7 @@ def test_large_column_means(kernel):
 
 @LMOS
 def test_absolute_stopping(lmo):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     solution = train(problem, lmo=lmo, stopping="absolute", tol=1e-4)
     assert_consistent(solution, problem)
     assert solution.status is Status.CONVERGED
@@ -148,7 +151,7 @@ def test_absolute_stopping(lmo):
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_meb_stopping(kernel, lmo):
     """The ball of radius (1 + eps) times the least one holds every row."""
-    problem, eps = make_problem(make_kernel(kernel)), 1e-3
+    problem, eps = make_problem(make_kernel(kernel, gamma=1.0)), 1e-3
     solution = train(problem, lmo=lmo, stopping="meb", tol=eps)
     truth = assert_consistent(solution, problem)
     assert solution.status is Status.CONVERGED
@@ -161,7 +164,7 @@ def test_meb_stopping(kernel, lmo):
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_meb_stopping_is_refused_where_the_diagonal_varies(kernel):
     with pytest.raises(InputError, match="'meb' needs a kernel"):
-        train(make_problem(make_kernel(kernel)), stopping="meb")
+        train(make_problem(make_kernel(kernel, gamma=1.0)), stopping="meb")
 
 
 # -- reproducibility -----------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def same_bits(a, b):
 @LMOS
 @METHODS
 def test_seed_fixes_the_run_bit_for_bit(method, lmo):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     options = {"method": method, "lmo": lmo, "tol": 3e-2, "sample_size": 20}
     first, again = (train(problem, seed=5, **options) for _ in range(2))
     other = train(problem, seed=6, **options)
@@ -187,7 +190,7 @@ def test_seed_fixes_the_run_bit_for_bit(method, lmo):
 
 @LMOS
 def test_number_of_threads_changes_nothing_but_the_last_bits(lmo):
-    problem = make_problem(make_kernel("rbf"), n_rows=150)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=150)
     one, three = (train(problem, lmo=lmo, tol=1e-8, threads=n) for n in (1, 3))
     assert one.objective == pytest.approx(three.objective, rel=1e-8)
     np.testing.assert_array_equal(np.sort(one.rows), np.sort(three.rows))
@@ -198,7 +201,7 @@ def test_number_of_threads_changes_nothing_but_the_last_bits(lmo):
 
 @LMOS
 def test_dense_and_sparse_rows_reach_the_same_objective(lmo):
-    problem = make_problem(make_kernel("rbf"), density=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), density=0.5)
     a, b = (train(problem, lmo=lmo, tol=1e-7, source=problem.source(s)) for s in (False, True))
     assert a.objective == pytest.approx(b.objective, rel=1e-6)
 
@@ -210,7 +213,7 @@ def test_dense_and_sparse_rows_reach_the_same_objective(lmo):
 @pytest.mark.parametrize("max_iter", [0, 3])
 @LMOS
 def test_max_iter(lmo, max_iter, certify):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     solution = train(problem, method="fw", lmo=lmo, max_iter=max_iter, certify=certify)
     assert_consistent(solution, problem)
     assert solution.status is Status.MAX_ITER
@@ -222,7 +225,7 @@ def test_max_iter(lmo, max_iter, certify):
 @LMOS
 @METHODS
 def test_time_limit(method, lmo, certify):
-    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
     solution = train(problem, method=method, lmo=lmo, tol=1e-13, max_time=0.05, certify=certify)
     assert_consistent(solution, problem)
     assert solution.status in (Status.TIME_LIMIT, Status.CONVERGED, Status.MAX_ITER)
@@ -232,7 +235,7 @@ def test_time_limit(method, lmo, certify):
 
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
-    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
     monkeypatch.setattr(ooc_fw.solver.Deadline, "sweep_is_late", lambda *_: True)
     solution = train(problem, method="swap2", max_time=60.0)
     assert_consistent(solution, problem)
@@ -242,7 +245,7 @@ def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
 
 @pytest.mark.parametrize("phase", ["start", "train", "certify"])
 def test_a_signal_leaves_a_model_and_says_which(phase):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
 
     def interrupt(state):
         if state.phase == phase:
@@ -257,7 +260,7 @@ def test_a_signal_leaves_a_model_and_says_which(phase):
 
 
 def test_a_second_signal_goes_through():
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
 
     def interrupt_twice(state):
         if state.phase == "train":
@@ -270,7 +273,7 @@ def test_a_second_signal_goes_through():
 
 @LMOS
 def test_without_a_certificate_nothing_is_said_of_it(lmo):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     solution = train(problem, lmo=lmo, certify=False)
     assert_consistent(solution, problem)
     assert solution.status is Status.CONVERGED
@@ -282,7 +285,7 @@ def test_without_a_certificate_nothing_is_said_of_it(lmo):
 @pytest.mark.parametrize("phase", ["start", "train", "certify"])
 @LMOS
 def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     calls = []
 
     def stop(state):
@@ -298,7 +301,7 @@ def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
 
 @pytest.mark.parametrize("phase", ["start", "train", "certify"])
 def test_ctrl_c_leaves_a_model(phase):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
 
     def interrupt(state):
         if state.phase == phase:
@@ -319,7 +322,7 @@ def test_ctrl_c_before_there_is_a_model_goes_through():
                 raise KeyboardInterrupt
             return super().take(indices)
 
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     with pytest.raises(KeyboardInterrupt):
         train(problem, source=Interrupted(problem.X, problem.y))
 
@@ -329,7 +332,7 @@ def test_ctrl_c_before_there_is_a_model_goes_through():
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
 def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
     """A memory limit has them; their rounding must not show in what is certified."""
-    problem = make_problem(make_kernel(kernel), n_rows=300, C=10.0, overlap=2)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=300, C=10.0, overlap=2)
     options = {"method": "corrective", "lmo": lmo, "tol": tol}
     solution = train(problem, memory_limit=8 << 30, **options)
     assert_consistent(solution, problem)
@@ -343,7 +346,7 @@ def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.kernel_rows, "_WIDEST", 1)
     monkeypatch.setattr(ooc_fw.memory, "_free_bytes", lambda: 2 * 4 * 25**2)
-    problem = make_problem(make_kernel("rbf"), C=100.0, overlap=5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
     assert_consistent(solution, problem)
     assert solution.status is Status.SUPPORT_LIMIT
@@ -355,7 +358,7 @@ def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch)
 @METHODS
 def test_the_support_stays_within_its_limit(method, lmo):
     """And its weights are optimal among themselves, the gap that of all rows."""
-    problem = make_problem(make_kernel("rbf"), n_rows=300, C=100.0, overlap=5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0, overlap=5)
     tol = 3e-2 if method in SLOW else 1e-3
     solution = train(problem, method=method, lmo=lmo, tol=tol, max_support=40)
     assert_consistent(solution, problem)
@@ -371,7 +374,7 @@ def test_the_support_stays_within_its_limit(method, lmo):
 @LMOS
 @pytest.mark.parametrize("method", ["swap2", "corrective"])
 def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
-    problem = make_problem(make_kernel("rbf"), n_rows=300, C=10.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=10.0)
     solution = train(problem, method=method, lmo=lmo, max_support=250)
     assert_solved(solution, problem, 1e-3)
 
@@ -379,7 +382,7 @@ def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
 @METHODS
 def test_a_limited_run_without_certificate_admits_its_gap(method):
     """What is sampled at its end is the rows, not the active set that was just solved."""
-    problem = make_problem(make_kernel("rbf"), n_rows=300, C=100.0, overlap=5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0, overlap=5)
     tol = 3e-2 if method in SLOW else 1e-3
     solution = train(problem, method=method, lmo="sampled", tol=tol, max_support=40, certify=False)
     assert_consistent(solution, problem)
@@ -399,7 +402,7 @@ def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
         return candidates
 
     monkeypatch.setattr(ooc_fw.lmo.BlockLMO, "propose", watched)
-    problem = make_problem(make_kernel("rbf"), n_rows=4000, C=1.0, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=4000, C=1.0, overlap=2)
     solution = train(problem, method="corrective", lmo="sampled", max_support=1200, tol=1e-2)
     assert solution.status is Status.SUPPORT_LIMIT
     as_they_come = [unlimited for unlimited, _ in proposals]
@@ -422,7 +425,7 @@ def test_a_source_that_breaks_is_the_users_to_know():
         def read(self, start, stop):
             raise InputError("data.h5 cannot be read")
 
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     with pytest.raises(InputError, match="cannot be read"):
         train(problem, source=Broken(problem.X, problem.y))
 
@@ -432,7 +435,7 @@ def test_a_source_that_breaks_is_the_users_to_know():
 
 def problem_with_a_rare_violator(n_rows=3000):
     """Two well separated clouds, and one positive row in the midst of the negative cloud."""
-    problem = make_problem(make_kernel("rbf"), n_rows=n_rows, overlap=0.1)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, overlap=0.1)
     X, y = problem.X.copy(), problem.y
     X[1234] = X[y == -1].mean(axis=0)
     y[1234] = 1
@@ -464,7 +467,7 @@ def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
     """And the certificate still holds, by brute force, in many problems."""
     caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     for seed in range(8):
-        kernel = make_kernel(sorted(KERNELS)[seed % 4])
+        kernel = make_kernel(sorted(KERNELS)[seed % 4], gamma=1.0)
         problem = make_problem(kernel, n_rows=200, seed=seed)
         solution = train(problem, method="cvm", lmo="sampled", sample_size=3, seed=seed)
         assert_consistent(solution, problem)
@@ -478,7 +481,7 @@ def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
 
 @METHODS
 def test_farthest_start(method):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     sizes = []
     solution = train(
         problem,
@@ -502,7 +505,7 @@ def test_farthest_start_takes_rows_far_from_each_other():
 
 
 def test_random_start_has_rows_of_both_classes():
-    problem = make_problem(make_kernel("rbf"), n_rows=300)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
     problem.y[:] = np.where(np.arange(300) == 77, 1, -1)
     solution = train(problem, max_iter=0, certify=False)
     assert 77 in solution.rows
@@ -539,7 +542,7 @@ def test_rows_that_repeat(rows, method, lmo, start):
 @LMOS
 @METHODS
 def test_progress(method, lmo):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     seen = []
 
     def watch(state):
@@ -589,7 +592,7 @@ def test_unknown_method_lists_the_known_ones():
 
 
 def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
     order = np.argsort(problem.y, kind="stable")
     problem = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
     np.save(tmp_path / "X.npy", problem.X)
@@ -597,3 +600,35 @@ def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
         solution = train(problem, source=source, lmo="sampled", sample_size=20)
     assert "not marked as shuffled" in caplog.text
     assert_solved(solution, problem, 1e-3)
+
+
+@pytest.mark.parametrize("wrong", [[0, 1], [-2, 2], [1, 1]])
+def test_labels_that_no_binary_problem_has(wrong):
+    """Every public way in; with 0 and 1 a run has no margin to reach, and would not end."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40)
+    labels = np.array(wrong)[(problem.y > 0).astype(int)]
+    options = TrainOptions(max_iter=50)
+    with pytest.raises(InputError, match="labels"):
+        solve(problem.source(), labels, problem.kernel, options)
+    with pytest.raises(InputError, match="labels"):
+        Path(problem.source(), labels, problem.kernel, options)
+    if wrong != [1, 1]:  # a chunk may have one class only
+        with pytest.raises(InputError, match="labels"):
+            Stream(problem.kernel, options).learn([(problem.rows(False), labels)])
+        with pytest.raises(InputError, match="labels"), Engine(problem.kernel) as engine:
+            certify(
+                problem.source(),
+                labels,
+                engine,
+                1.0,
+                rows=problem.rows(False)[:2],
+                row_ids=np.array([0, 1]),
+                alpha=np.array([0.5, 0.5]),
+                tol=1e-3,
+            )
+
+
+def test_labels_for_another_number_of_rows():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40)
+    with pytest.raises(InputError, match="40 rows need as many labels"):
+        solve(problem.source(), problem.y[:-1], problem.kernel, TrainOptions())

@@ -62,7 +62,7 @@ def actives(draw, least_size=1):
     """A problem, and an active set of all its rows with random weights, some of them 0."""
     n_rows = draw(st.integers(max(2, least_size), 25))
     problem = make_problem(
-        make_kernel(draw(KERNEL_NAMES)),
+        make_kernel(draw(KERNEL_NAMES), gamma=1.0),
         n_rows=n_rows,
         C=draw(st.sampled_from([0.1, 1.0, 100.0])),
         seed=draw(st.integers(0, 50)),
@@ -140,7 +140,7 @@ def test_pairwise_step(case, first, second):
 
 
 def test_toward_the_only_vertex_is_no_step():
-    problem = make_problem(make_kernel("rbf"), n_rows=5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=5)
     active = activate(problem, np.array([2]), np.ones(1))
     assert toward_size(active, 0) == 0
 
@@ -150,7 +150,7 @@ def test_toward_the_only_vertex_is_no_step():
 
 def test_away_step_to_its_bound_leaves_an_exact_zero():
     """At the optimum but for a little weight on a row that should have none."""
-    problem = make_problem(make_kernel("rbf"), n_rows=30, C=10.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, C=10.0)
     weights = problem.optimum.alpha.copy()
     j = int(np.argmax(problem.dual_matrix @ weights))
     weights[j] = 1e-4
@@ -172,7 +172,7 @@ def test_a_pairwise_step_of_the_whole_weight_leaves_an_exact_zero(case, first, s
 
 
 def test_a_full_toward_step_leaves_exact_zeros():
-    problem = make_problem(make_kernel("rbf"), n_rows=3)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3)
     active = activate(problem, np.arange(3), np.ones(3))
     active.move(0.0, 1, 1.0)
     assert active.alpha.tolist() == [0.0, 1.0, 0.0]
@@ -215,7 +215,7 @@ def run(rule, problem, active, steps, tol=1e-3):
 @RULES
 @given(kernel=KERNEL_NAMES, C=st.sampled_from([0.1, 1.0, 100.0]), seed=SEEDS)
 def test_objective_never_rises_and_weights_stay_on_the_simplex(name, kernel, C, seed):
-    problem = make_problem(make_kernel(kernel), n_rows=40, C=C, seed=seed)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=40, C=C, seed=seed)
     rng = np.random.default_rng(seed)
     start = rng.permutation(40)[:5]
     active = activate(problem, start, rng.random(5) + 0.1)
@@ -231,7 +231,7 @@ def test_objective_never_rises_and_weights_stay_on_the_simplex(name, kernel, C, 
 @given(kernel=KERNEL_NAMES, seed=SEEDS)
 def test_record_tells_the_whole_change(name, kernel, seed):
     """Scale, weights and extrapolation of the record give the new weights from the old ones."""
-    problem = make_problem(make_kernel(kernel), n_rows=30, C=10.0, seed=seed)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=30, C=10.0, seed=seed)
     active = activate(problem, np.arange(4), np.ones(4))
     previous = None
     for record, before in run(STEP_RULES[name](), problem, active, 40):
@@ -251,7 +251,7 @@ def test_record_tells_the_whole_change(name, kernel, seed):
 @RULES
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_rule_converges(name, kernel):
-    problem = make_problem(make_kernel(kernel), n_rows=40, seed=3)
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=40, seed=3)
     active = activate(problem, np.arange(5), np.ones(5))
     tol = 1e-2
     records = [record for record, _ in run(STEP_RULES[name](), problem, active, 20_000, tol)]
@@ -263,7 +263,7 @@ def test_every_rule_converges(name, kernel):
 @RULES
 def test_a_rule_forgets_what_it_knew_on_reset(name):
     """After weights were set from outside, a rule acts as a new one does."""
-    problem = make_problem(make_kernel("rbf"), n_rows=30, C=10.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, C=10.0)
     used, fresh = STEP_RULES[name](), STEP_RULES[name]()
     active = activate(problem, np.arange(4), np.ones(4))
     for _ in run(used, problem, active, 10):
@@ -279,7 +279,7 @@ def test_a_rule_forgets_what_it_knew_on_reset(name):
 
 
 def kinds(name, **options):
-    problem = make_problem(make_kernel("rbf"), n_rows=40, C=10.0, **options)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40, C=10.0, **options)
     active = activate(problem, np.arange(20), np.ones(20))
     return [record.kind for record, _ in run(STEP_RULES[name](), problem, active, 100, 1e-4)]
 
@@ -333,7 +333,7 @@ def test_partan_needs_fewer_iterations_than_fw():
     """The PARTAN paper's finding, here 2 to 3 times at absolute 1e-4."""
     iterations = {}
     for name in ("fw", "partan"):
-        problem = make_problem(make_kernel("rbf"), n_rows=60, C=1.0, overlap=2)
+        problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, C=1.0, overlap=2)
         active = activate(problem, np.arange(20), np.ones(20))
         iterations[name] = sum(1 for _ in run(STEP_RULES[name](), problem, active, 20_000, 3e-3))
     assert iterations["partan"] < 0.7 * iterations["fw"]
@@ -341,7 +341,7 @@ def test_partan_needs_fewer_iterations_than_fw():
 
 def test_partan_keeps_what_its_previous_iterate_rests_on():
     """A vertex that only the iterate before has must survive a prune."""
-    problem = make_problem(make_kernel("rbf"), n_rows=40, C=100.0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40, C=100.0)
     active = activate(problem, np.arange(20), np.ones(20))
     rule = STEP_RULES["partan"]()
     for _, before in run(rule, problem, active, 300, 1e-5):

@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train")
     common.add_data_arguments(parser, text=False)
     parser.add_argument(
-        "--tol", type=float, default=1e-3, help="relative tolerance (default: 0.001)"
+        "--tol", type=common.POSITIVE, default=1e-3, help="relative tolerance (default: 0.001)"
     )
     common.add_threads_argument(parser)
     common.add_dask_argument(parser)

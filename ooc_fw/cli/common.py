@@ -6,9 +6,11 @@ Owns the meaning of DATA on the command line. Knows no command.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +57,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, *, text: bool, labels: b
 
 def add_threads_argument(parser: argparse.ArgumentParser) -> None:
     """Declare ``--threads``."""
-    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all CPUs)")
+    parser.add_argument("--threads", type=THREADS, metavar="N", help="threads (default: all CPUs)")
 
 
 def add_dask_argument(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +89,7 @@ def add_verbosity_arguments(parser: argparse.ArgumentParser) -> None:
 
 def thread_count(args: argparse.Namespace) -> int:
     """``--threads``, or the CPUs this process may use."""
-    if args.threads is None:
-        return len(os.sched_getaffinity(0))
-    if args.threads < 1:
-        raise InputError(f"--threads must be at least 1, not {args.threads}")
-    return int(args.threads)
+    return len(os.sched_getaffinity(0)) if args.threads is None else int(args.threads)
 
 
 @contextmanager
@@ -261,6 +259,50 @@ def format_value(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(format_value(item) for item in value)
     return str(value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """Argument type of a number within limits.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest value.
+    whole : bool
+        Whether it has to be a whole number.
+    above : bool
+        Whether `low` itself is too small.
+    """
+
+    low: float
+    high: float
+    whole: bool = False
+    above: bool = False
+
+    def __call__(self, text: str) -> float:
+        """Read a number; ArgumentTypeError, which argparse shows, where it is none of these."""
+        try:
+            value = int(text) if self.whole else float(text)
+        except ValueError:
+            value = math.nan
+        if self.low <= value <= self.high and not (self.above and value == self.low):
+            return value
+        kind = "a whole number" if self.whole else "a number"
+        low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
+        high = "" if self.high == LARGEST else f" and at most {self.high:g}"
+        raise argparse.ArgumentTypeError(f"must be {kind} {low}{high}, not {text!r}")
+
+
+LARGEST = 2**63 - 1
+POSITIVE = Number(0, 1e100, above=True)
+"""A penalty, a tolerance or the like."""
+
+COUNT = Number(1, LARGEST, whole=True)
+ITERATIONS = SEED = Number(0, LARGEST, whole=True)
+THREADS = Number(1, 4096, whole=True)
+DEGREE = Number(1, 2**31 - 1, whole=True)
+COEF0 = Number(0, 1e100)
 
 
 def byte_size(text: str) -> int:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ooc_fw.cli.common import SEED, Number
+
 if TYPE_CHECKING:
     from ooc_fw.prep.convert import ConversionReport, Progress
 
@@ -63,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
         "--no-shuffle", dest="shuffle", action="store_false", help="keep the order of the rows"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)"
+        "--seed", type=SEED, default=0, metavar="N", help="seed of the shuffle (default: 0)"
     )
     parser.add_argument(
         "--zero-based", action="store_true", help="the first feature is called 0, not 1"
@@ -76,7 +78,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--n-features",
-        type=int,
+        type=Number(1, 2**31 - 1, whole=True),
         metavar="N",
         help="width of the file; wider features are dropped (default: the widest row)",
     )

@@ -88,7 +88,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-support",
-        type=int,
+        type=common.COUNT,
         metavar="N",
         help="support vectors at most: on noisy data a model of random rows and violators, soon "
         "(default: as many as memory affords; 10000 for --stream)",
@@ -108,10 +108,13 @@ def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto (default: from the average squared distance of two rows) or a number",
     )
-    group.add_argument("--degree", type=int, default=2, help="of poly (default: 2)")
-    group.add_argument("--coef0", type=float, default=0.0, help="of poly (default: 0)")
+    group.add_argument("--degree", type=common.DEGREE, default=2, help="of poly (default: 2)")
+    group.add_argument("--coef0", type=common.COEF0, default=0.0, help="of poly (default: 0)")
     group.add_argument(
-        "--C", type=float, default=1.0, help="penalty of a unit squared slack (default: 1)"
+        "--C",
+        type=common.POSITIVE,
+        default=1.0,
+        help="penalty of a unit squared slack (default: 1)",
     )
     group.add_argument(
         "--class-weight",
@@ -131,17 +134,26 @@ def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--lmo", default="auto", help="oracle: auto (default), full or sampled")
     group.add_argument(
-        "--sample-size", type=int, default=194, help="rows a sampled step looks at (default: 194)"
+        "--sample-size",
+        type=common.COUNT,
+        default=194,
+        help="rows a sampled step looks at (default: 194)",
     )
     group.add_argument("--start", default="random", help="random (default) or farthest")
-    group.add_argument("--tol", type=float, default=1e-3, help="target gap (default: 0.001)")
+    group.add_argument(
+        "--tol", type=common.POSITIVE, default=1e-3, help="target gap (default: 0.001)"
+    )
     group.add_argument(
         "--stopping",
         default="relative",
         help="what is compared with --tol: relative (default), absolute or meb",
     )
-    group.add_argument("--max-iter", type=int, metavar="N", help="stop after N iterations")
-    group.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
+    group.add_argument(
+        "--max-iter", type=common.ITERATIONS, metavar="N", help="stop after N iterations"
+    )
+    group.add_argument(
+        "--seed", type=common.SEED, default=0, help="of every random draw (default: 0)"
+    )
     group.add_argument(
         "--no-certify",
         dest="certify",
@@ -529,7 +541,4 @@ _class_weight.__name__ = "class weight"
 
 
 def _gamma(text: str) -> float | str:
-    return text if text == "auto" else float(text)
-
-
-_gamma.__name__ = "gamma"
+    return text if text == "auto" else common.POSITIVE(text)

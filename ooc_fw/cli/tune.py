@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ooc_fw.tuning import Point, TuneResult
 
 
+_MOST_VALUES = 1000  # of a range such as 2^-5..2^15
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
@@ -49,28 +52,38 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="values of sigma^2 for the rbf kernel, gamma = 1 / (2 sigma^2)",
     )
     grid.add_argument("--kernel", default="rbf", help="rbf (default), linear, poly or laplacian")
-    grid.add_argument("--degree", type=int, default=2, help="of poly (default: 2)")
-    grid.add_argument("--coef0", type=float, default=0.0, help="of poly (default: 0)")
+    grid.add_argument("--degree", type=common.DEGREE, default=2, help="of poly (default: 2)")
+    grid.add_argument("--coef0", type=common.COEF0, default=0.0, help="of poly (default: 0)")
     check = parser.add_argument_group("how it is validated")
     check.add_argument(
         "--validation",
-        type=float,
+        type=common.Number(0, 1, above=True),
         default=0.3,
         metavar="SHARE",
         help="share of the rows in the validation part (default: 0.3)",
     )
-    check.add_argument("--folds", type=int, metavar="K", help="cross-validate with K folds instead")
-    check.add_argument("--seed", type=int, default=0, help="of every random draw (default: 0)")
+    check.add_argument(
+        "--folds",
+        type=common.Number(2, common.LARGEST, whole=True),
+        metavar="K",
+        help="cross-validate with K folds instead",
+    )
+    check.add_argument(
+        "--seed", type=common.SEED, default=0, help="of every random draw (default: 0)"
+    )
     training = parser.add_argument_group("training")
     training.add_argument("--method", default="auto", help="as for train (default: auto)")
     training.add_argument(
         "--tol",
-        type=float,
+        type=common.POSITIVE,
         default=1e-3,
         help="relative gap of the final model (default: 0.001); points are compared at 0.01",
     )
     training.add_argument(
-        "--max-support", type=int, metavar="N", help="support vectors at most (default: no limit)"
+        "--max-support",
+        type=common.COUNT,
+        metavar="N",
+        help="support vectors at most (default: no limit)",
     )
     training.add_argument(
         "--memory",
@@ -217,10 +230,11 @@ def _values(text: str) -> list[float]:
         (base, first), (other, last) = (_power(end) for end in ends.split(".."))
         if base != other or last < first or int(step or 1) < 1:
             raise ValueError
-        values += [base**exponent for exponent in range(first, last + 1, int(step or 1))]
-    if not all(0 < value < float("inf") for value in values):
-        raise ValueError
-    return values
+        exponents = range(first, last + 1, int(step or 1))
+        if len(exponents) > _MOST_VALUES:
+            raise ValueError
+        values += [_raised(base, exponent) for exponent in exponents]
+    return [common.POSITIVE(repr(value)) for value in values]
 
 
 _values.__name__ = "list of values"  # argparse names the type
@@ -229,8 +243,14 @@ _values.__name__ = "list of values"  # argparse names the type
 def _number(text: str) -> float:
     if "^" not in text:
         return float(text)
-    base, exponent = _power(text)
-    return base**exponent
+    return _raised(*_power(text))
+
+
+def _raised(base: float, exponent: int) -> float:
+    try:
+        return base**exponent
+    except ArithmeticError:  # larger than any float, or a power of 0
+        raise ValueError from None
 
 
 def _power(text: str) -> tuple[float, int]:

@@ -76,6 +76,7 @@ __all__ = [
     "block_slices",
     "iter_blocks",
     "open_source",
+    "refuse_annotated",
     "train_test_split",
 ]
 
@@ -216,8 +217,22 @@ def _open_once(
     return source
 
 
+def refuse_annotated(data: Any) -> None:
+    """Raise InputError for an annotated table such as an AnnData, which only holds its rows.
+
+    Recognised by its attributes: NumPy and scikit-learn would iterate over it one cell at a time.
+    """
+    if hasattr(data, "X") and hasattr(data, "obs") and hasattr(data, "shape"):
+        kind = type(data).__name__
+        raise InputError(
+            f"this {kind} is not a table of numbers but holds one: give its X (adata.X for an "
+            f"{kind} called adata), and as labels a column of its obs (adata.obs['cell_type'])"
+        )
+
+
 def _open_object(data: Any, labels: Sliceable | None) -> SourceBase:
     """Source of an object in RAM or of a lazy array."""
+    refuse_annotated(data)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), labels)
     if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):

@@ -12,7 +12,7 @@ from ooc_fw.testing.reference import make_problem
 
 @pytest.fixture(params=["dense", "sparse"])
 def data(request, tmp_path):
-    problem = make_problem(make_kernel("rbf"), n_rows=200, density=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200, density=0.5)
     write = write_dense if request.param == "dense" else write_sparse
     return str(write(tmp_path / "data.h5", problem.X, problem.y))
 

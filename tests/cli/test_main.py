@@ -8,6 +8,7 @@ import sys
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -81,8 +82,8 @@ def test_warnings_are_one_line_each(failing, ooc_fw):
         ((), "the following arguments are required: COMMAND; see ooc-fw --help"),
         (("fit",), "invalid choice: 'fit'"),
         (("train",), "required: DATA; see ooc-fw train --help"),
-        (("train", "d.h5", "--tol", "small"), "argument --tol: invalid float value: 'small'"),
-        (("train", "d.h5", "--gamma", "wide"), "argument --gamma: invalid gamma value: 'wide'"),
+        (("train", "d.h5", "--tol", "small"), "argument --tol: must be a number above 0"),
+        (("train", "d.h5", "--gamma", "wide"), "argument --gamma: must be a number above 0"),
         (("train", "d.h5", "--speed"), "unrecognized arguments: --speed; see ooc-fw"),
     ],
 )
@@ -149,3 +150,30 @@ def test_training_needs_neither_scikit_learn_nor_dask(data_file, tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "set()"
+
+
+def numeric_options():
+    """Every option of every command that takes a number, with the command's other arguments."""
+    for action in cli.build_parser()._subparsers._group_actions:
+        for command, parser in action.choices.items():
+            needed = [
+                "x" for option in parser._actions if not option.option_strings and option.required
+            ]
+            for option in parser._actions:
+                if option.type is not None and option.option_strings and option.type is not Path:
+                    yield command, needed, option.option_strings[-1]
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "-inf", "1e999", "9" * 400, "", "x", "0^-1"])
+def test_absurd_numbers_are_one_sentence(ooc_fw, value):
+    checked = 0
+    for command, needed, option in numeric_options():
+        outcome = ooc_fw(command, f"{option}={value}", *needed)
+        outcome.assert_refused(option)
+        checked += 1
+    assert checked > 20
+
+
+def test_absurd_lists_of_values(ooc_fw):
+    for values in ("2^1..2^999999999", "2^99999", "1,-1", "2^3..2^1", "2^0..2^3:0"):
+        ooc_fw("tune", "x.h5", f"--Cs={values}").assert_refused("--Cs")

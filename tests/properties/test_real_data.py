@@ -39,7 +39,7 @@ def problem(request):
             for cell in cells:
                 column, value = cell.split(":")
                 X[row, int(column) - 1] = float(value)
-    found = SmallProblem(make_kernel("rbf"), X, y, 1.0)
+    found = SmallProblem(make_kernel("rbf", gamma=1.0), X, y, 1.0)
     sigma2 = compute_statistics(found.source(sparse=True), threads=1).sigma2
     return SmallProblem(make_kernel("rbf", gamma=1 / (2 * sigma2)), X, y, 1.0)
 
