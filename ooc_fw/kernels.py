@@ -248,7 +248,7 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def make_kernel(
-    name: str, *, gamma: float | None = None, degree: int = 2, coef0: float = 0.0
+    name: str, *, gamma: float | str | None = None, degree: int = 2, coef0: float = 0.0
 ) -> Kernel:
     """Kernel called `name`, one of `KERNELS`.
 
