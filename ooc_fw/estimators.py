@@ -248,7 +248,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             self.n_rows_seen_ = part.n_rows
             self.classes_ = classes
             self._solve(part, codes, options, penalties, kept, warm)
-        if self.model_.status != Status.CONVERGED:
+        if not Status(self.model_.status).reached:
             warnings.warn(
                 f"stopped by {self.model_.status} before the {self.stopping} gap reached "
                 f"{self.tol}; allow more with max_iter or tol",

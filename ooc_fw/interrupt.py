@@ -1,7 +1,7 @@
 """Signals between two iterations instead of in the middle of one.
 
 An interrupt that arrives while weights and gradient are being changed would leave them at odds.
-Owns the handlers of SIGINT and SIGTERM while a run is on; restores the old ones afterwards.
+Owns the handlers of SIGINT, SIGTERM and SIGHUP while a run is on; restores the old ones afterwards.
 """
 
 from __future__ import annotations
@@ -11,49 +11,81 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a process to end: that of ``kill``, and that of a terminal that was closed."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; like Ctrl-C, so that whatever cleans up after one does after the other."""
+    """A signal asked for the end; like Ctrl-C, so that what cleans up after one does after both.
+
+    Attributes
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated(number)
+
+
+def signal_of(interrupt: KeyboardInterrupt) -> int:
+    """Number of the signal that was raised as `interrupt`."""
+    return interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """Have SIGTERM raise `Terminated`, so that temporary files are removed.
+    """Have SIGTERM and SIGHUP raise `Terminated`, so that temporary files are removed.
 
-    Does nothing outside the main thread, and nothing where the program handles SIGTERM already.
+    Does nothing outside the main thread, and nothing for a signal that the program handles, or
+    ignores (``nohup``), already.
     """
-    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminate)
+    own = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    if not _in_main_thread():
+        own = []
+    for number in own:
+        signal.signal(number, _terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class DeferredInterrupt:
     """Notes the first signal, to be asked for between iterations; a second one raises at once.
 
-    Takes over SIGINT, and SIGTERM within `terminating`: a program that handles SIGTERM in its own
-    way, or not at all, keeps doing so. Does nothing outside the main thread, where Python delivers
-    no signals, and nothing where SIGINT is ignored.
+    The first one raises at once, too, for as long as there is nothing to lose: code is being
+    compiled, say, which may take seconds.
+
+    Takes over SIGINT, and within `terminating` SIGTERM and SIGHUP: a program that handles these in
+    its own way, or not at all, keeps doing so. Does nothing outside the main thread, where Python
+    delivers no signals, and nothing where SIGINT is ignored.
+
+    Parameters
+    ----------
+    defers : bool
+        Whether the first signal waits from the beginning.
 
     Attributes
     ----------
+    defers : bool
+        Whether the first signal waits.
     noted : int or None
         Number of the first signal.
     urgent : bool
-        Whether a second one has come, and raised KeyboardInterrupt or `Terminated`.
+        Whether a signal did not wait, and raised KeyboardInterrupt or `Terminated`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, defers: bool = True) -> None:
+        self.defers = defers
         self.noted: int | None = None
         self.urgent = False
         self._old: dict[int, Any] = {}
@@ -63,8 +95,9 @@ class DeferredInterrupt:
             return self
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             self._old[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
-        if signal.getsignal(signal.SIGTERM) is _terminate:
-            self._old[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
+        for number in _ENDING:
+            if signal.getsignal(number) is _terminate:
+                self._old[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -77,11 +110,25 @@ class DeferredInterrupt:
             signal.signal(number, handler)
         self._old.clear()
 
+    def defer(self) -> None:
+        """Let the first signal wait from here on, since there is something to lose."""
+        self.defers = True
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted is not None:
+        if self.noted is not None or not self.defers:
             self.urgent = True
-            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
         self.noted = number
+
+
+class PromptInterrupt(DeferredInterrupt):
+    """Lets every signal raise at once: for a run that never has anything to lose."""
+
+    def __init__(self) -> None:
+        super().__init__(defers=False)
+
+    def defer(self) -> None:
+        """Go on as before."""
 
 
 def _in_main_thread() -> bool:

@@ -73,6 +73,9 @@ class Candidates:
         Rows looked at.
     exact : bool
         Whether no row of the source has a lesser gradient than `least`.
+    worst : int
+        Row of least gradient among those looked at outside the active set, proposed or not; -1
+        where there were none.
     """
 
     row_ids: Int64Array
@@ -82,6 +85,7 @@ class Candidates:
     least: float
     n_scanned: int
     exact: bool
+    worst: int = -1
 
 
 class LMO(Protocol):
@@ -151,16 +155,16 @@ class SampledLMO:
         distinct = distinct_rows(rows)
         grads = labels * distinct.spread(active.decision_at(self._engine.prepare(distinct.rows)))
         chosen = self._choose(row_ids, grads, request, active)
+        k = int(grads.argmin())
+        seen = replace(nothing, least=min(nothing.least, float(grads[k])), worst=int(row_ids[k]))
         if len(chosen) == 0:
-            return replace(nothing, least=min(nothing.least, float(grads.min())))
-        return Candidates(
-            row_ids[chosen],
-            take_rows(rows, chosen),
-            labels[chosen],
-            grads[chosen],
-            min(nothing.least, float(grads.min())),
-            nothing.n_scanned,
-            exact=False,
+            return seen
+        return replace(
+            seen,
+            row_ids=row_ids[chosen],
+            rows=take_rows(rows, chosen),
+            labels=labels[chosen],
+            grads=grads[chosen],
         )
 
     def _choose(
@@ -322,20 +326,21 @@ class FullLMO:
         """Propose the rows of least gradient."""
         if self._grad is None:
             self._grad = self._gradient(active)
+        worst = int(core.argmin(self._grad))
         nothing = nothing_outside(active, len(self._grad), exact=True)
+        seen = replace(nothing, least=min(nothing.least, float(self._grad[worst])))
+        if active.place_of(worst) is None:
+            seen = replace(seen, worst=worst)
         best = self._best(request)
-        least = min(nothing.least, float(self._grad[best].min(initial=np.inf)))
         best = best[active.outside(best)]
         if len(best) == 0:
-            return replace(nothing, least=least)
-        return Candidates(
-            best,
-            self._source.take(best),
-            self._labels[best].astype(np.int8),
-            self._grad[best],
-            least,
-            nothing.n_scanned,
-            exact=True,
+            return seen
+        return replace(
+            seen,
+            row_ids=best,
+            rows=self._source.take(best),
+            labels=self._labels[best].astype(np.int8),
+            grads=self._grad[best],
         )
 
     def _best(self, request: Request) -> Int64Array:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ooc_fw.errors import InputError
+from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernels import Kernel
 from ooc_fw.memory import rss_bytes
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
@@ -299,7 +300,8 @@ def solve_classes(
     counts = np.bincount(codes, minlength=n_classes).astype(np.float64)
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
-    with split_classes(source, codes, n_classes, options.memory_limit) as split:
+    interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
+    with interrupt, split_classes(source, codes, n_classes, options.memory_limit) as split:
         # What one machine took is there for the next, so that all have the plan of the first.
         if options.memory_limit is not None:
             load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernel, options)
@@ -330,7 +332,15 @@ def solve_classes(
                 rows = split.pair_rows(pair, negative, positive, first[0], signs)
                 first = rows, first[1]
             solution = solve(
-                pair, y, kernel, own, told, penalties=own_penalties, warm=first, program=program
+                pair,
+                y,
+                kernel,
+                own,
+                told,
+                penalties=own_penalties,
+                warm=first,
+                program=program,
+                interrupt=interrupt,
             )
             if reason is not None:
                 solution = replace(solution, status=reason)

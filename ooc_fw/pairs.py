@@ -66,11 +66,13 @@ def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:
-    """The status of all machines together: an interrupt, or the first that did not converge."""
-    unfinished = [status for status in statuses if status is not Status.CONVERGED]
-    if Status.INTERRUPTED in unfinished:
+    """The status of all machines together: an interrupt, or the first that stopped early."""
+    early = [status for status in statuses if not status.reached]
+    if Status.INTERRUPTED in early:
         return Status.INTERRUPTED
-    return unfinished[0] if unfinished else Status.CONVERGED
+    if early:
+        return early[0]
+    return Status.SAMPLED if Status.SAMPLED in statuses else Status.CONVERGED
 
 
 def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:

@@ -46,7 +46,7 @@ from ooc_fw.checkpoint import (
 from ooc_fw.deadline import Deadline
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
-from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.interrupt import DeferredInterrupt, PromptInterrupt
 from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import (
@@ -83,6 +83,7 @@ _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step opt
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
+_UNCERTIFIED_DRAW = 2048  # rows, at least, over which the gap of a run without certificate is known
 _LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
 _IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
 _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a violation
@@ -154,6 +155,7 @@ def solve(
     started: float | None = None,
     warm: Warm | None = None,
     program: int | None = None,
+    interrupt: DeferredInterrupt | None = None,
 ) -> Solution:
     """Train one binary machine.
 
@@ -189,6 +191,9 @@ def solve(
     program : int, optional
         Resident bytes that a memory limit has to allow for beside this run; by default what is
         resident now.
+    interrupt : DeferredInterrupt, optional
+        Entered by the caller, where several runs share one. By default Ctrl-C before the first step
+        raises, since there is nothing to lose yet, and ends the run with a solution after that.
 
     Returns
     -------
@@ -204,6 +209,8 @@ def solve(
         run.
     OSError
         When a checkpoint cannot be written.
+    KeyboardInterrupt
+        Before the first step; for a second signal at any time.
     """
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
     labels = check_signs(labels, source.n_rows)
@@ -244,7 +251,11 @@ def solve(
             run.resume(resume)
         run.checkpoint = checkpoint
         run.warm = warm
-        return run.solve()
+        if interrupt is not None:
+            run.interrupt = interrupt
+            return run.solve()
+        with run.interrupt:
+            return run.solve()
 
 
 class Path:
@@ -317,7 +328,8 @@ class Path:
         if before is None:
             run.warm = self._warm
         self._run = run
-        return run.solve()
+        with run.interrupt:
+            return run.solve()
 
 
 def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
@@ -374,7 +386,7 @@ def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: Tra
     rows = source.take(np.sort(few))
     small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
     options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
-    solve(small, labels[np.sort(few)], kernel, options, program=0)
+    solve(small, labels[np.sort(few)], kernel, options, program=0, interrupt=PromptInterrupt())
 
 
 def is_quantised(
@@ -473,11 +485,12 @@ class _Run:
         self.certificate: Certificate | None = None
         self.screen: Screen | None = None
         self.last_seen: Candidates | None = None  # drawn for the weights of now
-        self.interrupt = DeferredInterrupt()
+        self.interrupt = DeferredInterrupt(defers=False)
         self.least, self.idle_rounds = math.inf, 0  # least gap certified, rounds since then
         self.trained = False  # whether a sweep is next
         self.resumed = False
-        self.exact = True  # whether the gradient is renewed now that no vertices are added
+        # Whether the gradient is renewed now that no vertices are added.
+        self.exact = not self.active.quantised
         self.sweep_seconds: float | None = None  # of the last sweep over all rows
         self.swept_share = 1.0  # of the rows, that the last sweep looked at
         self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
@@ -508,8 +521,7 @@ class _Run:
 
     def solve(self) -> Solution:
         """Run to the end, whatever it is."""
-        with self.interrupt:
-            return self._finish(self._run())
+        return self._finish(self._run())
 
     def _run(self) -> Status:
         try:
@@ -521,7 +533,7 @@ class _Run:
                 self._save()
             return stop.status
         except KeyboardInterrupt:
-            if self.interrupt.urgent or math.isnan(self.active.rho):
+            if self.interrupt.urgent or not self.interrupt.defers:
                 raise  # there is no time for weights, or there are none to return yet
             return Status.INTERRUPTED
 
@@ -539,7 +551,7 @@ class _Run:
             # Steps see float32 kernel values and may have been content too early.
             if self.active.relative_gap() <= max(tolerance, _FLOAT64_GAP):
                 if not self.options.certify:
-                    return Status.SUPPORT_LIMIT if self.full else Status.CONVERGED
+                    return Status.SUPPORT_LIMIT if self.full else Status.SAMPLED
                 certificate = self._certify(tolerance)
                 gap = certificate.certified_gap
                 if gap <= tolerance:
@@ -647,6 +659,7 @@ class _Run:
         self.rule.prune(active)
         self._count(record)
         self.between = True
+        self.interrupt.defer()
         self._report()
 
     def _timed_step(self, i: int) -> StepRecord:
@@ -744,6 +757,7 @@ class _Run:
 
     def _certify(self, tolerance: float) -> Certificate:
         self.state.phase = "certify"
+        self.interrupt.defer()
         active, support = self.active, self.active.support
         suspects = self._suspects()
         n_rows = self.source.n_rows if suspects is None else len(suspects)
@@ -868,18 +882,19 @@ class _Run:
         active = self.active
         candidates = self.last_seen
         if candidates is None or candidates.n_scanned == 0:
-            draw = SampledLMO(
-                self.rows, self.labels, self.engine, self.sampler, self.options.sample_size
-            )
+            # Without a certificate this draw is all that is known of rows outside the active set.
+            least = _UNCERTIFIED_DRAW if self.certificate is None else 0
+            size = max(self.options.sample_size, least)
+            draw = SampledLMO(self.rows, self.labels, self.engine, self.sampler, size)
             candidates = draw.propose(active, self.rng, Request())
         grad = float(active.grad.min())
-        if candidates.rows is not None:
-            support = active.support
+        if candidates.worst >= 0 and active.place_of(candidates.worst) is None:
+            support, worst = active.support, np.array([candidates.worst])
             z = self.engine.prepare64(take_rows(active.rows, support))
             beta = active.alpha[support] * active.labels[support]
-            x = self.engine.prepare64(candidates.rows)
+            x = self.engine.prepare64(self.rows.take(worst))
             values = self.engine.weighted_sum64(x, z, beta) + beta.sum()
-            grad = min(grad, float((candidates.labels * values).min()))
+            grad = min(grad, float(self.labels[worst[0]] * values[0]))
         return relative_gap(active.rho, grad)
 
     # -- checkpoints -----------------------------------------------------------------------------
@@ -907,6 +922,7 @@ class _Run:
             return
         save_checkpoint(self.checkpoint.path, self.identity, self._state())
         self.saved_at = time.perf_counter()
+        self.interrupt.defer()
 
     def _state(self) -> State:
         state = self.state
@@ -944,6 +960,7 @@ class _Run:
                 "least": seen.least,
                 "n_scanned": seen.n_scanned,
                 "exact": seen.exact,
+                "worst": seen.worst,
             }
         return parts
 
@@ -979,6 +996,7 @@ class _Run:
         self._uncount(run["rows_read"], run["bytes_read"])
         self.started -= run["elapsed"]
         self.resumed = True
+        self.interrupt.defer()
 
     def _rows_of(self, row_ids: Int64Array) -> tuple[Rows, Int8Array]:
         """Rows and labels of vertices, in any order."""

@@ -15,14 +15,25 @@ from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows
 
 
 class Status(enum.StrEnum):
-    """How a run ended."""
+    """How a run ended.
+
+    `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
+    certificate was wanted, and the gap of the rows drawn last is within it; that of all rows is
+    larger, as a rule.
+    """
 
     CONVERGED = "converged"
+    SAMPLED = "sampled"
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
     SUPPORT_LIMIT = "support_limit"
     STREAMED = "streamed"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the gap passed the stopping test, as far as it was to be looked at."""
+        return self in (Status.CONVERGED, Status.SAMPLED)
 
 
 class StepKind(enum.StrEnum):

@@ -637,7 +637,7 @@ class _Search:
             point.kernel_evaluations += len(wrong) * point.n_support
             point.seconds += time.perf_counter() - started
             point.status = "tried"
-            if status is not Status.CONVERGED:
+            if not status.reached:
                 point.note = f"training ended with {status}"
             best = self._leader(fold)
             if best is point:

@@ -31,7 +31,7 @@ SLOW = {"fw", "partan"}
 
 
 def train(problem, source=None, **arguments):
-    names = ("callbacks", "checkpoint", "resume")
+    names = ("callbacks", "checkpoint", "resume", "program")
     keywords = {name: arguments.pop(name) for name in names if name in arguments}
     options = TrainOptions(**{"C": problem.C, "sample_size": 20} | arguments)
     source = problem.source() if source is None else source
@@ -117,6 +117,29 @@ def test_a_run_with_a_limit_of_support_vectors(method, tmp_path):
     for k in {1, expected.iterations // 2, expected.iterations - 1}:
         train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
         assert_same(train(problem, resume=path, **options), expected)
+
+
+def test_a_run_stopped_before_its_first_step_takes_the_same_course(tmp_path):
+    """With kernel values of 16 bits the gradient is renewed at other times than without."""
+    problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=0.5)
+    options = {
+        "method": "corrective",
+        "lmo": "sampled",
+        "tol": 1e-3,
+        "memory_limit": 1 << 40,
+        "program": 0,
+    }
+    expected = train(problem, **options)
+    path = tmp_path / "run.ckpt"
+    stopped = train(
+        problem,
+        checkpoint=CheckpointPlan(path),
+        callbacks=[lambda state: state.phase != "start"],
+        **options,
+    )
+    assert stopped.status is Status.INTERRUPTED
+    assert stopped.iterations == 0
+    assert_same(train(problem, resume=path, **options), expected)
 
 
 @pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 17), ("swap2", 31)])

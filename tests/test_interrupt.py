@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ooc_fw.interrupt import DeferredInterrupt, Terminated, terminating
+from ooc_fw.interrupt import DeferredInterrupt, Terminated, signal_of, terminating
 
 
 def test_first_signal_is_noted_and_raises_nothing():
@@ -19,7 +19,7 @@ def test_first_signal_is_noted_and_raises_nothing():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("second", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
@@ -36,11 +36,32 @@ def test_second_signal_is_not_put_off(first, second, error):
         assert interrupt.urgent
 
 
-def test_sigterm_outside_a_run_raises_too():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_outside_a_run_raises_too(number):
     with terminating():
-        with pytest.raises(Terminated):
-            os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with pytest.raises(Terminated) as raised:
+            os.kill(os.getpid(), number)
+    assert raised.value.number == signal_of(raised.value) == number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_the_first_signal_raises_while_there_is_nothing_to_lose():
+    with DeferredInterrupt(defers=False) as interrupt:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.urgent
+        assert interrupt.noted is None
+
+
+def test_hangups_that_are_ignored_stay_so():
+    """As under nohup."""
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminating(), DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(signal.SIGHUP, old)
 
 
 def test_a_program_that_handles_sigterm_goes_on_doing_so():

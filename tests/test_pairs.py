@@ -44,6 +44,8 @@ def test_ties_go_by_decision_values():
     [
         (["converged", "converged"], "converged"),
         (["converged", "max_iter", "time_limit"], "max_iter"),
+        (["converged", "sampled"], "sampled"),
+        (["sampled", "time_limit"], "time_limit"),
         (["max_iter", "interrupted"], "interrupted"),
     ],
 )

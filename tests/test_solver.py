@@ -14,6 +14,7 @@ import ooc_fw.solver
 from ooc_fw.certificate import certify
 from ooc_fw.engine import Engine
 from ooc_fw.errors import InputError
+from ooc_fw.interrupt import Terminated, terminating
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.rows import CSRRows
 from ooc_fw.solver import Path, choose_method, solve
@@ -243,7 +244,7 @@ def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
     assert solution.certified_gap is None
 
 
-@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+@pytest.mark.parametrize("phase", ["train", "certify"])
 def test_a_signal_leaves_a_model_and_says_which(phase):
     problem = make_problem(make_kernel("rbf", gamma=1.0))
 
@@ -257,6 +258,38 @@ def test_a_signal_leaves_a_model_and_says_which(phase):
         assert solution.status is Status.INTERRUPTED
         assert solution.signal == signal.SIGINT
     assert (solution.status is Status.INTERRUPTED) == (solution.signal is not None)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated])
+def test_a_signal_before_the_first_step_ends_at_once(error):
+    """Nothing is lost, and code that is still to be compiled would take seconds."""
+    problem = make_problem(make_kernel("rbf"))
+    number = signal.SIGINT if error is KeyboardInterrupt else signal.SIGHUP
+
+    def interrupt(state):
+        assert state.phase == "start"
+        signal.raise_signal(number)
+
+    with terminating(), pytest.raises(KeyboardInterrupt) as raised:
+        train(problem, callbacks=[interrupt])
+    assert raised.type is error
+
+
+def test_a_signal_while_a_run_of_a_few_rows_compiles_code_ends_all(monkeypatch):
+    """Under a memory limit that run comes first; it must not swallow the signal."""
+    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    step, steps = ooc_fw.solver._Run._step, []
+
+    def interrupted(run, candidates):
+        step(run, candidates)
+        steps.append(run.source.n_rows)
+        if len(steps) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ooc_fw.solver._Run, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(problem, memory_limit=1 << 40)
+    assert steps == [100]  # of the few rows
 
 
 def test_a_second_signal_goes_through():
@@ -276,10 +309,22 @@ def test_without_a_certificate_nothing_is_said_of_it(lmo):
     problem = make_problem(make_kernel("rbf", gamma=1.0))
     solution = train(problem, lmo=lmo, certify=False)
     assert_consistent(solution, problem)
-    assert solution.status is Status.CONVERGED
+    assert solution.status is Status.SAMPLED
     assert solution.certified_gap is None
     assert solution.pair_gap is None
     assert solution.sampled_gap <= 1e-3
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "corrective"])
+def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
+    """Where the last draw holds no violators, too: it is the worst of its rows all the same."""
+    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=2)
+    solution = train(problem, method=method, lmo=lmo, certify=False, tol=0.3, sample_size=300)
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.SAMPLED
+    assert truth.gap > 0
+    assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
 
 
 @pytest.mark.parametrize("phase", ["start", "train", "certify"])
@@ -299,7 +344,7 @@ def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
     assert calls.count(phase) == 1
 
 
-@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+@pytest.mark.parametrize("phase", ["train", "certify"])
 def test_ctrl_c_leaves_a_model(phase):
     problem = make_problem(make_kernel("rbf", gamma=1.0))
 

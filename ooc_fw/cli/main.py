@@ -1,7 +1,7 @@
 """Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
 
 Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted by
-Ctrl-C, 143 by SIGTERM.
+Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 What a command does is in its own module.
 """
 
@@ -32,7 +32,7 @@ from ooc_fw.cli import (
     verify,
 )
 from ooc_fw.errors import InputError
-from ooc_fw.interrupt import Terminated, terminating
+from ooc_fw.interrupt import Terminated, signal_of, terminating
 
 COMMANDS = {
     "convert": convert,
@@ -49,7 +49,7 @@ COMMANDS = {
     "demo": demo,
 }
 
-FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+FAILED, USAGE = 1, 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,10 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(exit_request.code or 0)
     except InputError as error:
         return _fail(str(error), USAGE)
-    except Terminated:
-        return _fail("terminated", TERMINATED)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
+        return _fail(word, 128 + signal_of(interrupt))
     except BrokenPipeError:
         # The reader has gone. Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,12 +7,9 @@ Owns the passage from text to chunks, how such a run ends, and its report. The t
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.interrupt import signal_of
 from ooc_fw.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -73,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0 at the end of the text. After SIGINT or SIGTERM, 128 plus its number: the model is that of
-        the blocks of text before.
+        0 at the end of the text. After SIGINT, SIGTERM or SIGHUP, 128 plus its number: the model is
+        that of the blocks of text before.
     """
     started = time.perf_counter()
     _check(args)
@@ -191,45 +189,21 @@ def _learn(
 
     stream: Stream | None = None
     n_rows = 0
-    signals = _Signals()
-    with signals.raised():
-        try:
-            for values, rows, line in iter_libsvm(args.data, zero_based=args.zero_based):
-                place = f", counted from 0 without blank lines (line {line} or later),"
-                signs = labels.encode(values, n_rows, place)
-                if stream is None:
-                    support = MAX_SUPPORT if options.max_support is None else options.max_support
-                    stream = Stream(_kernel(args, rows, options), options, support)
-                stream.learn([(rows, signs)], callbacks)
-                n_rows = stream.n_rows
-        except KeyboardInterrupt:
-            if stream is None or stream.solution is None or len(labels.known) < 2:
-                raise
-            return stream, signals.number or signal.SIGINT
+    try:
+        for values, rows, line in iter_libsvm(args.data, zero_based=args.zero_based):
+            place = f", counted from 0 without blank lines (line {line} or later),"
+            signs = labels.encode(values, n_rows, place)
+            if stream is None:
+                support = MAX_SUPPORT if options.max_support is None else options.max_support
+                stream = Stream(_kernel(args, rows, options), options, support)
+            stream.learn([(rows, signs)], callbacks)
+            n_rows = stream.n_rows
+    except KeyboardInterrupt as interrupt:
+        if stream is None or stream.solution is None or len(labels.known) < 2:
+            raise
+        return stream, signal_of(interrupt)
     assert stream is not None  # text without rows is an error of the reader's
     return stream, 0
-
-
-class _Signals:
-    """Makes SIGTERM interrupt like SIGINT, and remembers which it was."""
-
-    number = 0
-
-    @contextmanager
-    def raised(self) -> Iterator[None]:
-        """Have the handler in place; only the main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        old = signal.signal(signal.SIGTERM, self._raise)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, old)
-
-    def _raise(self, number: int, frame: object) -> None:
-        self.number = number
-        raise KeyboardInterrupt
 
 
 def _kernel(args: argparse.Namespace, rows: CSRRows, options: TrainOptions) -> Kernel:

@@ -158,7 +158,8 @@ def _add_method_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-certify",
         dest="certify",
         action="store_false",
-        help="leave out the sweep over all rows: the gap stays an estimate",
+        help="leave out the sweep over all rows: the gap is that of the rows drawn last, no bound "
+        "on that of all rows, and the status is sampled, not converged",
     )
 
 
@@ -197,6 +198,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
     from ooc_fw.one_versus_one import solve_classes, support_vectors_of
+    from ooc_fw.state import Status
     from ooc_fw.stats import encode_labels
 
     options = options_from(args)
@@ -260,7 +262,7 @@ def run(args: argparse.Namespace) -> int:
                 log.write("end", result)
     if not args.quiet:
         print(summary(pairs[0].solution.choice, result), file=sys.stderr)
-    if model.status != "converged":
+    if not Status(model.status).reached:
         print(_warning(model.status, options), file=sys.stderr)
     if args.probability and not model.calibrated:
         print("ooc-fw: warning: interrupted: the model gives no probabilities", file=sys.stderr)
@@ -382,7 +384,7 @@ def summary(choice: str, result: dict[str, Any]) -> str:
     """Sum the run up in a few lines for people."""
     certified = result["certified_gap"] is not None
     gap = result["certified_gap"] if certified else result["sampled_gap"]
-    kind = "certified over all rows" if certified else "sampled, not certified"
+    kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
     machines = result.get("machines", ())
     if machines:
         kind += f", the worst of {len(machines)} machines for pairs of classes"

@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     model_path = _check_outputs(args)
     from ooc_fw.files import write_atomic
     from ooc_fw.progress import LINE_SECONDS, Lines, to_json
-    from ooc_fw.state import TrainOptions
+    from ooc_fw.state import Status, TrainOptions
     from ooc_fw.tuning import draw, tune
 
     options = TrainOptions(
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
         draw(result, args.figure)
     print(to_json(values) if args.json else _report(result, values["model"]))
     status = None if result.model is None else result.model.status
-    if status not in (None, "converged"):
+    if status is not None and not Status(status).reached:
         print(
             f"ooc-fw: warning: the last training was stopped by {status} before the gap reached "
             f"{args.tol}; the model is valid but less exact",
