@@ -6,7 +6,7 @@ From Python::
     model.predict("test.h5")
 
 or, without scikit-learn, `open_dataset`, `make_kernel`, `solve` and `Model`, which is what the
-command ``ooc-fw train`` calls.
+command ``ooc-fw train`` calls. Callbacks of `solve` are told how the run stands by a `SolverState`.
 
 Map of the code
 ---------------
@@ -48,7 +48,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``memory.py``      the plan that divides a memory limit
 ``_core/``         the compiled functions, the only importer of numba
 ``scaling.py``     per-column scaling, as stored in files
-``files.py``       files written atomically
+``files.py``       where results go: files written atomically, streams, what is refused
 ``growing.py``     arrays that grow, the active set's buffers
 ``interrupt.py``   Ctrl-C and SIGTERM between iterations
 ``deadline.py``    the time limit, and what the end of a run will take
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from ooc_fw.sources import open_source as open_dataset  # noqa: F401
     from ooc_fw.sources import train_test_split as train_test_split
     from ooc_fw.state import Solution as Solution
+    from ooc_fw.state import SolverState as SolverState
     from ooc_fw.state import Status as Status
     from ooc_fw.state import TrainOptions as TrainOptions
     from ooc_fw.tuning import tune as tune
@@ -88,6 +89,7 @@ _PUBLIC = {
     "InputError": ("errors", "InputError"),
     "Model": ("model", "Model"),
     "Solution": ("state", "Solution"),
+    "SolverState": ("state", "SolverState"),
     "Status": ("state", "Status"),
     "TrainOptions": ("state", "TrainOptions"),
     "certify": ("certificate", "certify"),

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
-from ooc_fw.files import atomic_path
+from ooc_fw.files import write_output
 from ooc_fw.rows import Float64Array
 from ooc_fw.runlog import Run
 
@@ -567,7 +568,7 @@ def _handles(runs: Sequence[Run], panels: Sequence[str]) -> list[Any]:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure, in the format that its suffix names; the file appears whole or not at all.
+    """Write a figure, in the format that its suffix names, as `ooc_fw.files.write_output` does.
 
     Raises
     ------
@@ -575,8 +576,9 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         For a suffix that is none of `FORMATS`.
     """
     form = check_format(path)
-    with atomic_path(path) as temporary:
-        _write(figure, temporary, form)
+    image = BytesIO()
+    _write(figure, image, form)
+    write_output(path, image.getvalue())
 
 
 def write_svg(figure: Figure, file: IO[str]) -> None:
@@ -584,7 +586,7 @@ def write_svg(figure: Figure, file: IO[str]) -> None:
     _write(figure, file, "svg")
 
 
-def _write(figure: Figure, target: Path | IO[str], form: str) -> None:
+def _write(figure: Figure, target: IO[bytes] | IO[str], form: str) -> None:
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # equal runs, equal files
     with load_matplotlib().rc_context(_RC):
         figure.savefig(target, format=form, dpi=150, metadata=dates.get(form))

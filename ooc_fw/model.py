@@ -36,7 +36,7 @@ from ooc_fw.engine import Engine, ManyWeights, Operand, choose_center, prefers_s
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
-from ooc_fw.pairs import PairSolution, class_scores, union_of_rows, worst_status
+from ooc_fw.pairs import PairSolution, class_scores, union_of_rows, worst_gap, worst_status
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
@@ -233,8 +233,12 @@ class Model:
     @property
     def certified_gap(self) -> float | None:
         """Certified relative gap of the worst machine; None when one was not certified."""
-        gaps = [machine.certified_gap for machine in self.machines]
-        return None if None in gaps else max(gap for gap in gaps if gap is not None)
+        return worst_gap(machine.certified_gap for machine in self.machines)
+
+    @property
+    def sampled_gap(self) -> float | None:
+        """Sampled relative gap of the worst machine, no certificate; None when one is unknown."""
+        return worst_gap(machine.sampled_gap for machine in self.machines)
 
     @property
     def n_features(self) -> int:

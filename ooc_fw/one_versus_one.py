@@ -44,7 +44,7 @@ from ooc_fw.rows import (
     take_rows,
 )
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import Warm, load_code, plan_run, solve
+from ooc_fw.solver import Warm, choose_method, load_code, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
 
@@ -356,6 +356,30 @@ def _time_left(options: TrainOptions, started: float) -> float | None:
     if options.max_time is None:
         return None
     return started + options.max_time - time.perf_counter()
+
+
+def describe_choice(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
+    """One line: what "auto" picked, and why, for a machine or for several.
+
+    Parameters
+    ----------
+    pairs : sequence of PairSolution
+        What `solve_classes` returned.
+    options : TrainOptions
+        What it was told.
+    n_rows : int
+        Rows of the source, all classes together.
+    """
+    first = pairs[0].solution
+    if len(pairs) == 1:
+        return first.choice
+    n_full = sum(pair.solution.lmo == "full" for pair in pairs)
+    if 0 < n_full < len(pairs):
+        return (
+            f"method {first.method}, full oracle for {n_full} of {len(pairs)} machines, which have "
+            f"few rows, and sampled oracle for the others"
+        )
+    return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
 
 
 def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:

@@ -8,7 +8,7 @@ Owns what model, trainer and estimator have to agree on about pairs. Computes no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -73,6 +73,12 @@ def worst_status(statuses: Sequence[Status]) -> Status:
     if early:
         return early[0]
     return Status.SAMPLED if Status.SAMPLED in statuses else Status.CONVERGED
+
+
+def worst_gap(gaps: Iterable[float | None]) -> float | None:
+    """The largest of the gaps of all machines; None when one is unknown."""
+    known = list(gaps)
+    return None if None in known else max(gap for gap in known if gap is not None)
 
 
 def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:

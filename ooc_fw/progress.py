@@ -6,6 +6,7 @@ Shared by the command line and the estimator's ``verbose``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
+from ooc_fw.files import open_growing
 from ooc_fw.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
@@ -405,12 +407,13 @@ class RowProgress:
             self._bar.refresh()
             return
         elapsed = time.monotonic() - self._started
-        print(
-            f"{elapsed:.0f} s, {self._what} {rows_seen / self._n_rows:.0%}: "
-            f"{rows_seen / elapsed:,.0f} rows/s",
-            file=self._stream,
-            flush=True,
-        )
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            print(
+                f"{elapsed:.0f} s, {self._what} {rows_seen / self._n_rows:.0%}: "
+                f"{rows_seen / elapsed:,.0f} rows/s",
+                file=self._stream,
+                flush=True,
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -431,7 +434,8 @@ class EventLog:
     Progress is logged up to ten times a second, whenever machine, phase or certified gap change, at
     the end of a sweep and of the run: all fields of the state, and the resident memory of the
     process, now and at its peak, in bytes. The file is written as the run goes, and not atomically,
-    so that it can be followed and survives a run that dies.
+    so that it can be followed and survives a run that dies. When it cannot be written, on a full
+    disk for example, a warning says so once, and nothing more is written: a log is not worth a run.
 
     Parameters
     ----------
@@ -443,9 +447,10 @@ class EventLog:
 
     def __init__(self, path: str | Path, *, append: bool = False) -> None:
         self._path = str(path)
-        self._file = open(path, "a" if append else "w", encoding="utf-8", buffering=1)
-        if self._file.tell() > 0:
-            self._file.write("\n")  # the run before may have died within a line
+        self._file = open_growing(path, append=append)
+        self._failed = False
+        if append and self._file.seekable() and self._file.tell() > 0:
+            self._write_line("")  # the run before may have died within a line
         self._due = Throttle(LOG_SECONDS)
         self._last: tuple[object, ...] = ()
         self._waiting: SolverState | None = None  # the last one, where it was not written
@@ -464,18 +469,28 @@ class EventLog:
         self.write("progress", dataclasses.asdict(state) | memory)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Append one event; OSError, with the name of the file, when the disk is full."""
+        """Append one event."""
         if self._waiting is not None:
             self._write_state(self._waiting)
+        self._write_line(to_json({"event": event, **values}))
+
+    def _write_line(self, line: str) -> None:
+        if self._failed:
+            return
         try:
-            print(to_json({"event": event, **values}), file=self._file)
+            print(line, file=self._file)
         except OSError as error:
-            error.filename = self._path
-            raise
+            self._failed = True
+            logger.warning(
+                "the log %s cannot be written (%s); the run goes on without it",
+                self._path,
+                error.strerror,
+            )
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take, it takes no more
+            self._file.close()
 
 
 class Progress:
@@ -495,6 +510,11 @@ class Progress:
         Reading of `time.perf_counter` at the time limit.
     log : EventLog or None
         Told of every state too, and closed at the end.
+
+    Attributes
+    ----------
+    displays : list of Display
+        What the options ask for, the log included.
     """
 
     def __init__(
@@ -509,20 +529,29 @@ class Progress:
     ) -> None:
         stream = sys.stderr if stream is None else stream
         left = TimeLeft(tol, ends_at)
-        self._displays: list[Display] = []
+        self.displays: list[Display] = []
+        self._gone: list[Display] = []
         if verbose:
-            self._displays += [Lines(stream, VERBOSE_SECONDS, left), Phases()]
+            self.displays += [Lines(stream, VERBOSE_SECONDS, left), Phases()]
         elif not quiet:
-            self._displays.append(
+            self.displays.append(
                 Bar(stream, tol, left) if stream.isatty() else Lines(stream, LINE_SECONDS, left)
             )
         if log is not None:
-            self._displays.append(log)
+            self.displays.append(log)
 
     @property
     def callbacks(self) -> tuple[Callback, ...]:
         """To be given to `ooc_fw.solver.solve`."""
-        return tuple(self._displays)
+        return (self._show,) if self.displays else ()
+
+    def _show(self, state: SolverState) -> None:
+        """Show a state everywhere; a display whose reader has gone is left out from then on."""
+        for display in [display for display in self.displays if display not in self._gone]:
+            try:
+                display(state)
+            except OSError:
+                self._gone.append(display)
 
     def __enter__(self) -> Self:
         return self
@@ -533,8 +562,9 @@ class Progress:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for display in self._displays:
-            display.close()
+        for display in self.displays:
+            with contextlib.suppress(OSError):
+                display.close()
 
 
 def to_json(values: Mapping[str, Any]) -> str:

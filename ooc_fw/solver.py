@@ -46,6 +46,7 @@ from ooc_fw.checkpoint import (
 from ooc_fw.deadline import Deadline
 from ooc_fw.engine import Engine, choose_center, prefers_sparse
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs
 from ooc_fw.interrupt import DeferredInterrupt, PromptInterrupt
 from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
 from ooc_fw.kernels import Kernel
@@ -207,13 +208,18 @@ def solve(
         For labels other than -1 and +1, options that do not fit together, a source that cannot be
         read, here or by the processes that should, or a checkpoint that is damaged or of another
         run.
-    OSError
-        When a checkpoint cannot be written.
     KeyboardInterrupt
         Before the first step; for a second signal at any time.
+
+    Notes
+    -----
+    A checkpoint that cannot be written, on a full disk for example, is a warning: the run goes on,
+    and tries again when the next one is due.
     """
     deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
     labels = check_signs(labels, source.n_rows)
+    if checkpoint is not None:
+        check_outputs([Output("checkpoint", checkpoint.path)], [source.name])
     if warm is not None:
         _check_warm(*warm, source.n_rows)
     if penalties is not None:
@@ -495,6 +501,7 @@ class _Run:
         self.swept_share = 1.0  # of the rows, that the last sweep looked at
         self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
         self.checkpoint: CheckpointPlan | None = None
+        self.checkpoint_failed = False
         self.identity: Identity = {}
         self.saved_at = self.started
         self.between = False  # whether the state is that between two iterations
@@ -920,7 +927,16 @@ class _Run:
         """Leave a checkpoint, if they are wanted."""
         if self.checkpoint is None:
             return
-        save_checkpoint(self.checkpoint.path, self.identity, self._state())
+        try:
+            save_checkpoint(self.checkpoint.path, self.identity, self._state())
+        except (OSError, InputError) as error:
+            if not self.checkpoint_failed:
+                logger.warning(
+                    "the checkpoint %s cannot be written (%s); the run goes on without it",
+                    os.fspath(self.checkpoint.path),
+                    error.strerror if isinstance(error, OSError) else error,
+                )
+            self.checkpoint_failed = True  # said once; the next one is tried all the same
         self.saved_at = time.perf_counter()
         self.interrupt.defer()
 
@@ -1035,5 +1051,5 @@ class _Run:
         state.bytes_read = self.source.bytes_read + self.read_before[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.started
-        if any([callback(state) is False for callback in self.callbacks]):
+        if any([callback(state.copy()) is False for callback in self.callbacks]):
             raise _Stop(Status.INTERRUPTED)

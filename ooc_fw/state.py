@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ooc_fw.errors import InputError, check_number
@@ -145,15 +145,49 @@ class TrainOptions:
 
 @dataclass
 class SolverState:
-    """Progress of a run; the only thing callbacks and logs read.
+    """Progress of a run; the only thing that callbacks and logs read.
 
-    Gaps are relative (divided by rho) whatever the stopping test. `sampled_gap` is over the rows
-    last looked at and is no certificate; `certified_gap` is over all rows. None means unknown.
+    Each call of a callback is handed a copy of its own, which it may keep or change. Gaps are
+    relative (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are
+    those of the machine under way.
+
+    Parameters
+    ----------
+    machine : int
+        Which of the machines for pairs of classes is trained, from 0.
+    n_machines : int
+        Machines in all: 1 for two classes.
+    phase : {"start", "train", "certify", "stream"}
+        What the run is doing.
+    iteration : int
+        Steps taken so far.
+    objective : float
+        Value of the dual objective, rho / 2; NaN before there are weights.
+    sampled_gap : float or None
+        Duality gap over the rows last looked at, which is no certificate.
+    certified_gap : float or None
+        Duality gap over all rows, of the last sweep.
+    n_active : int
+        Vertices of the active set.
+    n_support : int
+        Those of them that have weight.
+    rows_read : int
+        Rows read from the source.
+    bytes_read : int
+        Bytes read from the source, as held in memory.
+    kernel_evaluations : int
+        Kernel values computed.
+    elapsed_s : float
+        Seconds since the run began.
+    sweep_fraction : float or None
+        Part of the file, from 0 to 1, that the sweep under way has seen; None outside a sweep.
+    steps : dict
+        Number of steps of each `StepKind`.
     """
 
-    machine: int = 0  # of one-versus-one, from 0
+    machine: int = 0
     n_machines: int = 1
-    phase: str = "start"  # "start", "train", "certify"
+    phase: str = "start"
     iteration: int = 0
     objective: float = float("nan")
     sampled_gap: float | None = None
@@ -164,8 +198,12 @@ class SolverState:
     bytes_read: int = 0
     kernel_evaluations: int = 0
     elapsed_s: float = 0.0
-    sweep_fraction: float | None = None  # part of the file seen by the sweep under way
+    sweep_fraction: float | None = None
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
+
+    def copy(self) -> SolverState:
+        """Same values, which do not change with this state."""
+        return replace(self, steps=dict(self.steps))
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]

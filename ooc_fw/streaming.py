@@ -369,7 +369,7 @@ class Stream:
         state.elapsed_s = self._seconds + time.perf_counter() - self._began
         state.kernel_evaluations = self._evaluations + active.engine.evaluations
         for callback in callbacks:
-            callback(state)
+            callback(state.copy())
 
     def begin(self, rows: Rows) -> None:
         """Count a chunk."""

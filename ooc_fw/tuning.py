@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
-from ooc_fw.figures import load_matplotlib
-from ooc_fw.files import atomic_path
+from ooc_fw.figures import check_format, load_matplotlib, save
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
 from ooc_fw.memory import MemoryPlan, rss_bytes
 from ooc_fw.model import Model, borrow_source
@@ -757,18 +756,6 @@ def _parts(source: RowSource, folds: int | None, share: float, seed: int) -> lis
 # -- figure --------------------------------------------------------------------------------------
 
 
-def check_figure(path: str | os.PathLike[str]) -> None:
-    """Raise InputError unless a figure can be drawn and `path` names a known kind of file."""
-    load_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    kinds = FigureCanvasAgg.get_supported_filetypes()
-    if os.path.splitext(path)[1][1:] not in kinds:
-        raise InputError(
-            f"{os.fspath(path)} must end in the kind of the figure, such as .png, .svg or .pdf"
-        )
-
-
 def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     """Draw validation errors against C: a curve for each gamma, or a map where they are many.
 
@@ -777,14 +764,15 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     result : TuneResult
         What to draw.
     path : str or PathLike
-        File to write, replaced atomically; its suffix says its kind (.png, .svg, .pdf).
+        File to write; its suffix says its kind (.png, .svg, .pdf).
 
     Raises
     ------
     InputError
         Without matplotlib, or for an unknown kind of file.
     """
-    check_figure(path)
+    load_matplotlib()
+    check_format(path)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -803,8 +791,7 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
     ax.set(xlabel="C", title=f"{result.kernel} kernel, {result.n_rows} rows, {how}")
     ax.legend(fontsize="small")
-    with atomic_path(path) as target:
-        figure.savefig(target, dpi=130, format=os.path.splitext(path)[1][1:])
+    save(figure, path)
 
 
 def _draw_curves(ax: Any, points: Sequence[Point], gammas: Sequence[float]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 
@@ -323,15 +324,46 @@ def test_log_can_be_followed(tmp_path):
 )
 def test_display_fits_the_stream(stream, options, kinds):
     with Progress(stream, **options) as progress:
-        assert [type(callback) for callback in progress.callbacks] == kinds
+        assert [type(display) for display in progress.displays] == kinds
 
 
 def test_quiet_run_still_writes_its_log(tmp_path):
     log = EventLog(tmp_path / "log")
     with Progress(io.StringIO(), quiet=True, log=log) as progress:
-        assert progress.callbacks == (log,)
+        assert progress.displays == [log]
+        for callback in progress.callbacks:
+            callback(make_state())
+    assert '"progress"' in (tmp_path / "log").read_text()
     with pytest.raises(ValueError, match="closed"):
         log.write("end", {})
+
+
+def test_a_log_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, caplog):
+    log = EventLog(tmp_path / "log")
+    log.write("start", {})
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("builtins.print", fail)
+    with Progress(quiet=True, log=log) as progress:
+        for _ in range(3):
+            assert [callback(make_state()) for callback in progress.callbacks] == [None]
+            log.write("end", {})
+    (record,) = caplog.records
+    assert f"{tmp_path / 'log'} cannot be written (No space left" in record.getMessage()
+
+
+def test_a_display_nobody_reads_does_not_end_the_run(clock):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    with Progress(Gone(), verbose=True) as progress, RowProgress("x", 9, Gone()) as rows:
+        for now in (100.0, 200.0):
+            clock.now = now
+            assert [callback(make_state()) for callback in progress.callbacks] == [None]
+            rows(5)
 
 
 def test_callbacks_never_stop_the_run(clock):

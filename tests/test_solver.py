@@ -1,6 +1,8 @@
 """Whole runs: every method and oracle against the exact optimum, and every way to end."""
 
+import errno
 import logging
+import os
 import signal
 from itertools import pairwise
 
@@ -12,6 +14,7 @@ import ooc_fw.lmo
 import ooc_fw.memory
 import ooc_fw.solver
 from ooc_fw.certificate import certify
+from ooc_fw.checkpoint import CheckpointPlan
 from ooc_fw.engine import Engine
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import Terminated, terminating
@@ -325,6 +328,59 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
     assert solution.status is Status.SAMPLED
     assert truth.gap > 0
     assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), InputError("it is a pipe")]
+)
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, caplog, error):
+    """Said once; tried again each time."""
+    problem, tries = make_problem(make_kernel("rbf")), []
+
+    def fail(*_):
+        tries.append(0)
+        raise error
+
+    monkeypatch.setattr(ooc_fw.solver, "save_checkpoint", fail)
+    plan = CheckpointPlan(tmp_path / "run.ckpt", 0.0)
+    options = TrainOptions(C=problem.C, method="fw", lmo="full", max_iter=20, certify=False)
+    solution = solve(problem.source(), problem.y, problem.kernel, options, checkpoint=plan)
+    assert solution.iterations == 20
+    assert len(tries) > 10
+    (record,) = [record for record in caplog.records if "run.ckpt" in record.getMessage()]
+    assert str(getattr(error, "strerror", error)) in record.getMessage()
+
+
+def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(tmp_path):
+    problem = make_problem(make_kernel("rbf"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a pipe"):
+        solve(
+            problem.source(),
+            problem.y,
+            problem.kernel,
+            TrainOptions(C=problem.C, threads=1),
+            checkpoint=CheckpointPlan(tmp_path / "pipe"),
+        )
+
+
+def test_states_handed_to_callbacks_do_not_change():
+    """A callback may collect them, or change its own, without harm to the run or to others."""
+    problem = make_problem(make_kernel("rbf"))
+
+    def spoil(state):
+        state.iteration, state.objective = -1, 0.0
+        state.steps.clear()
+
+    path = []
+    expected = train(problem, method="swap2", lmo="full")
+    solution = train(problem, method="swap2", lmo="full", callbacks=[path.append, spoil])
+    assert isinstance(path[0], ooc_fw.SolverState)
+    iterations = [state.iteration for state in path if state.phase == "train"]
+    assert iterations == list(range(1, solution.iterations + 1))
+    assert sum(path[0].steps.values()) < sum(path[-1].steps.values())
+    assert path[0].objective > path[-1].objective > 0
+    assert solution.steps == expected.steps
 
 
 @pytest.mark.parametrize("phase", ["start", "train", "certify"])

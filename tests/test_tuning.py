@@ -263,7 +263,7 @@ def test_figure(data, tmp_path, n_gammas, monkeypatch):
     draw(result, tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text()
     assert "<svg" in text
-    with pytest.raises(InputError, match="must end in the kind"):
+    with pytest.raises(InputError, match="has to end in"):
         draw(result, tmp_path / "figure.nothing")
 
 

@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         machines = result.pop("machines", ())
         common.print_result(result, as_json=False)
-        for each in machines:
-            names = (common.format_label(each[side]) for side in ("negative", "positive"))
-            print(" against ".join(names), common.format_gap(each["certified_gap"]), sep="  ")
+        common.print_machines(machines)
     return 0 if result["certified_gap"] <= args.tol else 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,24 +116,11 @@ def open_data(args: argparse.Namespace) -> RowSource:
     )
 
 
-def check_output(path: Path, *inputs: str | None) -> None:
-    """Raise InputError, before any work is done, unless a file can be written at `path`.
-
-    Parameters
-    ----------
-    path : Path
-        Where a result shall go.
-    *inputs : str or None
-        Files that it must not replace.
-    """
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give the name of a file")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        reason = "cannot be written to" if path.parent.exists() else "does not exist"
-        raise InputError(f"the directory {path.parent} {reason}; give another place for {path}")
-    for name in inputs:
-        if name and path.exists() and os.path.exists(name) and path.samefile(name):
-            raise InputError(f"the output {path} would replace the input {name}; give another name")
+def output_beside(data: str, suffix: str) -> Path:
+    """Default name of an output: that of the input with another suffix."""
+    if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
+        raise InputError(f"{data} is no regular file, which a result could go beside; give -o")
+    return Path(data).with_suffix(suffix)
 
 
 def is_text(path: str) -> bool:
@@ -246,6 +233,15 @@ def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
     width = max(len(name) for name in result)
     for name, value in result.items():
         print(f"{name:<{width}}  {format_value(value)}")
+
+
+def print_machines(machines: Sequence[Mapping[str, Any]], most: int | None = None) -> None:
+    """Write the certified gap of each machine, or of the first few, by the pair of its classes."""
+    for machine in machines[:most]:
+        names = (format_label(machine[side]) for side in ("negative", "positive"))
+        print(" against ".join(names), format_gap(machine["certified_gap"]), sep="  ")
+    if most is not None and len(machines) > most:
+        print(f"and {len(machines) - most} more machines, which --json lists")
 
 
 def format_value(value: object) -> str:

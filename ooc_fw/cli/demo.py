@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-import shutil
 import sys
 import tempfile
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
+
+from ooc_fw.files import write_atomic
 
 COMMANDS = (
     "convert a1a.xz train.h5",
@@ -48,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
             directory = Path(args.directory)
             directory.mkdir(parents=True, exist_ok=True)
         for name in ("a1a.xz", "a1a.t.xz"):
-            with as_file(files("ooc_fw") / "data" / name) as path:
-                shutil.copyfile(path, directory / name)
+            write_atomic(directory / name, (files("ooc_fw") / "data" / name).read_bytes())
         print(f"$ cd {shlex.quote(str(directory))}")
         stack.enter_context(contextlib.chdir(directory))
         return _run_all()

@@ -6,6 +6,7 @@ Owns the measures. Reading rows and applying the model are `common.apply_model`.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ooc_fw.model import Model
+    from ooc_fw.rows import Int64Array
 
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+MOST_UNKNOWN = 1000
+"""Labels the model does not know that are told apart; more are no classes."""
+
+SHOWN_CONFUSIONS = 20
+"""Kinds of mistakes that are listed where the confusion matrix is too wide for the terminal."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,18 +58,15 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ooc_fw.calibration import Reliability
-    from ooc_fw.figures import load_matplotlib
+    from ooc_fw.figures import check_format, load_matplotlib
     from ooc_fw.model import as_class_values, load_model
 
     started = time.perf_counter()
     model = load_model(args.model)
     if args.figure is not None:
-        common.check_output(args.figure, args.model, args.data, args.labels)
-        if args.figure.suffix.lower() not in FIGURE_SUFFIXES:
-            raise InputError(
-                f"figures are of the kinds {', '.join(FIGURE_SUFFIXES)}; give another name than "
-                f"{args.figure}"
-            )
+        figure = Output("figure", args.figure, streamed=True)
+        check_outputs([figure], [args.model, args.data, args.labels])
+        check_format(args.figure)
         load_matplotlib()
         if not model.calibrated:
             raise InputError(
@@ -70,33 +74,35 @@ def run(args: argparse.Namespace) -> int:
                 f"ooc-fw train --probability"
             )
     reliability = Reliability(len(model.classes)) if model.calibrated else None
-    given, places = [], []
+    confusion = Confusion(model.classes)
     for block in common.apply_model(model, args, with_labels=True):
         assert block.labels is not None
         own = as_class_values(block.labels)
         _check_kind(own, model, args.data)
-        given.append(own)
-        places.append(model.class_places(block.values))
+        codes = np.searchsorted(model.classes, own).clip(max=len(model.classes) - 1)
+        codes[model.classes[codes] != own] = -1
+        confusion.add(own, codes, model.class_places(block.values))
+        if len(confusion.unknown) > MOST_UNKNOWN:
+            raise InputError(
+                f"{args.data} has more than {MOST_UNKNOWN} different labels that the model does "
+                f"not know, {common.format_label(min(confusion.unknown))} for one; give classes"
+            )
         if reliability is not None:
-            codes = np.searchsorted(model.classes, own).clip(max=len(model.classes) - 1)
-            codes[model.classes[codes] != own] = -1
             reliability.add(model.probabilities(block.values), codes)
-    labels, predicted = np.concatenate(given), model.classes[np.concatenate(places)]
-    unknown = labels[~np.isin(labels, model.classes)]
-    if len(unknown):
-        names = ", ".join(common.format_label(value) for value in np.unique(unknown)[:5])
+    if confusion.unknown:
+        names = ", ".join(common.format_label(value) for value in sorted(confusion.unknown)[:5])
         print(
-            f"ooc-fw: {len(unknown)} of {len(labels)} rows in {args.data} have labels unknown to "
-            f"the model ({names}); they count as wrong",
+            f"ooc-fw: {confusion.n_unknown} of {confusion.n_rows} rows in {args.data} have labels "
+            f"unknown to the model ({names}); they count as wrong",
             file=sys.stderr,
         )
-    result = classification_measures(model.classes, labels, predicted)
+    result = confusion.measures()
     if reliability is not None:
         result |= reliability.measures()
     if args.figure is not None:
         classes = [common.format_label(value) for value in model.classes.tolist()]
         draw_reliability(result, classes, args.figure)
-    result |= {"n_rows": len(labels), "seconds": time.perf_counter() - started}
+    result |= {"n_rows": confusion.n_rows, "seconds": time.perf_counter() - started}
     if args.json:
         common.print_result(result, as_json=True)
     else:
@@ -114,47 +120,101 @@ def _check_kind(labels: npt.NDArray[Any], model: Model, data: str) -> None:
         )
 
 
-def classification_measures(
-    classes: npt.NDArray[Any], labels: npt.NDArray[Any], predicted: npt.NDArray[Any]
-) -> dict[str, Any]:
-    """Accuracy, and how the rows of each class fare.
+class Confusion:
+    """How many rows of each given label were predicted as each class, counted block by block.
+
+    Its size depends on the number of different labels, not on the number of rows.
 
     Parameters
     ----------
     classes : ndarray, shape (n_classes,)
-        Classes of the model.
-    labels, predicted : ndarray of shape (n_rows,), n_rows > 0
-        Given and predicted label values; given ones need not be classes of the model.
+        Classes of the model, sorted.
 
-    Returns
-    -------
-    dict
-        ``accuracy``; ``balanced_accuracy``, the mean recall of the given label values, whatever
-        their numbers of rows; ``classes``, a dict by label of ``rows``, ``precision`` and
-        ``recall``, None where there is nothing to divide by; ``confusion``, rows of each given
-        label (list of lists) that were predicted as each of them.
+    Attributes
+    ----------
+    unknown : dict
+        Given label that is no class of the model -> rows predicted as each class, ndarray of int64.
     """
+
+    def __init__(self, classes: npt.NDArray[Any]) -> None:
+        import numpy as np
+
+        self._classes = classes
+        self._known = np.zeros((len(classes), len(classes)), dtype=np.int64)
+        self.unknown: dict[Any, Int64Array] = {}
+
+    @property
+    def n_unknown(self) -> int:
+        """Rows whose label is no class of the model."""
+        return sum(int(counts.sum()) for counts in self.unknown.values())
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all."""
+        return int(self._known.sum()) + self.n_unknown
+
+    def add(self, labels: npt.NDArray[Any], codes: Int64Array, places: Int64Array) -> None:
+        """Count rows.
+
+        Parameters
+        ----------
+        labels : ndarray, shape (n_rows,)
+            Given labels.
+        codes : ndarray of int64, shape (n_rows,)
+            Their places among the classes, -1 where they are none of them.
+        places : ndarray of int64, shape (n_rows,)
+            Places of the predicted classes.
+        """
+        import numpy as np
+
+        known, n = codes >= 0, len(self._classes)
+        self._known += _count_pairs(codes[known], places[known], n, n)
+        values, rows = np.unique(labels[~known], return_inverse=True)
+        for value, counts in zip(
+            values.tolist(), _count_pairs(rows, places[~known], len(values), n), strict=True
+        ):
+            self.unknown[value] = self.unknown.get(value, 0) + counts
+
+    def measures(self) -> dict[str, Any]:
+        """Accuracy, and how the rows of each class fare, after one row or more.
+
+        Returns
+        -------
+        dict
+            ``accuracy``; ``balanced_accuracy``, the mean recall of the given label values, whatever
+            their numbers of rows; ``classes``, a dict by label of ``rows``, ``precision`` and
+            ``recall``, None where there is nothing to divide by; ``confusion``, rows of each given
+            label (list of lists) that were predicted as each of them.
+        """
+        import numpy as np
+
+        given = dict(zip(self._classes.tolist(), self._known, strict=True)) | self.unknown
+        names = sorted(given)
+        columns = np.searchsorted(names, self._classes)
+        confusion = np.zeros((len(names), len(names)), dtype=np.int64)
+        confusion[:, columns] = [given[name] for name in names]
+        right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+        occurs = of_given > 0
+        return {
+            "accuracy": float(right.sum() / of_given.sum()),
+            "balanced_accuracy": float((right[occurs] / of_given[occurs]).mean()),
+            "classes": {
+                common.format_label(name): {
+                    "rows": int(of_given[k]),
+                    "precision": float(right[k] / of_found[k]) if of_found[k] else None,
+                    "recall": float(right[k] / of_given[k]) if of_given[k] else None,
+                }
+                for k, name in enumerate(names)
+            },
+            "confusion": confusion.tolist(),
+        }
+
+
+def _count_pairs(first: Int64Array, second: Int64Array, n: int, m: int) -> Int64Array:
+    """How often each pair of numbers below n and m occurs, an array of shape (n, m)."""
     import numpy as np
 
-    names = np.union1d(classes, labels)
-    n = len(names)
-    given, found = np.searchsorted(names, labels), np.searchsorted(names, predicted)
-    confusion = np.bincount(given * n + found, minlength=n * n).reshape(n, n)
-    right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    occurs = of_given > 0
-    return {
-        "accuracy": float(right.sum() / len(labels)),
-        "balanced_accuracy": float((right[occurs] / of_given[occurs]).mean()),
-        "classes": {
-            common.format_label(name.item()): {
-                "rows": int(of_given[k]),
-                "precision": float(right[k] / of_found[k]) if of_found[k] else None,
-                "recall": float(right[k] / of_given[k]) if of_given[k] else None,
-            }
-            for k, name in enumerate(names)
-        },
-        "confusion": confusion.tolist(),
-    }
+    return np.bincount(first * m + second, minlength=n * m).reshape(n, m)
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -170,12 +230,34 @@ def _text(result: dict[str, Any]) -> str:
     for name, own in classes.items():
         ratios = ("-" if own[key] is None else f"{own[key]:.4f}" for key in ("precision", "recall"))
         lines.append(f"{name:<{width}} {own['rows']:>9} " + " ".join(f"{r:>9}" for r in ratios))
+    return "\n".join([*lines, "", *_confusion_lines(result, width)])
+
+
+def _confusion_lines(result: dict[str, Any], width: int) -> list[str]:
+    """The confusion matrix, or the most frequent mistakes where it is wider than the terminal."""
+    names, matrix = list(result["classes"]), result["confusion"]
     cell = max(width, len(str(result["n_rows"]))) + 1
-    lines += ["", "confusion (given below, predicted to the right)"]
-    lines.append(" " * width + "".join(f"{name:>{cell}}" for name in classes))
-    for name, row in zip(classes, result["confusion"], strict=True):
-        lines.append(f"{name:<{width}}" + "".join(f"{count:>{cell}}" for count in row))
-    return "\n".join(lines)
+    if width + cell * len(names) <= shutil.get_terminal_size().columns:
+        lines = ["confusion (given below, predicted to the right)"]
+        lines.append(" " * width + "".join(f"{name:>{cell}}" for name in names))
+        for name, row in zip(names, matrix, strict=True):
+            lines.append(f"{name:<{width}}" + "".join(f"{count:>{cell}}" for count in row))
+        return lines
+    wrong = [
+        (count, given, predicted)
+        for given, row in zip(names, matrix, strict=True)
+        for predicted, count in zip(names, row, strict=True)
+        if count and given != predicted
+    ]
+    wrong.sort(key=lambda mistake: -mistake[0])
+    lines = [f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)"]
+    lines.append(f"{'given':<{width}} {'predicted':<{max(width, 9)}} {'rows':>9}")
+    for count, given, predicted in wrong[:SHOWN_CONFUSIONS]:
+        lines.append(f"{given:<{width}} {predicted:<{max(width, 9)}} {count:>9}")
+    if len(wrong) > SHOWN_CONFUSIONS:
+        rest = sum(count for count, _, _ in wrong[SHOWN_CONFUSIONS:])
+        lines.append(f"and {rest} rows in {len(wrong) - SHOWN_CONFUSIONS} other mistakes")
+    return lines
 
 
 # -- figure --------------------------------------------------------------------------------------
@@ -193,8 +275,7 @@ def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> 
     path : Path
         Where the figure shall appear; the suffix says in which format.
     """
-    from ooc_fw.figures import load_matplotlib
-    from ooc_fw.files import atomic_path
+    from ooc_fw.figures import load_matplotlib, save
 
     load_matplotlib()
     from matplotlib.figure import Figure
@@ -224,5 +305,4 @@ def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> 
     lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
     for ax in (upper, lower):
         ax.grid(alpha=0.3)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=120, format=path.suffix[1:].lower())
+    save(figure, path)

@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         result |= {} if advice is None else {"advice": advice}
         common.print_result(result, as_json=True)
         return 0
+    machines = result.pop("machines", [])
     common.print_result({name: _brief(value) for name, value in result.items()}, as_json=False)
+    common.print_machines(machines, SHOWN)
     for sentence in advice or ():
         print(f"- {sentence}")
     return 0
@@ -96,22 +98,40 @@ def _in_words(column: dict[str, Any]) -> str:
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """Tell what a model file holds; relative gaps, None for what is not known."""
-    (machine,) = model.machines
-    return {
+    """Tell what a model file holds; relative gaps, None for what is not known.
+
+    Of several machines, gaps are those of the worst; ``machines`` has each.
+    """
+    several = len(model.machines) > 1
+    first = model.machines[0]
+    result: dict[str, Any] = {
         "kind": "model",
         **{("kernel" if name == "name" else name): v for name, v in model.kernel.to_dict().items()},
         "C": model.C,
         "n_features": model.n_features,
-        "n_support": len(machine.alpha),
-        "rho": machine.rho,
-        "objective": machine.objective,
-        "certified_gap": machine.certified_gap,
-        "sampled_gap": machine.sampled_gap,
+        "n_support": len(model.support_vectors),
+        "rho": None if several else first.rho,
+        "objective": None if several else first.objective,
+        "certified_gap": model.certified_gap,
+        "sampled_gap": model.sampled_gap,
         "status": model.status,
         "classes": [common.format_label(value) for value in model.classes],
         **_scaling(model.scaling),
     }
+    if several:
+        result["machines"] = [
+            {
+                "negative": machine.negative,
+                "positive": machine.positive,
+                "n_support": len(machine.alpha),
+                "rho": machine.rho,
+                "objective": machine.objective,
+                "certified_gap": machine.certified_gap,
+                "sampled_gap": machine.sampled_gap,
+            }
+            for machine in model.machines
+        ]
+    return result
 
 
 def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
 
 Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted by
-Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 when nobody reads the output any more, as other programs
+end by SIGPIPE. Owns what is done about standard streams that are closed or cannot be written to.
 What a command does is in its own module.
 """
 
@@ -13,7 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from ooc_fw._core.loading import load_numba_alone
@@ -49,7 +50,7 @@ COMMANDS = {
     "demo": demo,
 }
 
-FAILED, USAGE = 1, 2
+FAILED, USAGE, CLOSED_PIPE = 1, 2, 141
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,36 +87,79 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         Exit status.
     """
+    _replace_closed_streams()
     try:
         with _messages_on_stderr(), terminating():
-            args = build_parser().parse_args(argv)
-            if getattr(args, "verbose", False):
-                logging.getLogger("ooc_fw").setLevel(logging.INFO)
-            load_numba_alone()
-            status: int = COMMANDS[args.command].run(args)
+            status = _run(argv)
             sys.stdout.flush()
             return status
-    except SystemExit as exit_request:  # argparse, after printing a help text
-        return int(exit_request.code or 0)
     except InputError as error:
         return _fail(str(error), USAGE)
     except KeyboardInterrupt as interrupt:
         word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
         return _fail(word, 128 + signal_of(interrupt))
     except BrokenPipeError:
-        # The reader has gone. Python would complain when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        _drop_unwritten()
+        return CLOSED_PIPE
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}", FAILED)
+        name = error.filename or ("standard output" if _drop_unwritten() else "")
+        return _fail(f"{name}{': ' * bool(name)}{error.strerror or error}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
 
 
-def _fail(message: str, status: int) -> int:
-    print(f"ooc-fw: {message}", file=sys.stderr)
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as exit_request:  # argparse, after printing a help text
+        return int(exit_request.code or 0)
+    if getattr(args, "verbose", False):
+        logging.getLogger("ooc_fw").setLevel(logging.INFO)
+    load_numba_alone()
+    status: int = COMMANDS[args.command].run(args)
     return status
+
+
+def _fail(message: str, status: int) -> int:
+    with suppress(OSError):  # nobody listens
+        print(f"ooc-fw: {message}", file=sys.stderr)
+    _drop_unwritten()
+    return status
+
+
+def _replace_closed_streams() -> None:
+    """Put something in place of standard streams that were closed when the program began.
+
+    Python has None for them. Input and output fail where they are used, as in other programs;
+    messages are dropped.
+    """
+    for name, flags, mode in (
+        ("stdin", os.O_WRONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            # The lowest free descriptor, so that no file of results takes its place.
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))
+
+
+def _drop_unwritten() -> bool:
+    """Drop output that cannot be written, about which Python would complain at its end.
+
+    Returns
+    -------
+    bool
+        Whether there was any on standard output.
+    """
+    failed = []
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            failed.append(stream)
+            with open(os.devnull, "wb") as nowhere, suppress(OSError):
+                os.dup2(nowhere.fileno(), stream.fileno())
+    return sys.stdout in failed
 
 
 @contextmanager
@@ -145,7 +189,8 @@ class _Sentence(logging.Formatter):
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"ooc-fw: warning: {message}", file=sys.stderr)
+    with suppress(OSError):  # nobody listens
+        print(f"ooc-fw: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs
 
 _PANELS = ("gap", "objective", "support", "rows", "kernel", "memory", "steps")
 
@@ -45,8 +46,8 @@ def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str)
 
 def output_path(args: argparse.Namespace, suffix: str) -> Path:
     """Where the result goes; InputError where it cannot, or would replace a log."""
-    output = Path(args.output) if args.output else Path(args.logs[0]).with_suffix(suffix)
-    common.check_output(output, *args.logs)
+    output = Path(args.output) if args.output else common.output_beside(args.logs[0], suffix)
+    check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output
 
 

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, atomic_path, check_outputs, is_stream, open_output
 
 if TYPE_CHECKING:
     from ooc_fw.model import Model
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
     output = None if args.output == "-" else Path(args.output)
     if output is not None:
-        common.check_output(output, args.model, args.data)
+        streamed = output.suffix.lower() not in HDF5_SUFFIXES
+        check_outputs([Output("output", output, streamed)], [args.model, args.data])
     model = load_model(args.model)
     if args.probability and not model.calibrated:
         raise InputError(
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             f"--probability"
         )
     blocks = common.apply_model(model, args)
-    folder = None if output is None else output.resolve().parent
+    folder = None if output is None or is_stream(output) else output.resolve().parent
     with _writer(output, model, args.decision, args.probability) as writer:
         for values in in_order(blocks, args.data, folder):
             writer.write(values)
@@ -93,8 +95,6 @@ def _writer(
     output: Path | None, model: Model, decision: bool, probability: bool
 ) -> Iterator[_Writer]:
     """The form of output that the name asks for; a file appears when it is whole."""
-    from ooc_fw.files import atomic_path
-
     suffix = "" if output is None else output.suffix.lower()
     if suffix not in (".csv", *HDF5_SUFFIXES) and decision and probability:
         raise InputError(
@@ -104,22 +104,21 @@ def _writer(
     if output is None:
         yield _Lines(sys.stdout, model, decision, probability)
         return
-    with atomic_path(output) as path:
-        if suffix in HDF5_SUFFIXES:
-            from ooc_fw.prep.writer import create_file
+    if suffix in HDF5_SUFFIXES:
+        from ooc_fw.prep.writer import create_file
 
-            with create_file(path) as file:
-                yield _Datasets(file, model, decision, probability)
-            return
-        with open(path, "w", encoding="utf-8", newline="") as text:
-            form = _Table if suffix == ".csv" else _Lines
-            yield form(text, model, decision, probability)
+        with atomic_path(output) as path, create_file(path) as file:
+            yield _Datasets(file, model, decision, probability)
+        return
+    with open_output(output, encoding="utf-8", newline="") as text:
+        form = _Table if suffix == ".csv" else _Lines
+        yield form(text, model, decision, probability)
 
 
 class _Lines:
     """One line a row: the label, or the numbers asked for."""
 
-    def __init__(self, file: TextIO, model: Model, decision: bool, probability: bool) -> None:
+    def __init__(self, file: IO[str], model: Model, decision: bool, probability: bool) -> None:
         self._file = file
         self._model = model
         self._decision, self._probability = decision, probability
@@ -139,7 +138,7 @@ class _Lines:
 class _Table:
     """CSV with a header: row, label, decision values, probabilities."""
 
-    def __init__(self, file: TextIO, model: Model, decision: bool, probability: bool) -> None:
+    def __init__(self, file: IO[str], model: Model, decision: bool, probability: bool) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
         self._model = model
         self._decision, self._probability = decision, probability

@@ -26,13 +26,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Read, draw, write."""
     from ooc_fw.figures import load_matplotlib
-    from ooc_fw.files import write_atomic
+    from ooc_fw.files import write_output
     from ooc_fw.report import page
     from ooc_fw.runlog import read_runs
 
     load_matplotlib()
     output = output_path(args, ".html")
     runs = read_runs([Path(log) for log in args.logs])
-    write_atomic(output, page(runs).encode("utf-8"))
+    write_output(output, page(runs).encode("utf-8"))
     print(output)
     return 0

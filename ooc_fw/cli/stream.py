@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs
 from ooc_fw.interrupt import signal_of
 from ooc_fw.memory import peak_rss_bytes
 
@@ -167,10 +168,11 @@ def check_absent(args: argparse.Namespace) -> None:
 def _output_path(args: argparse.Namespace) -> Path:
     if args.output is None and args.data == "-":
         raise InputError("a model trained on standard input needs a name; give one with -o")
-    output = Path(args.output) if args.output else Path(args.data).with_suffix(".model.h5")
-    common.check_output(output, args.data)
+    output = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
+    outputs = [Output("model", output)]
     if args.log is not None:
-        common.check_output(Path(args.log), args.data)
+        outputs.append(Output("log", args.log, streamed=True))
+    check_outputs(outputs, [args.data])
     return output
 
 

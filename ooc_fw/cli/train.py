@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
-import os
 import signal
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs
 from ooc_fw.memory import format_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
-    from ooc_fw.one_versus_one import solve_classes, support_vectors_of
+    from ooc_fw.one_versus_one import describe_choice, solve_classes, support_vectors_of
     from ooc_fw.state import Status
     from ooc_fw.stats import encode_labels
 
@@ -261,7 +261,8 @@ def run(args: argparse.Namespace) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        print(summary(pairs[0].solution.choice, result), file=sys.stderr)
+        choice = describe_choice(pairs, options, source.n_rows)
+        print(summary(choice, result), file=sys.stderr)
     if not Status(model.status).reached:
         print(_warning(model.status, options), file=sys.stderr)
     if args.probability and not model.calibrated:
@@ -321,6 +322,8 @@ def report(
 
     Of several machines, counts are of all and gaps those of the worst; ``machines`` has each.
     """
+    from ooc_fw.pairs import worst_gap
+
     solutions = [pair.solution for pair in pairs]
     first = solutions[0]
     several = len(solutions) > 1
@@ -340,9 +343,9 @@ def report(
         "n_support": n_support,
         "objective": None if several else first.objective,
         "rho": None if several else first.rho,
-        "sampled_gap": _largest([solution.sampled_gap for solution in solutions]),
+        "sampled_gap": worst_gap(solution.sampled_gap for solution in solutions),
         "certified_gap": model.certified_gap,
-        "pair_gap": _largest([solution.pair_gap for solution in solutions]),
+        "pair_gap": worst_gap(solution.pair_gap for solution in solutions),
         "iterations": sum(solution.iterations for solution in solutions),
         "steps": {
             str(kind): sum(solution.steps[kind] for solution in solutions) for kind in first.steps
@@ -373,11 +376,6 @@ def report(
             for pair in pairs
         ]
     return result
-
-
-def _largest(gaps: Sequence[float | None]) -> float | None:
-    """The worst gap, None when one is unknown."""
-    return None if None in gaps else max(gap for gap in gaps if gap is not None)
 
 
 def summary(choice: str, result: dict[str, Any]) -> str:
@@ -452,17 +450,14 @@ def _penalties(
 
 
 def _output_path(args: argparse.Namespace) -> Path:
-    inputs = args.data, args.labels
+    output = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
+    outputs = [Output("model", output)]
     if args.log is not None:
-        common.check_output(Path(args.log), *inputs)
+        outputs.append(Output("log", args.log, streamed=True))
+    check_outputs(outputs, [args.resume])  # which the checkpoint may replace
     if args.checkpoint is not None:
-        common.check_output(Path(args.checkpoint), *inputs)
-    output = Path(args.output) if args.output else Path(args.data).with_suffix(".model.h5")
-    common.check_output(output, *inputs, args.resume)
-    if args.checkpoint is not None and os.path.realpath(args.checkpoint) == os.path.realpath(
-        output
-    ):
-        raise InputError(f"model and checkpoint would both be {output}; give two names")
+        outputs.append(Output("checkpoint", args.checkpoint))
+    check_outputs(outputs, [args.data, args.labels])
     return output
 
 

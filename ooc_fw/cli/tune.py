@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.errors import InputError
+from ooc_fw.files import Output, check_outputs, write_output
 
 if TYPE_CHECKING:
     from ooc_fw.tuning import Point, TuneResult
@@ -111,7 +112,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     model_path = _check_outputs(args)
-    from ooc_fw.files import write_atomic
     from ooc_fw.progress import LINE_SECONDS, Lines, to_json
     from ooc_fw.state import Status, TrainOptions
     from ooc_fw.tuning import draw, tune
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         result.model.save(model_path)
         values["model"] = str(model_path)
     if args.output:
-        write_atomic(args.output, (to_json(values) + "\n").encode())
+        write_output(args.output, (to_json(values) + "\n").encode())
     if args.figure:
         draw(result, args.figure)
     print(to_json(values) if args.json else _report(result, values["model"]))
@@ -205,17 +205,17 @@ def _check_outputs(args: argparse.Namespace) -> Path:
             f"-o {args.output} is for the results, which are JSON: give a name that ends in .json, "
             f"and the place of the model with --model"
         )
-    model = Path(args.model) if args.model else Path(args.data).with_suffix(".model.h5")
-    places = [model] if args.refit else []
-    places += [Path(name) for name in (args.output, args.figure) if name]
-    for place in places:
-        common.check_output(place, args.data, args.labels)
-    if len({place.absolute() for place in places}) < len(places):
-        raise InputError("two of the results would be one file; give each a name of its own")
+    model = Path(args.model) if args.model else common.output_beside(args.data, ".model.h5")
+    outputs = [Output("model", model)] if args.refit else []
+    for what, path in (("results", args.output), ("figure", args.figure)):
+        if path:
+            outputs.append(Output(what, path, streamed=True))
+    check_outputs(outputs, [args.data, args.labels])
     if args.figure:
-        from ooc_fw.tuning import check_figure
+        from ooc_fw.figures import check_format, load_matplotlib
 
-        check_figure(args.figure)
+        load_matplotlib()
+        check_format(args.figure)
     return model
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
 from ooc_fw.attributes import LABEL_NAMES, get_texts
 from ooc_fw.errors import InputError
-from ooc_fw.files import atomic_path
+from ooc_fw.files import Output, atomic_path, check_outputs
 from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
 from ooc_fw.prep.libsvm import (
     EXAMPLES,
@@ -526,7 +526,7 @@ def _convert(
     target = Path(output)
     with ExitStack() as stack:
         texts = reading.open(stack)
-        _check_output(target, [*inputs, *([] if like is None else [like])])
+        check_outputs([Output("output", output)], [*inputs, like])
         pattern = None if like is None else _read_like(Path(like))
         if pattern is not None:
             scaling, n_features, shuffle = pattern.scaling, pattern.n_features, False
@@ -646,22 +646,6 @@ def _open_inputs(inputs: Sequence[str | os.PathLike[str]], stack: ExitStack) -> 
     if [os.fspath(path) for path in inputs].count(STANDARD_INPUT) > 1:
         raise InputError("standard input (-) can be read only once; give - once")
     return [stack.enter_context(TextInput(path)) for path in inputs]
-
-
-def _check_output(target: Path, read: Sequence[str | os.PathLike[str]]) -> None:
-    """Refuse an output that cannot be replaced, or that is being read."""
-    directory = target.resolve().parent
-    if target.is_dir():
-        raise InputError(f"{target} is a directory; give the output a file name in it")
-    if target.exists() and not target.is_file():
-        raise InputError(f"{target} is not a regular file; give the output another name")
-    if not directory.is_dir():
-        raise InputError(f"{directory} does not exist; create the output's directory first")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise InputError(f"{directory} cannot be written to; put the output elsewhere")
-    for path in read:
-        if os.fspath(path) != STANDARD_INPUT and target.exists() and target.samefile(path):
-            raise InputError(f"{target} is read and written at once; give the output another name")
 
 
 def _read_like(path: Path) -> _Like:

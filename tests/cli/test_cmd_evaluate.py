@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from types import SimpleNamespace
 
 import h5py
@@ -17,7 +18,8 @@ from sklearn.metrics import (
     precision_recall_fscore_support,
 )
 
-from ooc_fw.cli.evaluate import classification_measures
+from ooc_fw.cli import common
+from ooc_fw.cli.evaluate import Confusion
 from ooc_fw.cli.main import main
 from ooc_fw.model import load_model
 
@@ -26,18 +28,29 @@ labels = st.sampled_from([-7.0, 3.0, 5.0])
 
 # scikit-learn warns where predictions and labels have different classes, or one only.
 @pytest.mark.filterwarnings("ignore::UserWarning:sklearn")
-@given(st.lists(st.tuples(labels, labels), min_size=1, max_size=20))
-def test_measures_agree_with_scikit_learn(pairs):
+@given(st.lists(st.tuples(labels, labels), min_size=1, max_size=20), st.integers(1, 20))
+def test_measures_agree_with_scikit_learn(pairs, n_first):
+    """Whatever the blocks; 3 is unknown to the model where it is not among the predictions."""
     given, predicted = np.array(pairs).T
     classes = np.array([-7.0, 3.0, 5.0])
-    found = classification_measures(classes, given, predicted)
+    known = classes[(classes != 3) | (predicted == 3).any()]
+    confusion = Confusion(known)
+    for part in (slice(n_first), slice(n_first, None)):
+        codes = [[*np.flatnonzero(known == value), -1][0] for value in given[part]]
+        confusion.add(
+            given[part], np.array(codes, dtype=int), np.searchsorted(known, predicted[part])
+        )
+    assert confusion.n_rows == len(pairs)
+    found = confusion.measures()
+    if 3 not in known and not (given == 3).any():
+        classes = known
     assert found["accuracy"] == pytest.approx(accuracy_score(given, predicted))
     assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(given, predicted))
     assert found["confusion"] == confusion_matrix(given, predicted, labels=classes).tolist()
     precision, recall, _, rows = precision_recall_fscore_support(
         given, predicted, labels=classes, zero_division=np.nan
     )
-    assert list(found["classes"]) == ["-7", "3", "5"]
+    assert list(found["classes"]) == [f"{value:g}" for value in classes]
     for k, own in enumerate(found["classes"].values()):
         assert own["rows"] == rows[k]
         assert own["precision"] == (
@@ -83,6 +96,39 @@ def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_
     assert json.loads(outcome.out)["accuracy"] <= 0.75
     assert "50 of 200 rows in" in outcome.err
     assert "labels unknown to the model (4); they count as wrong" in outcome.err
+
+
+def test_more_unknown_labels_than_classes_can_be(ooc_fw, model_file, tmp_path):
+    """They are not kept, so that memory does not grow with them."""
+    np.save(tmp_path / "X.npy", np.zeros((1200, 4), dtype=np.float32))
+    np.save(tmp_path / "y.npy", np.arange(1200) / 7 + 100)
+    outcome = ooc_fw("evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    outcome.assert_refused("X.npy", "more than 1000 different labels")
+
+
+def test_labels_are_not_kept(ooc_fw, model_file, table, tmp_path, monkeypatch):
+    """What is kept of a block of rows when the next one comes does not grow."""
+    n_rows = 200 * 200
+    np.save(tmp_path / "X.npy", np.tile(table.X, (200, 1)))
+    np.save(tmp_path / "y.npy", np.tile(table.y, 200))
+    kept = []
+    original = common.apply_model
+
+    def watched(*arguments, **options):
+        for block in original(*arguments, **options):
+            for start in range(0, len(block.labels), 100):
+                labels = block.labels[start : start + 100].copy()
+                kept.append(weakref.ref(labels))
+                yield block._replace(values=block.values[start : start + 100], labels=labels)
+                del labels
+            assert sum(label() is not None for label in kept[:-2]) == 0
+
+    monkeypatch.setattr(common, "apply_model", watched)
+    outcome = ooc_fw(
+        "evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--json"
+    )
+    assert json.loads(outcome.out)["n_rows"] == n_rows
+    assert len(kept) == n_rows / 100
 
 
 def test_labels_that_are_words(ooc_fw, model_file, table, tmp_path):
@@ -155,7 +201,7 @@ def test_figure_that_cannot_be_drawn(
         outcome = ooc_fw("evaluate", model, data_file, "--figure", tmp_path / name)
         outcome.assert_refused(*parts)
 
-    refused(sure_model, "r.gif", ".png, .svg, .pdf", "r.gif")
+    refused(sure_model, "r.gif", ".png, .svg or .pdf", "r.gif")
     refused(sure_model, "none/r.png", "none does not exist")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(sure_model, "r.png", "pip install", "matplotlib")

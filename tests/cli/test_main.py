@@ -122,7 +122,25 @@ def test_closed_pipe_is_quiet(model_file, data_file):
     )
     os.close(writing)
     _, err = program.communicate()
-    assert (program.returncode, err) == (1, "")
+    assert (program.returncode, err) == (141, "")  # as after SIGPIPE
+
+
+@pytest.mark.parametrize("arguments", [["predict", "{model}", "{data}"], ["--help"]])
+def test_standard_output_that_cannot_be_written(model_file, data_file, arguments):
+    """A status and a sentence, no traceback; so for messages that nobody can hear."""
+    names = {"model": model_file, "data": data_file}
+    command = ["-m", "ooc_fw.cli.main", *(argument.format(**names) for argument in arguments)]
+    for closing in (">&-", "2>&-", ">&- 2>&- <&-"):
+        program = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, *command],
+            capture_output=True,
+            text=True,
+        )
+        silent = closing.endswith(("2>&-", "<&-"))
+        assert program.returncode == (0 if closing == "2>&-" else 1)
+        said = "" if silent else "ooc-fw: standard output: Bad file descriptor\n"
+        assert program.stderr == said
+        assert bool(program.stdout) == (closing == "2>&-")
 
 
 @pytest.mark.parametrize("moment", ["ooc_fw.stats.encode_labels", "ooc_fw.one_versus_one.solve"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,18 @@ def short_text(long_text: Path) -> Path:
     path = long_text.with_name("short.txt")
     with open(long_text) as file:
         path.write_text("".join(next(file) for _ in range(3000)))
+    return path
+
+
+@pytest.fixture
+def full_device(tmp_path: Path) -> Path:
+    """A device on which there is never any room, as ``/dev/full``."""
+    path = tmp_path / "full"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 7))
+        path.open("w").close()
+    except OSError:
+        pytest.skip("devices are not allowed here")
     return path
 
 

@@ -81,7 +81,10 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     monkeypatch.setattr(f"{module}.{name}", locked)
     outcome = ooc_fw(*command)
     assert outcome.status == 1
-    assert outcome.err.startswith(f"ooc-fw: {named}: ")
-    assert outcome.err.count("\n") == 1
+    if what == "checkpoint":
+        assert f"the checkpoint {checkpoint} cannot be written" in outcome.err
+        named = out  # the model cannot be written either
+    assert f"ooc-fw: {named}: " in outcome.err
+    assert outcome.err.count("\n") == 1 + (what == "checkpoint")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     print("1 trial: what was there is as before")

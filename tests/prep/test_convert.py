@@ -345,10 +345,10 @@ def test_wrong_outputs(train, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name, message in (
-        ("folder", "is a directory; give the output a file name in it"),
-        ("pipe", "is not a regular file"),
-        ("none/out.h5", "none does not exist; create the output's directory"),
-        ("data.txt", "is read and written at once"),
+        ("folder", "is a directory; give the name of a file"),
+        ("pipe", "is a pipe"),
+        ("none/out.h5", "none does not exist; give another place"),
+        ("data.txt", "would replace the input"),
     ):
         with pytest.raises(InputError, match=message):
             convert_libsvm([train], tmp_path / name)
