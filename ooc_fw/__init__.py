@@ -48,6 +48,8 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``memory.py``      the plan that divides a memory limit
 ``_core/``         the compiled functions, the only importer of numba
 ``scaling.py``     per-column scaling, as stored in files
+``ranges.py``      ranges and moments of columns; a scaling from them
+``labels.py``      which label values a file can hold
 ``files.py``       where results go: files written atomically, streams, what is refused
 ``growing.py``     arrays that grow, the active set's buffers
 ``interrupt.py``   Ctrl-C and SIGTERM between iterations

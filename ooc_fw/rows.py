@@ -16,6 +16,7 @@ import numpy.typing as npt
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
+FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
 
@@ -27,7 +28,7 @@ class CSRRows:
     Parameters
     ----------
     data : ndarray of float32, shape (n_stored,)
-        Stored values, row after row.
+        Stored values, row after row; float64 where they are still to be scaled.
     indices : ndarray of int32, shape (n_stored,)
         Column of each stored value, increasing and unique within a row.
     indptr : ndarray of int64, shape (n_rows + 1,)
@@ -36,7 +37,7 @@ class CSRRows:
         Number of columns.
     """
 
-    data: Float32Array
+    data: npt.NDArray[Any]
     indices: npt.NDArray[np.int32]
     indptr: Int64Array
     n_features: int
@@ -64,7 +65,7 @@ class CSRRows:
         )
 
     @classmethod
-    def from_dense(cls, rows: Float32Array) -> CSRRows:
+    def from_dense(cls, rows: FloatArray) -> CSRRows:
         """Compressed copy of a dense block."""
         where = np.flatnonzero(rows)
         row, col = np.divmod(where, rows.shape[1])
@@ -72,14 +73,16 @@ class CSRRows:
         np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
         return cls(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
 
-    def toarray(self) -> Float32Array:
+    def toarray(self) -> npt.NDArray[Any]:
         """Dense copy, shape (n_rows, n_features)."""
-        dense = np.zeros(self.shape, dtype=np.float32)
+        dense = np.zeros(self.shape, dtype=self.data.dtype)
         dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
         return dense
 
 
 Rows: TypeAlias = Float32Array | CSRRows
+StoredRows: TypeAlias = npt.NDArray[Any] | CSRRows
+"""Rows of real numbers of any type."""
 
 
 def rows_bytes(rows: Rows) -> int:
@@ -97,7 +100,7 @@ def take_rows(rows: Rows, indices: npt.NDArray[Any]) -> Rows:
     np.cumsum(lengths, out=indptr[1:])
     from ooc_fw._core.compressed import copy_rows  # numba, for those who have such rows
 
-    data, columns = np.empty(indptr[-1], np.float32), np.empty(indptr[-1], np.int32)
+    data, columns = np.empty(indptr[-1], rows.data.dtype), np.empty(indptr[-1], np.int32)
     copy_rows(rows.data, rows.indices, rows.indptr, indices, data, columns, indptr)
     return CSRRows(data, columns, indptr, rows.n_features)
 

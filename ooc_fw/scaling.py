@@ -2,12 +2,12 @@
 
 Owns the formula ``x_scaled = (log1p(x) - offset) * factor``, its storage in HDF5 files (data and
 models alike) and its application to rows. Does not look at data to choose the numbers:
-`ooc_fw.prep.columns` does.
+`ooc_fw.ranges` does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,24 @@ import numpy.typing as npt
 
 from ooc_fw.attributes import get_text, put_text
 from ooc_fw.errors import InputError
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
+from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows, StoredRows
 
 KINDS = ("none", "minmax", "maxabs", "standard")
+
+SAME = 1e-9
+"""Relative difference of two factors, and difference that two offsets make to a scaled value, up to
+which scalings are the same: a hundredth of what rounding to float32 does to it."""
+
+LAST_BITS = 4 * np.finfo(np.float64).eps
+"""Relative difference of two offsets that is mere rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """A column-wise map of raw values to the values a model sees.
 
-    Arithmetic is in float64, rounded to float32 after log1p and again at the end, so that the
-    converter and a later `apply` give the same bits.
+    Arithmetic is in float64 and rounded to float32 once, at the end. A value that is to be moved
+    should come as float64: 1.6e9 and 1.6e9 + 50 are one number in float32, and two after scaling.
 
     Parameters
     ----------
@@ -57,17 +64,34 @@ class Scaling:
                 )
 
     @property
+    def is_identity(self) -> bool:
+        """Whether values stay as they are."""
+        return self.kind == "none" and not self.log1p
+
+    @property
     def moves_zero(self) -> bool:
         """Whether a raw 0 becomes something else in some column, so that sparse rows fill up."""
         return self.offset is not None and bool(np.any(self.zero_row(len(self.offset))))
 
     def same_as(self, other: Scaling) -> bool:
-        """Whether both map every value alike."""
-        return (
-            self.kind == other.kind
-            and self.log1p == other.log1p
-            and np.array_equal(_or_empty(self.offset), _or_empty(other.offset))
-            and np.array_equal(_or_empty(self.factor), _or_empty(other.factor))
+        """Whether both map every value alike, but for rounding.
+
+        Numbers that were chosen from the same rows, in another order or by another program, may
+        differ in their last bits.
+        """
+        if self.kind != other.kind or self.log1p != other.log1p:
+            return False
+        if self.offset is None or self.factor is None:
+            return True
+        if other.offset is None or other.factor is None or len(self.offset) != len(other.offset):
+            return False
+        size = np.maximum(np.abs(self.factor), np.abs(other.factor))
+        moved = np.abs(self.offset - other.offset)
+        # An offset matters as far as it moves scaled values, and not below its own last bits.
+        unseen = moved <= LAST_BITS * np.maximum(np.abs(self.offset), np.abs(other.offset))
+        return bool(
+            np.all(np.abs(self.factor - other.factor) <= SAME * size)
+            and np.all((moved * size <= SAME) | unseen)
         )
 
     def zero_row(self, n_features: int) -> Float32Array:
@@ -77,19 +101,17 @@ class Scaling:
         # Adding 0 turns -0 into 0.
         return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
 
-    def log_values(self, values: Float32Array) -> Float32Array:
-        """``log1p(values)`` where this scaling wants it, else `values`; all must be above -1."""
-        if not self.log1p:
-            return values
+    def log_values(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """``log1p(values)`` in float64 where this scaling wants it, else `values`; all above -1."""
         # Converted first: numpy's vectorised loop is ten times faster than its casting one.
-        return np.log1p(values.astype(np.float64)).astype(np.float32)
+        return np.log1p(values.astype(np.float64)) if self.log1p else values
 
-    def scale_values(self, values: Float32Array, columns: npt.NDArray[Any]) -> Float32Array:
+    def scale_values(self, values: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Float32Array:
         """Offset and factor of the given columns applied to values after `log_values`.
 
         Parameters
         ----------
-        values : ndarray of float32
+        values : ndarray of float32 or float64
             Values, any shape that broadcasts with `columns`.
         columns : ndarray of int
             Column of each value.
@@ -103,27 +125,28 @@ class Scaling:
         InputError
             When a scaled value is beyond float32.
         """
-        if self.offset is None or self.factor is None:
-            return values
         result: Float32Array
-        if values.shape == columns.shape:
+        if self.offset is None or self.factor is None:
+            with np.errstate(over="ignore"):
+                result = values.astype(np.float32, copy=False)
+        elif values.shape == columns.shape:
             from ooc_fw._core.libsvm import scale_stored  # late: most users scale nothing
 
-            result = np.empty_like(values)
+            result = np.empty(values.shape, dtype=np.float32)
             scale_stored(values, columns, self.offset, self.factor, result)
         else:
             scaled = values - self.offset[columns]
             scaled *= self.factor[columns]
             with np.errstate(over="ignore"):
                 result = scaled.astype(np.float32)
-        if not np.isfinite(result).all():
+        if self.offset is not None and not np.isfinite(result).all():
             raise InputError(
                 "a scaled value is beyond float32: the column's range in the training file is "
                 "too narrow for it; scale with another kind, or not at all"
             )
         return result
 
-    def apply(self, rows: Rows, n_features: int) -> Rows:
+    def apply(self, rows: StoredRows, n_features: int) -> Rows:
         """Scale raw rows the way the training rows were.
 
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
@@ -131,7 +154,7 @@ class Scaling:
 
         Parameters
         ----------
-        rows : ndarray of float32 or CSRRows
+        rows : ndarray of float32 or float64, or CSRRows
             Raw rows, of any width. Not modified.
         n_features : int
             Width of the result; the scaling's own width where it has one.
@@ -157,6 +180,16 @@ class Scaling:
         self._check_log1p(dense)
         return self.scale_values(self.log_values(dense), np.arange(n_features))
 
+    def logs_of(self, rows: StoredRows) -> StoredRows:
+        """``log1p`` of all values of rows, in float64, where this scaling wants it, else `rows`."""
+        if not self.log1p:
+            return rows
+        if isinstance(rows, CSRRows):
+            self._check_log1p(rows.data)
+            return replace(rows, data=self.log_values(rows.data))
+        self._check_log1p(rows)
+        return self.log_values(rows)
+
     def _apply_sparse(self, rows: CSRRows) -> Rows:
         self._check_log1p(rows.data)
         values = self.scale_values(self.log_values(rows.data), rows.indices)
@@ -166,7 +199,7 @@ class Scaling:
         dense[np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.indices] = values
         return dense
 
-    def _check_log1p(self, values: Float32Array) -> None:
+    def _check_log1p(self, values: npt.NDArray[Any]) -> None:
         if self.log1p and values.size and not values.min() > -1:
             raise InputError(
                 f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
@@ -206,15 +239,11 @@ class Scaling:
         return Scaling(kind, log1p, offset.astype(np.float64), factor.astype(np.float64))
 
 
-def _or_empty(numbers: Float64Array | None) -> Float64Array:
-    return np.empty(0) if numbers is None else numbers
-
-
-def _fit_dense(rows: Float32Array, n_features: int) -> Float32Array:
+def _fit_dense(rows: npt.NDArray[Any], n_features: int) -> npt.NDArray[Any]:
     """Rows cut or padded with zeros to `n_features` columns."""
     if rows.shape[1] == n_features:
         return rows
-    fitted = np.zeros((len(rows), n_features), dtype=np.float32)
+    fitted = np.zeros((len(rows), n_features), dtype=rows.dtype)
     width = min(n_features, rows.shape[1])
     fitted[:, :width] = rows[:, :width]
     return fitted

@@ -7,20 +7,26 @@ only column sums of the rows, whatever their number. Where the tasks of the pass
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.errors import InputError
+from ooc_fw.labels import inexact_labels, is_unicode
 from ooc_fw.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, rows_bytes
-from ooc_fw.scaling import KINDS, Scaling
-from ooc_fw.sources import RowSource, ScaledSource, iter_blocks
+from ooc_fw.scaling import Scaling
+from ooc_fw.sources import RowSource, block_slices, check_raw, iter_blocks
+
+if TYPE_CHECKING:
+    from ooc_fw.ranges import ColumnRanges
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +52,18 @@ _FEW_CLASSES = 4
 
 ROUNDING = 1e-12
 """Part of the mean squared norm below which sigma^2 is rounding, not spread."""
+
+
+class _Findings(Protocol):
+    """What a task found in some rows."""
+
+    n_rows: int
+    n_bytes: int
+
+    def merged(self, other: Self) -> Self: ...
+
+
+_Found = TypeVar("_Found", bound=_Findings)
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,10 @@ def sigma2(
     ------
     InputError
         All rows are equal, so that no kernel width follows from them.
+
+    Notes
+    -----
+    Where the spread is lost in the rounding of the mean squared norm, one more pass finds it.
     """
     if source.statistics is not None:
         stored = source.statistics
@@ -139,11 +161,28 @@ def sigma2(
             source.n_rows,
         )
     if not value > 0:
-        raise InputError(
-            f"all rows of {source.name} are equal, so that gamma cannot be chosen from their "
-            f"distances; give gamma as a number"
-        )
+        value = _small_spread(source, threads, dask, on_rows)
     return value
+
+
+def _small_spread(
+    source: RowSource, threads: int, dask: Any, on_rows: Callable[[int], None] | None
+) -> float:
+    """Average squared distance of rows that differ by far less than their size: one more pass."""
+    from ooc_fw.ranges import ColumnRanges  # numba is slow to import
+
+    task = partial(_column_ranges, Scaling(), ColumnRanges("standard"), False)
+    found = _map_rows(source, threads, dask, on_rows, None, task)
+    low, high = found.range(source.n_features)
+    _, deviation = found.moments(source.n_features)
+    value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
+    if value > 0:
+        return value
+    raise InputError(
+        f"all rows of {source.name} are equal in float32, so that gamma cannot be chosen from "
+        f"their distances; where they differ at their source, convert it with --scale standard, "
+        f"else give gamma as a number"
+    )
 
 
 def compute_statistics(
@@ -224,29 +263,16 @@ def fit_scaling(
     ------
     InputError
         The rows are scaled already, or log1p meets a value that is not above -1.
-
-    Notes
-    -----
-    The deviation comes from sums of squares in float64: it loses digits where a column's mean is
-    more than some 1e5 times its deviation.
     """
-    first = Scaling("none", log1p)
-    sums = _sum_columns(ScaledSource(source, first), threads, dask, on_rows)
-    if kind == "none":
-        return first
-    low, high = sums.minimum.astype(np.float64), sums.maximum.astype(np.float64)
-    if kind == "minmax":
-        offset, spread = low, high - low
-    elif kind == "maxabs":
-        offset, spread = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
-    elif kind == "standard":
-        offset = sums.sums / sums.n_rows
-        spread = np.sqrt(np.maximum(sums.squares / sums.n_rows - offset**2, 0.0))
-    else:
-        raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
-    constant = (low == high) | (spread == 0)
-    factor = np.divide(1.0, spread, out=np.zeros(len(low)), where=~constant)
-    return Scaling(kind, log1p, np.where(constant, 0.0, offset), factor)
+    from ooc_fw.ranges import ColumnRanges  # numba is slow to import
+
+    check_raw(source)
+    empty = ColumnRanges(kind)
+    if kind == "none" and not log1p:
+        return Scaling("none", log1p)
+    task = partial(_column_ranges, Scaling("none", log1p), empty, True)
+    found = _map_rows(source, threads, dask, on_rows, None, task)
+    return found.fit(log1p, source.n_features)
 
 
 def _sum_columns(
@@ -257,22 +283,34 @@ def _sum_columns(
     slices: list[tuple[int, int]] | None = None,
 ) -> _ColumnSums:
     """Sums over all rows, or those of some slices, from tasks of `TASK_ROWS` rows each."""
+    return _map_rows(source, threads, dask, on_rows, slices, _column_sums)
+
+
+def _map_rows(
+    source: RowSource,
+    threads: int,
+    dask: Any,
+    on_rows: Callable[[int], None] | None,
+    slices: list[tuple[int, int]] | None,
+    task: Callable[[Shared[RowSource], int, int], _Found],
+) -> _Found:
+    """Merge what a task finds in all rows, or in those of some slices."""
     source.check_unchanged()
     slices = row_slices(source.n_rows, TASK_ROWS) if slices is None else slices
     with borrow_workers(dask, threads) as workers:
         shared = shared_source(source, workers)
 
-        def results() -> Generator[_ColumnSums, None, None]:
-            with closing(workers.map(_column_sums, slices, shared)) as found:
-                for (_, stop), sums in zip(slices, found, strict=True):
+        def results() -> Generator[_Found, None, None]:
+            with closing(workers.map(task, slices, shared)) as found:
+                for (_, stop), part in zip(slices, found, strict=True):
                     if workers.remote:
-                        source.count(sums.n_rows, sums.n_bytes)
+                        source.count(part.n_rows, part.n_bytes)
                     if on_rows is not None:
                         on_rows(stop)
-                    yield sums
+                    yield part
 
         with closing(results()) as found:
-            total = merge_tree(len(slices), found, _ColumnSums.merged)
+            total = merge_tree(len(slices), found, lambda one, other: one.merged(other))
     source.check_unchanged()
     return total
 
@@ -349,6 +387,20 @@ class _ColumnSums:
     def means(self) -> tuple[Float64Array, float]:
         """Mean row, and mean of the squared norms."""
         return self.sums / self.n_rows, float(self.squares.sum()) / self.n_rows
+
+
+def _column_ranges(
+    log: Scaling, empty: ColumnRanges, exact: bool, shared: Shared[RowSource], start: int, stop: int
+) -> ColumnRanges:
+    """Ranges of the logarithms, if wanted, of rows ``start:stop``, rounded or as stored."""
+    source = shared.get()
+    total = copy.deepcopy(empty)
+    for first, last in block_slices(source, start, stop):
+        rows = source.read_exact(first, last) if exact else source.read(first, last)
+        total.n_bytes += rows_bytes(rows)
+        total.add(log.logs_of(rows))
+    source.check_unchanged()
+    return total
 
 
 def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> _ColumnSums:
@@ -451,7 +503,21 @@ def _places(
 
 
 def _check_labels(labels: npt.NDArray[Any], start: int, name: str) -> None:
-    """Raise InputError for a label that is missing or infinite."""
+    """Raise InputError for a label that is missing or infinite, or that no file can hold."""
+    for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
+        raise InputError(
+            f"the label {labels[place]} of row {start + place} of {name} is a whole number that "
+            f"float64 does not tell from its neighbours; give the labels as words, or number the "
+            f"classes anew"
+        )
+    if labels.dtype.kind in "SU":
+        for word in np.unique(labels):
+            if not is_unicode(word):
+                place = int(np.flatnonzero(labels == word)[0])
+                raise InputError(
+                    f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; write "
+                    f"it again in UTF-8"
+                )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         place = int(np.flatnonzero(~np.isfinite(labels))[0])
         what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"

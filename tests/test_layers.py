@@ -29,6 +29,7 @@ LEAVES = {
     "penalties",
     "calibration",
     "blas",
+    "labels",
 }
 
 # Module or folder of ooc_fw -> what it may import of ooc_fw, leaves and itself apart.
@@ -39,6 +40,8 @@ ALLOWED = {
     "state": set(),
     "files": set(),
     "scaling": {"_core"},
+    "labels": set(),
+    "ranges": {"_core"},
     "memory": set(),
     "blas": set(),
     "growing": set(),
@@ -59,8 +62,8 @@ ALLOWED = {
     "kernels": {"_core"},
     "products": set(),
     "engine": {"kernels", "products", "_core"},
-    "stats": {"sources", "parallel", "_core"},
-    "prep": {"sources", "stats", "distinct", "_core"},
+    "stats": {"ranges", "sources", "parallel", "_core"},
+    "prep": {"ranges", "sources", "stats", "distinct", "_core"},
     "kernel_rows": {"engine", "_core"},
     "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
     "steps": {"active_set", "_core"},

@@ -28,7 +28,7 @@ def as_dense(rows) -> np.ndarray:
 def naive(scaling: Scaling, dense: np.ndarray) -> np.ndarray:
     values = dense.astype(np.float64)
     if scaling.log1p:
-        values = np.log1p(values).astype(np.float32).astype(np.float64)
+        values = np.log1p(values)
     if scaling.offset is not None:
         values = (values - scaling.offset) * scaling.factor
     return values.astype(np.float32)
@@ -128,3 +128,11 @@ def test_scaled_value_beyond_float32():
     tiny_range = Scaling("maxabs", False, np.zeros(1), np.array([1e40]))
     with pytest.raises(InputError, match="a scaled value is beyond float32"):
         tiny_range.apply(np.ones((1, 1), np.float32), 1)
+
+
+def test_last_bits_make_no_other_scaling():
+    one = Scaling("standard", False, np.array([1.6e15, 3.0]), np.array([0.03, 2.0]))
+    up = [np.nextafter(numbers, np.inf) for numbers in (one.offset, one.factor)]
+    assert one.same_as(Scaling("standard", False, *up))
+    assert not one.same_as(Scaling("standard", False, one.offset, one.factor * (1 + 1e-7)))
+    assert not one.same_as(Scaling("standard", False, one.offset + [0, 1e-7], one.factor))

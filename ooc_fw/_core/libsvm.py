@@ -1,4 +1,4 @@
-"""Compiled loops of the converter: parse LIBSVM text, move sparse rows, sum up columns.
+"""Compiled loops of the converter: parse LIBSVM text, move sparse rows, sum up what is stored.
 
 Owns the grammar of a line and the rounding of its numbers. Reads no file, words no message and
 knows nothing of scaling: `ooc_fw.prep` does. A parser stops at the first line it cannot take and
@@ -6,30 +6,33 @@ says why by a `Problem`; its caller raises, skips the line, or supplies the numb
 
 Notes
 -----
-A number becomes ``float32(float64(text))``, to the last bit, in one of three ways:
+A number becomes ``float64(text)``, and then ``float32`` of it where float32 is wanted, to the last
+bit, in one of three ways:
 
 1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
    quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
-2. Otherwise the same product is within a relative 2**-50 of the truth. Rounding to float32 is
-   monotone: if both ends of that interval round to one float32, so does the truth.
-3. Otherwise (about one number in ten million of those in 2.) the parser stops with
-   `Problem.UNDECIDED` and is called again with the float64 that Python's exact reader gives.
+2. Otherwise the product is computed as a pair of float64, within a relative 2**-98 of the truth, or
+   2**-59 where digits were left out. Rounding is monotone: if both ends of that interval round to
+   one float64 (or to one float32, if that is wanted), so does the truth.
+3. Otherwise (hardly ever with up to 19 digits) the parser stops with `Problem.UNDECIDED` and is
+   called again with the float64 that Python's exact reader gives.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-from ooc_fw.rows import Float32Array, Float64Array, Int64Array
+from ooc_fw._core.moments import two_product, two_sum
+from ooc_fw.rows import Float32Array, Float64Array, FloatArray, Int64Array
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
-UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 
 
@@ -49,6 +52,7 @@ class Problem(IntEnum):
     VALUE_NOT_FINITE = 10
     VALUE_TOO_LARGE = 11
     NO_LOG1P = 12
+    LABEL_NOT_EXACT = 13
 
 
 # Fields of the cursor that parse_lines reads and advances.
@@ -75,6 +79,7 @@ NOT_A_NUMBER = 2
 NOT_FINITE = 3
 
 INT32_MAX = 2**31 - 1
+SINGLE_BYTES = 4  # of a float32
 EXACT_MANTISSA = 2**53
 EXACT_POWER = 22
 # One digit more still fits int64.
@@ -82,6 +87,12 @@ MANTISSA_ROOM = (2**63 - 10) // 10
 # Mantissas have 19 digits at most: beyond these powers a float32 is certainly 0 or infinite.
 LARGEST_POWER = 90
 POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(LARGEST_POWER + 1)])
+# From -LARGEST_POWER on, each as the sum of two float64.
+_POWERS = [Fraction(10) ** power for power in range(-LARGEST_POWER, LARGEST_POWER + 1)]
+POWERS_HIGH = np.array([float(power) for power in _POWERS])
+POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWERS])
+PRODUCT_ERROR = 2.0**-98
+TRUNCATION_ERROR = 2.0**-59
 RELATIVE_ERROR = 2.0**-50
 # Half a unit above the largest float32; from here on rounding gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
@@ -100,16 +111,7 @@ COLON_AS_DIGIT = U64(COLON ^ ZERO)
 BLANK_AS_DIGIT = U64(32 ^ ZERO)
 NEWLINE_AS_DIGIT = U64(NEWLINE ^ ZERO)
 
-HASH_FACTOR = U64(2654435769 << 14)  # golden ratio; the bits above the 32nd are the place
-
-# Fields of a column's record in accumulate_columns.
-COUNT = 0
-MINIMUM = 1
-MAXIMUM = 2
-SHIFT = 3  # first value met: sums of differences to it do not cancel
-SUM = 4  # of x - shift
-SQUARES = 5  # of (x - shift)**2
-RECORD_SIZE = 6
+HASH_FACTOR = U64(0x9E3779B97F4A7C15)  # golden ratio; the bits above the 40th are the place
 
 
 @njit(cache=True, nogil=True)
@@ -124,7 +126,7 @@ def parse_lines(
     labels: Float64Array,
     indptr: Int64Array,
     indices: Int32Array,
-    values: Float32Array,
+    values: FloatArray,
 ) -> Problem:
     """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
 
@@ -147,7 +149,7 @@ def parse_lines(
         Filled: the label of each row.
     indptr : ndarray of int64, shape (at least the number of lines + 1,)
         Filled; ``indptr[0]`` must be 0.
-    indices, values : ndarray of int32 and float32, shape (at least the number of colons,)
+    indices, values : ndarray of int32 and of float32 or float64, shape (at least n_colons,)
         Filled: columns from 0, increasing within a row, and their values, none of them 0.
 
     Returns
@@ -186,7 +188,7 @@ def _parse_line(
     labels: Float64Array,
     indptr: Int64Array,
     indices: Int32Array,
-    values: Float32Array,
+    values: FloatArray,
 ) -> Problem:
     """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
     at = _skip_blanks(text, cursor[AT])
@@ -201,12 +203,14 @@ def _parse_line(
         return Problem.LABEL_NOT_FINITE
     if kind == NOT_A_NUMBER:
         return Problem.LABEL
-    if kind == APPROXIMATE:
+    if kind == APPROXIMATE or abs(label) >= EXACT_MANTISSA:
         found = _find(known_at, at)
         if found < 0:
             return Problem.UNDECIDED
         label = known[found]
-        if not np.isfinite(label):
+        if np.isnan(label):
+            return Problem.LABEL_NOT_EXACT
+        if np.isinf(label):
             return Problem.LABEL_NOT_FINITE
     at = _skip_qid(text, _skip_blanks(text, end))
 
@@ -246,23 +250,25 @@ def _parse_line(
             return Problem.VALUE_NOT_FINITE
         if kind == NOT_A_NUMBER:
             return Problem.VALUE
-        if kind == APPROXIMATE and not _rounds_to_one_float32(abs(value)):
+        if kind == APPROXIMATE and not (
+            values.itemsize == SINGLE_BYTES and _rounds_to_one_float32(abs(value))
+        ):
             found = _find(known_at, at)
             if found < 0:
                 return Problem.UNDECIDED
             value = known[found]
         if abs(value) >= FLOAT32_OVERFLOW:
             return Problem.VALUE_TOO_LARGE
-        single = np.float32(value)
-        if single <= above and index < width_limit:
+        rounded = values.dtype.type(value)  # float32 or float64
+        if rounded <= above and index < width_limit:
             return Problem.NO_LOG1P
 
         increasing = increasing and index > previous
-        complete = complete and single != 0 and index < width_limit
+        complete = complete and rounded != 0 and index < width_limit
         width = max(width, index + 1)
         previous = index
         indices[stored] = index
-        values[stored] = single
+        values[stored] = rounded
         stored += 1
         at = end
 
@@ -560,15 +566,19 @@ def _scale_by_power(mantissa: int, power: int, truncated: bool) -> tuple[int, fl
     """``mantissa * 10**power`` as (EXACT or APPROXIMATE, value); see the module's notes."""
     if mantissa == 0:
         return EXACT, 0.0
-    value = np.float64(mantissa)
-    # A value clamped here is as far beyond float32 as the true one, which is all that matters.
+    if not truncated and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER:
+        value = np.float64(mantissa)
+        return EXACT, value / POWERS_OF_TEN[-power] if power < 0 else value * POWERS_OF_TEN[power]
+    # A value clamped here is as far beyond float32 as the true one, and is not taken for float64.
     clamped = min(max(power, -LARGEST_POWER), LARGEST_POWER)
-    if clamped < 0:
-        value /= POWERS_OF_TEN[-clamped]
-    else:
-        value *= POWERS_OF_TEN[clamped]
-    exact = not truncated and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER
-    return EXACT if exact else APPROXIMATE, value
+    place = clamped + LARGEST_POWER
+    # Both parts of the mantissa, of 33 and 30 bits, are exact.
+    whole, part = two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
+    high, low = two_product(whole, POWERS_HIGH[place])
+    low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
+    margin = high * (TRUNCATION_ERROR if truncated else PRODUCT_ERROR)
+    decided = clamped == power and high + (low - margin) == high + (low + margin)
+    return EXACT if decided else APPROXIMATE, high + low
 
 
 @njit(cache=True, nogil=True)
@@ -591,7 +601,7 @@ def _find(positions: Int64Array, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _sort_pairs(indices: Int32Array, values: Float32Array) -> None:
+def _sort_pairs(indices: Int32Array, values: FloatArray) -> None:
     """Sort both arrays by index, in place; heap sort, O(k log k) whatever the order."""
     n = indices.size
     for root in range(n // 2 - 1, -1, -1):
@@ -602,7 +612,7 @@ def _sort_pairs(indices: Int32Array, values: Float32Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _sift_down(indices: Int32Array, values: Float32Array, root: int, n: int) -> None:
+def _sift_down(indices: Int32Array, values: FloatArray, root: int, n: int) -> None:
     """Let the pair at `root` sink to its place in the heap of the first `n` pairs."""
     child = 2 * root + 1
     while child < n:
@@ -616,7 +626,7 @@ def _sift_down(indices: Int32Array, values: Float32Array, root: int, n: int) -> 
 
 
 @njit(cache=True, nogil=True)
-def _swap(indices: Int32Array, values: Float32Array, i: int, j: int) -> None:
+def _swap(indices: Int32Array, values: FloatArray, i: int, j: int) -> None:
     index, value = indices[i], values[i]
     indices[i], values[i] = indices[j], values[j]
     indices[j], values[j] = index, value
@@ -624,7 +634,7 @@ def _swap(indices: Int32Array, values: Float32Array, i: int, j: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _compact(
-    indices: Int32Array, values: Float32Array, width_limit: int
+    indices: Int32Array, values: FloatArray, width_limit: int
 ) -> tuple[np.int64, np.int64]:
     """Take out zeros and wide columns, in place; returns how many are kept, how many too wide."""
     kept = 0
@@ -682,19 +692,21 @@ def write_dense_rows(
 @njit(cache=True, nogil=True, inline="always")
 def _place(bits: int, table: UInt64Array) -> np.uint64:
     """Place of a value in a table of 2**b places; the multiplicative hash of Knuth."""
-    return ((U64(bits) * HASH_FACTOR) >> U64(32)) & U64(table.size - 1)
+    return ((U64(bits) * HASH_FACTOR) >> U64(40)) & U64(table.size - 1)
 
 
 @njit(cache=True, nogil=True)
-def look_up(values: UInt32Array, table: UInt64Array, missing: Int64Array) -> int:
+def look_up(
+    values: UInt64Array, table: UInt64Array, images: UInt64Array, missing: Int64Array
+) -> int:
     """Replace the bits of values by those of their images, in place, as far as `table` has them.
 
     Parameters
     ----------
-    values : ndarray of uint32, shape (n,)
+    values : ndarray of uint64, shape (n,)
         Modified in place.
-    table : ndarray of uint64, shape (a power of 2,)
-        ``value << 32 | image`` at the `_place` of some values; 0 elsewhere.
+    table, images : ndarray of uint64, shape (a power of 2,)
+        Some values at their `_place`, and their images; 0 elsewhere, whose image is 0.
     missing : ndarray of int64, shape (at least n,)
         Filled: where the values stand that the table does not have.
 
@@ -705,9 +717,9 @@ def look_up(values: UInt32Array, table: UInt64Array, missing: Int64Array) -> int
     """
     n_missing = 0
     for k in range(values.size):
-        entry = table[_place(values[k], table)]
-        if np.uint32(entry >> U64(32)) == values[k]:
-            values[k] = np.uint32(entry & EIGHT)
+        place = _place(values[k], table)
+        if table[place] == values[k]:
+            values[k] = images[place]
         else:
             missing[n_missing] = k
             n_missing += 1
@@ -715,45 +727,14 @@ def look_up(values: UInt32Array, table: UInt64Array, missing: Int64Array) -> int
 
 
 @njit(cache=True, nogil=True)
-def remember(values: UInt32Array, images: UInt32Array, table: UInt64Array) -> None:
+def remember(
+    values: UInt64Array, logs: UInt64Array, table: UInt64Array, images: UInt64Array
+) -> None:
     """Put values and their images, all as bits, into a table for `look_up`."""
     for k in range(values.size):
-        table[_place(values[k], table)] = (U64(values[k]) << U64(32)) | U64(images[k])
-
-
-@njit(cache=True, nogil=True)
-def accumulate_ranges(data: Float32Array, indices: Int32Array, records: Float64Array) -> None:
-    """As `accumulate_columns`, without shift and sums: in whatever order the same."""
-    for k in range(data.size):
-        record = records[indices[k]]
-        value = np.float64(data[k])
-        if record[COUNT] == 0:
-            record[MINIMUM] = value
-            record[MAXIMUM] = value
-        record[COUNT] += 1
-        record[MINIMUM] = min(record[MINIMUM], value)
-        record[MAXIMUM] = max(record[MAXIMUM], value)
-
-
-@njit(cache=True, nogil=True)
-def accumulate_columns(data: Float32Array, indices: Int32Array, records: Float64Array) -> None:
-    """Add stored values to their columns' records, shape (n_features, RECORD_SIZE), in place.
-
-    A record of zeros is a column nothing was stored in. O(stored values).
-    """
-    for k in range(data.size):
-        record = records[indices[k]]
-        value = np.float64(data[k])
-        if record[COUNT] == 0:
-            record[MINIMUM] = value
-            record[MAXIMUM] = value
-            record[SHIFT] = value
-        record[COUNT] += 1
-        record[MINIMUM] = min(record[MINIMUM], value)
-        record[MAXIMUM] = max(record[MAXIMUM], value)
-        difference = value - record[SHIFT]
-        record[SUM] += difference
-        record[SQUARES] += difference * difference
+        place = _place(values[k], table)
+        table[place] = values[k]
+        images[place] = logs[k]
 
 
 @njit(cache=True, nogil=True)
@@ -781,7 +762,7 @@ def sum_sparse_columns(
 
 @njit(cache=True, nogil=True)
 def scale_stored(
-    values: Float32Array,
+    values: FloatArray,
     columns: Int32Array,
     offset: Float64Array,
     factor: Float64Array,

@@ -5,7 +5,7 @@ Owns the layout of a record. Knows nothing of files and keys: `ooc_fw.prep.spool
     words 0, 1   position of the row in the input, int64
     words 2, 3   label, float64
     word 4       number of stored values n, and in the two highest bits the width of a column number
-    n words      values, float32
+    n or 2n words  values, float32 or float64: `value_words` is 1 or 2
     the rest     column numbers of 1, 2 or 4 bytes each, as narrow as the row's last one allows
 
 The byte order is the machine's; records never leave it.
@@ -32,12 +32,12 @@ def _width(columns, first, last):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _record_words(n_stored, width):
+def _record_words(n_stored, width, value_words):
     if width == BYTES:
-        return HEADER_WORDS + n_stored + ((n_stored + 3) >> 2)
+        return HEADER_WORDS + value_words * n_stored + ((n_stored + 3) >> 2)
     if width == HALVES:
-        return HEADER_WORDS + n_stored + ((n_stored + 1) >> 1)
-    return HEADER_WORDS + 2 * n_stored
+        return HEADER_WORDS + value_words * n_stored + ((n_stored + 1) >> 1)
+    return HEADER_WORDS + (value_words + 1) * n_stored
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -50,7 +50,7 @@ def _copy(source, first, out, at, n):
 
 
 @njit(cache=True, nogil=True)
-def measure_records(columns, indptr, buckets, sizes):
+def measure_records(columns, indptr, buckets, value_words, sizes):
     """Add up the words that the rows of each bucket take.
 
     Parameters
@@ -61,23 +61,27 @@ def measure_records(columns, indptr, buckets, sizes):
         Row i owns ``columns[indptr[i]:indptr[i + 1]]``.
     buckets : ndarray of uint16, shape (n_rows,)
         Bucket of each row.
+    value_words : int
+        Words of a value.
     sizes : ndarray of int64, shape (n_buckets,)
         Modified in place.
     """
     for i in range(buckets.size):
         first, last = indptr[i], indptr[i + 1]
-        sizes[buckets[i]] += _record_words(last - first, _width(columns, first, last))
+        sizes[buckets[i]] += _record_words(last - first, _width(columns, first, last), value_words)
 
 
 @njit(cache=True, nogil=True)
-def pack_records(values, columns, indptr, ids, labels, buckets, places, words, halves, narrow):
+def pack_records(
+    values, columns, indptr, ids, labels, buckets, value_words, places, words, halves, narrow
+):
     """Write each row as a record, those of a bucket one after the other; O(stored values).
 
     Parameters
     ----------
-    values : ndarray of uint32, shape (n_stored,)
+    values : ndarray of uint32, shape (value_words n_stored,)
         Bits of the values.
-    columns, indptr, buckets
+    columns, indptr, buckets, value_words
         As for `measure_records`.
     ids, labels : ndarray of uint32, shape (2 n_rows,)
         Bits of the positions and of the labels.
@@ -93,15 +97,15 @@ def pack_records(values, columns, indptr, ids, labels, buckets, places, words, h
         n_stored = last - first
         width = _width(columns, first, last)
         at = places[buckets[i]]
-        places[buckets[i]] = at + _record_words(n_stored, width)
+        places[buckets[i]] = at + _record_words(n_stored, width, value_words)
         words[at] = ids[2 * i]
         words[at + 1] = ids[2 * i + 1]
         words[at + 2] = labels[2 * i]
         words[at + 3] = labels[2 * i + 1]
         words[at + 4] = np.uint32(n_stored) | (np.uint32(width) << _WIDTH_SHIFT)
         at += HEADER_WORDS
-        _copy(values, first, words, at, n_stored)
-        at += n_stored
+        _copy(values, value_words * first, words, at, value_words * n_stored)
+        at += value_words * n_stored
         if width == BYTES:
             _copy(columns, first, narrow, 4 * at, n_stored)
         elif width == HALVES:
@@ -111,13 +115,15 @@ def pack_records(values, columns, indptr, ids, labels, buckets, places, words, h
 
 
 @njit(cache=True, nogil=True)
-def index_records(words, starts, counts):
+def index_records(words, value_words, starts, counts):
     """Find the records that lie wholly in `words`; O(number of records).
 
     Parameters
     ----------
     words : ndarray of uint32
         Records one after the other; the last one may be cut off.
+    value_words : int
+        Words of a value.
     starts, counts : ndarray of int64, shape (at least the number of records,)
         Filled: the word at which each record begins, and its number of stored values.
 
@@ -131,7 +137,7 @@ def index_records(words, starts, counts):
     while at + HEADER_WORDS <= words.size:
         head = words[at + 4]
         n_stored = np.int64(head & _COUNT_MASK)
-        after = at + _record_words(n_stored, np.int64(head >> _WIDTH_SHIFT))
+        after = at + _record_words(n_stored, np.int64(head >> _WIDTH_SHIFT), value_words)
         if after > words.size:
             break
         starts[number] = at
@@ -150,7 +156,9 @@ def record_ids(words, starts, ids):
 
 
 @njit(cache=True, nogil=True)
-def unpack_records(words, halves, narrow, starts, values, columns, indptr, ids, labels):
+def unpack_records(
+    words, halves, narrow, starts, value_words, values, columns, indptr, ids, labels
+):
     """Undo `pack_records` for the records at `starts`, in that order; O(stored values).
 
     Parameters
@@ -159,6 +167,8 @@ def unpack_records(words, halves, narrow, starts, values, columns, indptr, ids, 
         As for `pack_records`.
     starts : ndarray of int64, shape (n_rows,)
         Word at which each record begins.
+    value_words : int
+        Words of a value.
     values, columns, ids, labels
         As for `pack_records`, filled.
     indptr : ndarray of int64, shape (n_rows + 1,)
@@ -176,8 +186,8 @@ def unpack_records(words, halves, narrow, starts, values, columns, indptr, ids, 
         n_stored = np.int64(head & _COUNT_MASK)
         width = np.int64(head >> _WIDTH_SHIFT)
         at += HEADER_WORDS
-        _copy(words, at, values, stored, n_stored)
-        at += n_stored
+        _copy(words, at, values, value_words * stored, value_words * n_stored)
+        at += value_words * n_stored
         if width == BYTES:
             _copy(narrow, 4 * at, columns, stored, n_stored)
         elif width == HALVES:

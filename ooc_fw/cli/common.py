@@ -185,7 +185,10 @@ def _apply_to_text(
     waiting: list[npt.NDArray[Any]] = []  # labels of rows that were read and not yet decided
 
     def blocks() -> Iterator[Rows]:
-        for block_labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based):
+        exact = model.scaling is not None and not model.scaling.is_identity
+        for block_labels, rows, _ in iter_libsvm(
+            args.data, zero_based=args.zero_based, exact=exact
+        ):
             waiting.append(block_labels)
             yield rows
 

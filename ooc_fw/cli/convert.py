@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli.common import SEED, Number
+from ooc_fw.prep.missing import MISSING
 
 if TYPE_CHECKING:
     from ooc_fw.prep.convert import ConversionReport, Progress
@@ -59,7 +60,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--like",
         metavar="TRAIN.h5",
-        help="take features and scaling from a converted training file and keep the row order",
+        help="take features and scaling from a converted training file and keep the row order; a "
+        "model will do where rows are no table with named columns",
     )
     parser.add_argument(
         "--no-shuffle", dest="shuffle", action="store_false", help="keep the order of the rows"
@@ -116,7 +118,15 @@ def _add_table_arguments(group: Any) -> None:
     group.add_argument(
         "--impute",
         choices=("mean",),
-        help="put the mean of its column in place of a missing number (default: an error)",
+        help="put the mean of its column in place of a missing number (default: an error); missing "
+        f"is an empty cell, and {', '.join(word for word in MISSING if word)}",
+    )
+    group.add_argument(
+        "--missing-labels",
+        choices=("refuse", "drop"),
+        default="refuse",
+        help="what to do with rows whose label is missing: an error, or leave them out (default: "
+        "refuse)",
     )
     group.add_argument(
         "--format",
@@ -124,11 +134,20 @@ def _add_table_arguments(group: Any) -> None:
         default="auto",
         help="format of the input (default: told by its content and name)",
     )
-    group.add_argument(
+    header = group.add_mutually_exclusive_group()
+    header.add_argument(
         "--no-header",
         dest="header",
         action="store_false",
-        help="the first line of CSV is a row; columns are called 0, 1, ...",
+        default=None,
+        help="the first line of CSV is a row; columns are called 0, 1, ... (default: it names the "
+        "columns, and numbers in it are refused; with --like, as in that table)",
+    )
+    header.add_argument(
+        "--header",
+        dest="header",
+        action="store_true",
+        help="the first line of CSV names the columns, even if by numbers",
     )
     group.add_argument(
         "--delimiter",
@@ -157,6 +176,7 @@ def run(args: argparse.Namespace) -> int:
         labels=args.labels,
         x_name=args.x_name,
         y_name=args.y_name,
+        missing_labels=args.missing_labels,
     )
     with _progress_bar(sys.stderr.isatty() and not args.quiet) as progress:
         report = convert_tables(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from ooc_fw.errors import InputError
+from ooc_fw.labels import inexact_labels
 from ooc_fw.prep.readers import (
     BLOCK_BYTES,
     MAX_BLOCK_ROWS,
@@ -26,6 +27,7 @@ from ooc_fw.prep.readers import (
     Wanted,
     Words,
     collect_words,
+    label_not_exact,
     word_of,
 )
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array
@@ -41,6 +43,9 @@ from ooc_fw.sources.hdf5 import (
     structure_errors,
 )
 from ooc_fw.sources.memmap import open_npy
+
+_CODES = 1 << 20
+"""Codes of categories looked at together."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class ArrayReader(TableReader):
 
     def __init__(self, path: str, format_name: str, options: ReadOptions) -> None:
         super().__init__(path)
+        self._label = options.y_name
         self.size = os.path.getsize(path)
         self._hdf5 = format_name == "hdf5"
         try:
@@ -131,6 +137,13 @@ class ArrayReader(TableReader):
         if is_converted(file):
             raise InputError(f"{path} is a converted file already: use it as it is")
         rows = file.get(options.x_name)
+        y_name = self._label = options.y_name
+        if rows is not None:
+            self.label_names = _label_names(file, options.x_name)
+            for place in _label_places(options.label):
+                if options.label is not None and place in file:
+                    y_name, self._label = place, options.label
+                    break
         if isinstance(rows, h5py.Group):
             if not set(CSR_PARTS) <= set(rows) or len(np.ravel(rows.attrs.get("shape", ()))) != 2:
                 raise InputError(
@@ -138,14 +151,29 @@ class ArrayReader(TableReader):
                     f"{', '.join(CSR_PARTS)} and the attribute shape); name other rows (--x-name)"
                 )
             parts = {name: _HDF5Array(rows[name]) for name in CSR_PARTS}
-            labels = file.get(options.y_name)
-            found = {} if labels is None else {options.y_name: _HDF5Array(labels)}
+            labels = file.get(y_name)
+            found: dict[str, Any] = {}
+            if labels is not None:
+                found[self._label] = self._open_labels(labels, options)
             return _Arrays(found, {**parts, "shape": np.ravel(rows.attrs["shape"])})
         members = {name: _HDF5Array(node) for name, node in file.items() if _is_array(node)}
-        for name in (options.x_name, options.y_name):  # a path, perhaps
-            if name in file and name not in members and _is_array(file[name]):
-                members[name] = _HDF5Array(file[name])
-        return _choose(path, members, options)
+        if rows is not None and _is_array(rows):  # by a path, perhaps
+            members[options.x_name] = _HDF5Array(rows)
+        if y_name in file:
+            members[self._label] = self._open_labels(file[y_name], options)
+        return _choose(path, members, replace(options, y_name=self._label))
+
+    def _open_labels(self, node: Any, options: ReadOptions) -> Any:
+        """Labels in a data set, or in a group as AnnData writes categories."""
+        if _is_array(node):
+            return _HDF5Array(node)
+        if isinstance(node, h5py.Group) and {"codes", "categories"} <= set(node):
+            return _Categories(self.name, node, drop=options.missing_labels == "drop")
+        known = ", ".join(self.label_names) or "none"
+        raise InputError(
+            f"{self.name}: {node.name!r} is neither a data set nor a group of codes and "
+            f"categories; name other labels (--y-name; it has {known})"
+        )
 
     def _arrange(self, found: _Arrays, options: ReadOptions) -> None:
         """Name the columns and see that they are of one length."""
@@ -180,8 +208,8 @@ class ArrayReader(TableReader):
         self._n_rows = next(iter(lengths.values()), 0)
         self._places = places
         self.columns = tuple(places)
-        if options.y_name in places and (alone or self.sparse):
-            self.own_label = options.y_name
+        if self._label in places and (alone or self.sparse):
+            self.own_label = self._label
         kinds = {name: self._dtype(place) for name, place in places.items()}
         self.words = frozenset(name for name, kind in kinds.items() if kind.kind in "SUO")
         self.unusable = {
@@ -240,15 +268,23 @@ class ArrayReader(TableReader):
 
         n_rows = min(self._n_rows, start + self._block_rows) - start
         labels: Float64Array | Words = np.zeros(n_rows)
+
+        def row_name(row: int) -> str:
+            return f"{self.name}, row {start + row}"
+
         if wanted.label is not None:
             label = column(wanted.label)
-            is_words = wanted.label in self.words
-            labels = _array_words(label) if is_words else label.astype(np.float64)
+            if wanted.label in self.words:
+                labels = _array_words(label, row_name)
+            else:
+                for row in np.flatnonzero(inexact_labels(label))[:1].tolist():
+                    raise label_not_exact(row_name(row), label[row])
+                labels = label.astype(np.float64)
         numbers: Float64Array | CSRRows
         if self._sparse is not None:
             starts = self._starts[start : start + n_rows + 1]
             # A copy: what is read from an .npz file cannot be written to.
-            data = np.array(parts["/data"])
+            data = np.array(parts["/data"], dtype=np.float64)
             rows = canonical_csr(data, parts["/indices"], starts, self._width, self.name)
             numbers = _without_zeros(rows)
         else:
@@ -259,21 +295,91 @@ class ArrayReader(TableReader):
             self.name,
             labels,
             numbers,
-            tuple(_array_words(column(name)) for name in wanted.words),
+            tuple(_array_words(column(name), row_name) for name in wanted.words),
             lambda row: f"row {start + row}",
         )
 
 
 class _HDF5Array(DatasetSlices):
-    """A data set whose text is read as text."""
+    """A data set; text in it is read as bytes."""
 
     def __init__(self, dataset: Any) -> None:
         check_filters(dataset)
         check_extent(dataset)
-        text = h5py.check_string_dtype(dataset.dtype) is not None
-        super().__init__(dataset.asstr(errors="replace") if text else dataset)
+        super().__init__(dataset)
         self.shape = dataset.shape
-        self.dtype = np.dtype(object) if text else dataset.dtype
+        text = h5py.check_string_dtype(dataset.dtype) is not None
+        # Objects other than text are references and the like.
+        known = text or dataset.dtype.kind != "O"
+        self.dtype = dataset.dtype if known else np.dtype(np.void)
+
+
+class _Categories:
+    """Words of a group as AnnData writes categories: a code a row, -1 where it is missing.
+
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    group : h5py.Group
+        With the data sets codes and categories.
+    drop : bool
+        Whether rows without a category will be left out, so that there may be some.
+    """
+
+    def __init__(self, path: str, group: Any, *, drop: bool) -> None:
+        self._codes = _HDF5Array(group["codes"])
+        self.shape = self._codes.shape
+        self.dtype = np.dtype(object)
+        if len(self.shape) != 1 or self._codes.dtype.kind not in "iu":
+            raise InputError(f"{path}: the codes of {group.name!r} are no list of whole numbers")
+        try:
+            words = [word_of(value) for value in _HDF5Array(group["categories"])[:].tolist()]
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{path}: the categories of {group.name!r} are not UTF-8 text; write them again"
+            ) from None
+        self._words = np.array([*words, None], dtype=object)
+        n_missing = 0
+        for start in range(0, self.shape[0], _CODES):
+            codes = self._codes[start : start + _CODES]
+            if len(codes) and not -1 <= int(codes.min()) <= int(codes.max()) < len(words):
+                raise InputError(
+                    f"{path}: {group.name!r} has codes that are none of its {len(words)} categories"
+                )
+            n_missing += int(np.count_nonzero(codes == -1))
+        if n_missing and not drop:
+            raise InputError(
+                f"{path}: {n_missing} of {self.shape[0]} rows have no category in {group.name!r}; "
+                f"leave them out with --missing-labels drop"
+            )
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        return np.asarray(self._words[self._codes[key]])
+
+
+def _label_places(label: str | None) -> tuple[str, ...]:
+    """Where labels of this name may be among named arrays: at the root, or beside the rows."""
+    return () if label is None else (label, f"obs/{label}")
+
+
+def _label_names(file: Any, x_name: str) -> tuple[str, ...]:
+    """What may be labels in a file of named arrays, for messages."""
+    parts = [("", file), ("obs/", file.get("obs"))]
+    return tuple(
+        f"{prefix}{name}"
+        for prefix, group in parts
+        if isinstance(group, h5py.Group)
+        for name, node in group.items()
+        if name not in (x_name, "_index")
+        and (
+            (_is_array(node) and len(node.shape) == 1)
+            or (isinstance(node, h5py.Group) and "codes" in node)
+        )
+    )
 
 
 class _ZipArray:
@@ -370,14 +476,16 @@ def _without_zeros(rows: CSRRows) -> CSRRows:
     return CSRRows(rows.data[keep], rows.indices[keep], before[rows.indptr], rows.n_features)
 
 
-def _array_words(column: AnyArray) -> Words:
+def _array_words(column: AnyArray, place: Callable[[int], str]) -> Words:
     """Column of an array as words."""
     if column.dtype.kind == "O":
         names = dict.fromkeys(column.tolist())
         codes = {value: code for code, value in enumerate(names)}
-        return collect_words(np.array([codes[value] for value in column.tolist()], int), names)
+        return collect_words(
+            np.array([codes[value] for value in column.tolist()], int), names, place
+        )
     values, places = np.unique(column, return_inverse=True)
-    return collect_words(places.reshape(-1), values.tolist())
+    return collect_words(places.reshape(-1), values.tolist(), place)
 
 
 def _is_array(node: Any) -> bool:

@@ -28,7 +28,7 @@ from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
 from ooc_fw.attributes import LABEL_NAMES, get_texts
 from ooc_fw.errors import InputError
 from ooc_fw.files import Output, atomic_path, check_outputs
-from ooc_fw.prep.columns import MAX_FEATURES, ColumnMoments, ColumnRanges, count_labels
+from ooc_fw.prep.columns import MAX_FEATURES, WIDE, ColumnMoments, count_labels
 from ooc_fw.prep.libsvm import (
     EXAMPLES,
     NO_LIMIT,
@@ -55,9 +55,11 @@ from ooc_fw.prep.tables import (
 )
 from ooc_fw.prep.text import STANDARD_INPUT, TextInput
 from ooc_fw.prep.writer import DatasetWriter, chunk_rows, create_file, filter_options, output_bytes
+from ooc_fw.ranges import FEW_STEPS, ColumnRanges
 from ooc_fw.rows import CSRRows, Float64Array, Rows
 from ooc_fw.scaling import KINDS, Scaling
-from ooc_fw.sources.checksums import read_checksums
+from ooc_fw.sources.base import as_float32
+from ooc_fw.sources.checksums import CONTENT, content_crc32, read_checksums
 from ooc_fw.sources.hdf5 import H5PY_ERRORS
 
 Input: TypeAlias = TextInput | TableReader
@@ -72,6 +74,7 @@ PIECE_BYTES = 2 << 20
 """Rows scaled and written at once."""
 
 _SPOOL_BYTES_PER_TEXT_BYTE = 1.5
+_EXACT_SPOOL_BYTES_PER_TEXT_BYTE = 2.5  # with values of float64
 _TEXT_BYTES_PER_COMPRESSED_BYTE = 4
 _COUNTED_PASSES = 2
 
@@ -156,6 +159,8 @@ class _Like:
     """Label values, or the words they stand for."""
     record: TableRecord | None
     """How a table became its features."""
+    is_model: bool = False
+    """Whether it is a model, which knows of no table."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -184,7 +189,8 @@ class _Summed:
     """A block of rows with all that can be summed up without its neighbours."""
 
     parsed: ParsedBlock
-    ranges: ColumnRanges | None  # None: to be added in the order of the input
+    ranges: ColumnRanges | None  # None: too wide to be merged, to be added
+    looked_at: ColumnRanges | None  # those before rounding, where that may matter
     class_counts: dict[float, int]
 
 
@@ -193,6 +199,8 @@ class _FirstPass:
     """What is known of the input, growing block by block."""
 
     ranges: ColumnRanges
+    looked_at: ColumnRanges | None = None
+    """Ranges, before rounding, of rows of text that was read as float32."""
     class_counts: dict[float, int] = field(default_factory=dict)
     n_rows: int = 0
     width: int = 0
@@ -211,6 +219,7 @@ class _FirstPass:
             self.ranges.add(block.rows)
         else:
             self.ranges.merge(summed.ranges)
+        self.looked_at = self.looked_at or summed.looked_at
         for label, count in summed.class_counts.items():
             self.class_counts[label] = self.class_counts.get(label, 0) + count
         if len(self.class_counts) > MAX_CLASSES:
@@ -347,8 +356,16 @@ def convert_tables(
     Categories and means are found in a pass of its own before the two of every conversion. Memory
     does not depend on the number of rows; it holds the different categories and labels.
     """
-    record = None if like is None else _read_like(Path(like)).record
+    pattern = None if like is None else _read_like(Path(like))
+    record = None if pattern is None else pattern.record
     format_name = table_format(inputs, table, record)
+    if format_name == "csv" and table.header is None and record is not None and not record.header:
+        table = replace(table, header=False)
+    if pattern is not None and pattern.is_model and format_name in ("csv", "parquet"):
+        raise InputError(
+            f"{like} is a model, which does not say how the columns of a table became its "
+            f"features; give the converted training file with --like"
+        )
     settings = _Settings(
         dense, scale, log1p, like, shuffle, seed, on_error, compression, n_features, progress
     )
@@ -381,6 +398,13 @@ class _Reading(Protocol):
 
     def parser(self, text: Input) -> Parse:
         """Parser of the blocks of one input, for any thread."""
+
+    @property
+    def closer_parser(self) -> Parse | None:
+        """Parser that does not round, where `parser` does."""
+
+    def feature_name(self, column: int) -> str:
+        """What a user calls a feature."""
 
     def no_rows_error(self, names: str) -> InputError:
         """Build the error for inputs without any row."""
@@ -424,10 +448,19 @@ class _Lines:
                 f"LIBSVM text are numbers; convert a table"
             )
         limit = NO_LIMIT if options.n_features is None else options.n_features
-        self._options = ParseOptions(self._zero_based, limit, options.log1p, options.on_error)
+        self._options = ParseOptions(
+            self._zero_based, limit, options.log1p, options.on_error, options.exact
+        )
 
     def parser(self, text: Input) -> Parse:
         return parser(self._options)
+
+    @property
+    def closer_parser(self) -> Parse | None:
+        return None if self._options.exact else parser(replace(self._options, exact=True))
+
+    def feature_name(self, column: int) -> str:
+        return f"feature {column + (not self._zero_based)}"
 
     def no_rows_error(self, names: str) -> InputError:
         return no_rows_error(names)
@@ -484,6 +517,7 @@ class _Columns:
             self._table.label,
             known_labels=() if like is None else like.words,
             like=like_name or None,
+            drop_unlabelled=self._table.missing_labels == "drop",
         )
 
     @property
@@ -499,6 +533,13 @@ class _Columns:
         assert self._tables is not None
         assert isinstance(text, TableReader)
         return self._tables.parser(text, self._options)
+
+    @property
+    def closer_parser(self) -> None:
+        return None
+
+    def feature_name(self, column: int) -> str:
+        return f"column {column if self.record is None else repr(self.record.features[column])}"
 
     def no_rows_error(self, names: str) -> InputError:
         return InputError(f"{names} holds no rows; give a table with rows in it")
@@ -534,20 +575,21 @@ def _convert(
             scaling = Scaling("none", settings.log1p)  # the rest follows from the first pass
         text_size = _check_room(target, texts)
         meter = _Meter(settings.progress, texts, reading.n_passes)
-        options = EncodingOptions(scaling.log1p, settings.on_error, n_features)
+        # A spread far below the values is lost by rounding them, so that scaling comes first.
+        exact = scale != "none" or not scaling.is_identity
+        options = EncodingOptions(scaling.log1p, settings.on_error, n_features, exact)
         reading.prepare(pattern, options, meter, os.fspath(like or ""))
         with _naming(target, "a temporary file was begun beside it"):
-            spool = _open_spool(target.absolute().parent, shuffle, seed, text_size)
+            spool = _open_spool(target.absolute().parent, shuffle, seed, text_size, exact)
         stack.callback(spool.close)
         with _naming(target, "rows were set aside in temporary files beside it"):
-            columns = ColumnRanges(scale == "standard")
-            first = _parse(texts, reading, scaling, columns, spool, meter)
+            first = _parse(texts, reading, scaling, ColumnRanges(scale), spool, meter)
 
         n_features = first.width if n_features is None else n_features
         if not n_features:
             raise InputError(f"{_names(texts)} holds labels only, no features; nothing to learn")
         if pattern is None:
-            scaling = first.ranges.fit(scale, settings.log1p, n_features)
+            scaling = first.ranges.fit(settings.log1p, n_features)
         density = first.ranges.n_stored / (first.n_rows * n_features)
         sparse, notes = _choose_storage(settings.dense, pattern, scaling, density)
         if settings.compression == "none":
@@ -600,7 +642,7 @@ def _convert(
         n_skipped=first.n_skipped,
         skipped=tuple(first.skipped),
         unseen_labels=() if known is None else tuple(name for name in found if name not in known),
-        notes=(*reading.notes(), *notes),
+        notes=(*reading.notes(), *notes, *_lost_columns(first, scaling, reading, n_features)),
         text_bytes=sum(text.text_bytes for text in texts),
         seconds=time.perf_counter() - started,
     )
@@ -651,20 +693,21 @@ def _open_inputs(inputs: Sequence[str | os.PathLike[str]], stack: ExitStack) -> 
 def _read_like(path: Path) -> _Like:
     try:
         with h5py.File(path, "r") as file:
+            if "support_vectors" in file and "kernel" in file.attrs:
+                return _read_model(file)
             if "format_version" in file.attrs and file.attrs.get("complete") != 1:
                 raise InputError(f"{path} is an unfinished conversion; convert it again")
             if "X" not in file:
                 raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
             read_checksums(file)  # scaling and width are only as good as they are
-            sparse = isinstance(file["X"], h5py.Group)
-            shape = file["X"].attrs["shape"] if sparse else file["X"].shape
-            names = file.attrs.get("class_names")
+            sparse, n_features = _kind_and_width(file["X"])
             words = get_texts(file["y"].attrs, LABEL_NAMES) if "y" in file else None
+            names = words or file.attrs.get("class_names")
             return _Like(
-                int(shape[1]),
+                n_features,
                 sparse,
                 Scaling.read(file) or Scaling(),
-                tuple(words) if words else None if names is None else tuple(map(float, names)),
+                _class_names(names),
                 TableRecord.read(file.attrs),
             )
     except FileNotFoundError:
@@ -675,6 +718,43 @@ def _read_like(path: Path) -> _Like:
         raise InputError(
             f"{path} is not a converted file; --like takes one made by ooc-fw convert"
         ) from None
+
+
+def _read_model(file: h5py.File) -> _Like:
+    """What a model, which must be whole, says of its training data."""
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise InputError(
+            f"{file.filename} is damaged: it does not match its checksum; restore a copy"
+        )
+    scaling = Scaling.read(file)
+    if scaling is None:
+        raise InputError(
+            f"{file.filename} is a model that does not know how its training data were scaled; "
+            f"give the converted training file with --like"
+        )
+    sparse, n_features = _kind_and_width(file["support_vectors"])
+    names = _class_names(file.attrs["class_names"])
+    return _Like(n_features, sparse, scaling, names, None, is_model=True)
+
+
+def _kind_and_width(rows: Any) -> tuple[bool, int]:
+    """Whether rows in a file are sparse, and their number of columns."""
+    sparse = isinstance(rows, h5py.Group)
+    return sparse, int((rows.attrs["shape"] if sparse else rows.shape)[1])
+
+
+def _class_names(names: Any) -> tuple[Any, ...] | None:
+    """Label values as stored: numbers, or words."""
+    if names is None:
+        return None
+    return tuple(
+        name.decode("utf-8")
+        if isinstance(name, bytes)
+        else name
+        if isinstance(name, str)
+        else (float(name))
+        for name in names
+    )
 
 
 def _check_room(target: Path, texts: Sequence[Input]) -> int | None:
@@ -722,12 +802,14 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 
 
 def _open_spool(
-    directory: Path, shuffle: bool, seed: int, text_size: int | None
+    directory: Path, shuffle: bool, seed: int, text_size: int | None, exact: bool
 ) -> Spool | ShuffleSpool:
+    dtype = np.float64 if exact else np.float32
     if not shuffle:
-        return Spool(directory)
-    n_bytes = None if text_size is None else int(text_size * _SPOOL_BYTES_PER_TEXT_BYTE)
-    return ShuffleSpool(directory, seed, shuffle_bits(n_bytes))
+        return Spool(directory, dtype)
+    ratio = _EXACT_SPOOL_BYTES_PER_TEXT_BYTE if exact else _SPOOL_BYTES_PER_TEXT_BYTE
+    n_bytes = None if text_size is None else int(text_size * ratio)
+    return ShuffleSpool(directory, seed, shuffle_bits(n_bytes), dtype=dtype)
 
 
 class _Meter:
@@ -771,13 +853,21 @@ def _parse(
     """
     first = _FirstPass(ranges)
     logs = LogTable(scaling) if scaling.log1p else None
+    closer = reading.closer_parser
     threads = default_threads()
 
     def work(parse: Parse, block: Any) -> _Summed:
         parsed = parse(block)
+        rows = parsed.rows
         if logs is not None:
-            logs.apply(parsed.rows.data)
-        return _Summed(parsed, first.ranges.part(parsed.rows), count_labels(parsed.labels))
+            logs.apply(rows.data)
+        found = ranges.of(rows) if rows.n_features <= WIDE else None
+        looked_at = None
+        if closer is not None and found is not None and block.first_line == 1 and _narrow(found):
+            looked_at = ranges.of(closer(block).rows)
+        if spool.dtype == np.float32:
+            parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
+        return _Summed(parsed, found, looked_at, count_labels(parsed.labels))
 
     def numbered() -> Iterator[RowBlock]:
         for text in texts:
@@ -797,6 +887,29 @@ def _parse(
     if not first.n_rows:
         raise reading.no_rows_error(_names(texts))
     return first
+
+
+def _narrow(ranges: ColumnRanges) -> bool:
+    """Whether the values of a column are nearly one, so that they may have differed in the text."""
+    n_features = ranges.n_features
+    low, high = (ends.astype(np.float32) for ends in ranges.range(n_features))
+    size = np.maximum(np.abs(low), np.abs(high))
+    return bool(np.any((size > 0) & (high - low < FEW_STEPS * np.spacing(size))))
+
+
+def _lost_columns(
+    first: _FirstPass, scaling: Scaling, reading: _Reading, n_features: int
+) -> Iterator[str]:
+    """Sentences on columns whose values rounding to float32 makes one."""
+    found = first.looked_at or first.ranges
+    low, high = found.range(n_features)
+    for column in found.lost(scaling, n_features)[:EXAMPLES].tolist():
+        done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
+        yield (
+            f"{reading.feature_name(column)}: its values, from {low[column]:.17g} to "
+            f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "
+            f"which takes their mean off before they are rounded"
+        )
 
 
 def _names(texts: Sequence[Input]) -> str:

@@ -27,6 +27,7 @@ from ooc_fw._core.libsvm import (
     parse_lines,
 )
 from ooc_fw.errors import InputError
+from ooc_fw.labels import is_exact_label
 from ooc_fw.prep.pipeline import default_threads, ordered_map
 from ooc_fw.prep.text import BLOCK_BYTES, TextBlock, TextInput
 from ooc_fw.rows import CSRRows, Float64Array
@@ -58,12 +59,15 @@ class ParseOptions:
         Whether log1p will be taken, so that values must be above -1.
     on_error : {"raise", "skip"}
         What to do with a line that cannot be taken.
+    exact : bool
+        Whether values stay float64, to be scaled before they are rounded.
     """
 
     zero_based: bool = False
     width_limit: int = NO_LIMIT
     log1p: bool = False
     on_error: str = "raise"
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "skip"):
@@ -107,6 +111,7 @@ def iter_libsvm(
     zero_based: bool = False,
     on_error: str = "raise",
     log1p: bool = False,
+    exact: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Float64Array, CSRRows, int]]:
     """Read LIBSVM text in constant memory.
@@ -121,6 +126,8 @@ def iter_libsvm(
         Whether a bad line raises, or is logged as a warning and left out.
     log1p : bool
         Whether log1p will be taken: a value that is not above -1 then makes its line a bad one.
+    exact : bool
+        Whether values stay float64, to be scaled before they are rounded.
     block_bytes : int
         Text parsed at once.
 
@@ -138,7 +145,7 @@ def iter_libsvm(
     InputError
         For a missing or damaged input, a bad line, or an input without any row.
     """
-    options = ParseOptions(zero_based=zero_based, log1p=log1p, on_error=on_error)
+    options = ParseOptions(zero_based=zero_based, log1p=log1p, on_error=on_error, exact=exact)
     n_rows = width = 0
     with TextInput(path) as text:
         for block in ordered_map(
@@ -179,7 +186,7 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
     labels = np.empty(block.n_lines)
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
-    values = np.empty(n_pairs, dtype=np.float32)
+    values = np.empty(n_pairs, dtype=np.float64 if options.exact else np.float32)
     cursor = np.zeros(CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # numbers the compiled parser asked for, by position
     n_skipped = 0
@@ -237,8 +244,12 @@ def _token(text: bytes, at: int) -> bytes:
 
 
 def _exact_number(text: bytes, at: int) -> float:
-    """Float64 nearest to the label or the value of the pair at `at`."""
-    return float(_token(text, at).rpartition(b":")[2])
+    """Float64 nearest to the label or the value of the pair at `at`.
+
+    A label that is a whole number, but none of float64, is NaN: it would be one with its neighbour.
+    """
+    _, colon, number = _token(text, at).rpartition(b":")
+    return float(number) if colon or is_exact_label(number.decode("ascii")) else np.nan
 
 
 def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
@@ -255,6 +266,8 @@ def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
 _REASONS = {
     Problem.LABEL: "label '{}' is not a number; a line is LABEL INDEX:VALUE INDEX:VALUE ...",
     Problem.LABEL_NOT_FINITE: "label '{}' is not finite; every row needs a finite number as label",
+    Problem.LABEL_NOT_EXACT: "label '{}' is a whole number that float64 does not tell from its "
+    "neighbours; number the classes anew",
     Problem.PAIR: "'{}' is not INDEX:VALUE; the index is a whole number, no blank around the colon",
     Problem.NEGATIVE_INDEX: "'{}' has a negative index; the first feature is 1 (0 if --zero-based)",
     Problem.ZERO_INDEX: "'{}' has index 0; give --zero-based if the first feature is called 0",

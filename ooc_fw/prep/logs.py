@@ -7,21 +7,20 @@ as everywhere.
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from ooc_fw._core.libsvm import look_up, remember
-from ooc_fw.rows import Float32Array
+from ooc_fw.rows import Float64Array
 from ooc_fw.scaling import Scaling
 
-TABLE_BITS = 14
-"""The table has 2**14 places, 128 KiB: it stays in the processor's cache."""
+TABLE_BITS = 13
+"""The table has 2**13 places of 16 bytes, 128 KiB: it stays in the processor's cache."""
 
 
-class LogTable:
-    """A table of logarithms taken, for any number of threads at once.
-
-    A place holds a value and its logarithm in one 64-bit number, which is read and written as a
-    whole: threads may overwrite each other's places, but never mix them up.
+class LogTable(threading.local):
+    """A table of logarithms taken; each thread has one of its own.
 
     Parameters
     ----------
@@ -31,20 +30,23 @@ class LogTable:
 
     def __init__(self, scaling: Scaling) -> None:
         self._scaling = scaling
-        self._table = np.zeros(1 << TABLE_BITS, dtype=np.uint64)  # log1p(0) is 0
+        # Bits of values and of their logarithms; log1p(0) is 0.
+        self._values = np.zeros(1 << TABLE_BITS, dtype=np.uint64)
+        self._logs = np.zeros(1 << TABLE_BITS, dtype=np.uint64)
 
-    def apply(self, values: Float32Array) -> None:
+    def apply(self, values: Float64Array) -> None:
         """Replace values, all above -1, by their logarithms, to the bits of `Scaling.log_values`.
 
         Parameters
         ----------
-        values : ndarray of float32, shape (n,)
+        values : ndarray of float64, shape (n,)
             Modified in place.
         """
         missing = np.empty(len(values), dtype=np.int64)
-        places = missing[: look_up(values.view(np.uint32), self._table, missing)]
+        bits = values.view(np.uint64)
+        places = missing[: look_up(bits, self._values, self._logs, missing)]
         if len(places) > 0:
             taken = values[places]
             logs = self._scaling.log_values(taken)
             values[places] = logs
-            remember(taken.view(np.uint32), logs.view(np.uint32), self._table)
+            remember(taken.view(np.uint64), logs.view(np.uint64), self._values, self._logs)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import zipfile
@@ -26,6 +27,8 @@ import h5py
 import numpy as np
 
 from ooc_fw.errors import InputError
+from ooc_fw.labels import is_exact_label
+from ooc_fw.prep.missing import MISSING
 from ooc_fw.prep.text import TextBlock, TextInput
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.sources.base import AnyArray
@@ -37,9 +40,6 @@ MAX_BLOCK_ROWS = 1 << 16
 """Rows read at once, however narrow."""
 
 FORMATS = ("libsvm", "csv", "parquet", "npy", "npz", "hdf5")
-
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "?", "#N/A")
-"""How a missing number is written. Of words, only the empty one is missing."""
 
 DELIMITERS = ",\t;|"
 
@@ -101,7 +101,7 @@ class Cells:
         The input, for messages.
     labels : ndarray of float64 or Words
         One a row; missing ones are NaN or -1.
-    numbers : ndarray of float64, shape (n_rows, n_numbers), or CSRRows
+    numbers : ndarray of float64, shape (n_rows, n_numbers), or CSRRows of float64
         Missing ones are NaN.
     words : tuple of Words
         One for each column of words.
@@ -144,11 +144,13 @@ def word_of(value: object) -> str:
     if isinstance(value, (float, np.floating)):
         return "" if np.isnan(value) else repr(float(value)).removesuffix(".0")
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace").strip()
+        return value.decode("utf-8").strip()
     return str(value).strip()
 
 
-def collect_words(codes: AnyArray, values: Iterable[object]) -> Words:
+def collect_words(
+    codes: AnyArray, values: Iterable[object], place: Callable[[int], str] = str
+) -> Words:
     """Words of a column whose different values may be written alike, or be missing.
 
     Parameters
@@ -157,9 +159,25 @@ def collect_words(codes: AnyArray, values: Iterable[object]) -> Words:
         Position of each row's value; negative where it is missing.
     values : iterable
         The different values.
+    place : callable
+        Says which file and row a row of this column is.
+
+    Raises
+    ------
+    InputError
+        A value is text in another encoding than UTF-8.
     """
     names: dict[str, int] = {}
-    places = [names.setdefault(word, len(names)) if word else -1 for word in map(word_of, values)]
+    places: list[int] = []
+    for value in values:
+        try:
+            word = word_of(value)
+        except UnicodeDecodeError:
+            row = int(np.flatnonzero(codes == len(places))[0])
+            raise InputError(
+                f"{place(row)}: {value!r} is not UTF-8 text; write the file again in UTF-8"
+            ) from None
+        places.append(names.setdefault(word, len(names)) if word else -1)
     # The last place stands for the code -1.
     return Words(np.array([*places, -1], dtype=np.int64)[codes], tuple(names))
 
@@ -172,11 +190,13 @@ class ReadOptions:
     """How a table is read; parameters are those of `ooc_fw.prep.tables.TableOptions`."""
 
     format: str = "auto"
-    header: bool = True
+    header: bool | None = None
     delimiter: str | None = None
     labels: str | os.PathLike[str] | None = None
     x_name: str = "X"
     y_name: str = "y"
+    label: str | None = None
+    missing_labels: str = "refuse"
 
 
 class TableReader(ABC):
@@ -196,6 +216,12 @@ class TableReader(ABC):
         Columns that hold neither, and what they hold.
     own_label : str or None
         Column that holds the labels by its very name.
+    index : frozenset of str
+        Columns that only number or name the rows, by what the file says: no features.
+    header : bool
+        Whether the columns have names of their own.
+    label_names : tuple of str
+        What else could hold the labels, but is no column.
     sparse : bool
         Whether the numbers come as `CSRRows`.
     size : int or None
@@ -209,6 +235,9 @@ class TableReader(ABC):
     words: frozenset[str] = frozenset()
     words_everywhere: bool = False
     own_label: str | None = None
+    index: frozenset[str] = frozenset()
+    header: bool = True
+    label_names: tuple[str, ...] = ()
     sparse: bool = False
     compressed: bool = False
 
@@ -219,6 +248,11 @@ class TableReader(ABC):
         self.columns: tuple[str, ...] = ()
         self.unusable: dict[str, str] = {}
         self._resources = ExitStack()
+
+    @property
+    def proper_columns(self) -> tuple[str, ...]:
+        """Columns that are not the index."""
+        return tuple(name for name in self.columns if name not in self.index)
 
     @property
     @abstractmethod
@@ -325,7 +359,11 @@ def _pyarrow(kind: str) -> Any:
 
 def _unique_names(name: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, a number where there is none; InputError where two are alike."""
-    filled = [text or str(place) for place, text in enumerate(names)]
+    taken = {*names}
+    filled = [
+        text or (str(place) if str(place) not in taken else f"unnamed {place}")
+        for place, text in enumerate(names)
+    ]
     seen: set[str] = set()
     for text in filled:
         if text in seen:
@@ -379,14 +417,16 @@ class CSVReader(TableReader):
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
             raise InputError(f"the delimiter must be one character, not {options.delimiter!r}")
         cells = next(csv.reader([line], delimiter=self._delimiter))
-        if not options.header:
+        if options.header is False:
+            self.header = False
             self.columns = tuple(map(str, range(len(cells))))
             return
         names = [cell.strip() for cell in cells]
-        if _all_numbers(names) and not _counts_up(names):
+        number = None if options.header else _number_among_names(names)
+        if number is not None:
             raise InputError(
                 f"the first line of {self.name} holds numbers, not names of columns; give "
-                f"--no-header if it is a row"
+                f"--no-header if it is a row, or --header if {number!r} is a name"
             )
         hint = ", or give --no-header if its first line is a row"
         self.columns = _unique_names(self.name, names, hint)
@@ -558,14 +598,16 @@ def _find_delimiter(line: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _all_numbers(names: Sequence[str]) -> bool:
-    return all(parse_number(name) is not None for name in names if name) and any(names)
+def _number_among_names(names: Sequence[str]) -> str | None:
+    """First number where names of columns are expected; None where these are names.
 
-
-def _counts_up(names: Sequence[str]) -> bool:
-    """Whether the names are what tools call columns without names, one of them perhaps empty."""
-    numbers = [name for name in names if name]
-    return any(numbers == [str(k + first) for k in range(len(numbers))] for first in (0, 1))
+    Numbers that count up from 0 or 1 are what tools call columns without names. Beside words there
+    must be a few of them: a row may begin with 0 or 1, too.
+    """
+    numbers = [name for name in names if name and parse_number(name) is not None]
+    counting = any(numbers == [str(k + first) for k in range(len(numbers))] for first in (0, 1))
+    alone = len(numbers) == sum(map(bool, names))
+    return None if not numbers or (counting and (alone or len(numbers) > 2)) else numbers[0]
 
 
 # --- Parquet -------------------------------------------------------------------------------------
@@ -598,6 +640,7 @@ class ParquetReader(TableReader):
         self.size = os.path.getsize(path)
         schema = self._file.schema_arrow
         self.columns = _unique_names(path, schema.names)
+        self.index = _pandas_index(schema.metadata) & frozenset(self.columns)
         kinds = {item.name: item.type for item in schema}
         self.words = frozenset(name for name, kind in kinds.items() if _is_words(kind))
         self.unusable = {
@@ -634,19 +677,55 @@ class ParquetReader(TableReader):
         """Cells of a record batch."""
         start, batch = block
         labels: Float64Array | Words = np.zeros(batch.num_rows)
+
+        def place(row: int) -> str:
+            return f"{self.name}, row {start + row}"
+
         if wanted.label is not None:
             column = batch.column(wanted.label)
-            is_words = wanted.label in self.words
-            labels = (
-                _arrow_words(column) if is_words else _arrow_numbers([column], batch.num_rows)[:, 0]
-            )
+            if wanted.label in self.words:
+                labels = _arrow_words(column, place)
+            else:
+                _check_whole_labels(column, place)
+                labels = _arrow_numbers([column], batch.num_rows)[:, 0]
         return Cells(
             self.name,
             labels,
             _arrow_numbers([batch.column(name) for name in wanted.numbers], batch.num_rows),
-            tuple(_arrow_words(batch.column(name)) for name in wanted.words),
+            tuple(_arrow_words(batch.column(name), place) for name in wanted.words),
             lambda row: f"row {start + row}",
         )
+
+
+def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
+    """Columns that pandas kept its index in, by the metadata of a schema."""
+    try:
+        stored = json.loads((metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+    # A range is written as a record, and has no column.
+    return frozenset(name for name in stored if isinstance(name, str))
+
+
+def label_not_exact(place: str, label: object) -> InputError:
+    """Build the error for a label that would become one with another."""
+    return InputError(
+        f"{place}: label {label} is a whole number that float64 does not tell from its neighbours; "
+        f"write the labels as words, or number the classes anew"
+    )
+
+
+def _check_whole_labels(column: Any, place: Callable[[int], str]) -> None:
+    """Refuse whole numbers that float64 does not hold, of Arrow's integers and decimals."""
+    from pyarrow import types
+
+    if not (types.is_integer(column.type) and column.type.bit_width > 32) and not types.is_decimal(
+        column.type
+    ):
+        return
+    for value in column.unique().to_pylist():
+        if value is not None and not is_exact_label(str(value)):
+            raise label_not_exact(place(column.to_pylist().index(value)), value)
 
 
 def _is_number(kind: Any) -> bool:
@@ -686,7 +765,7 @@ def _arrow_numbers(columns: Sequence[Any], n_rows: int) -> Float64Array:
     return numbers
 
 
-def _arrow_words(column: Any) -> Words:
+def _arrow_words(column: Any, place: Callable[[int], str] = str) -> Words:
     """Column of any Arrow type as words."""
     import pyarrow as pa
 
@@ -694,4 +773,4 @@ def _arrow_words(column: Any) -> Words:
         column = column.combine_chunks()
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist())
+    return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist(), place)

@@ -42,7 +42,7 @@ class RowBlock:
     Parameters
     ----------
     rows : CSRRows
-        Features.
+        Features; values of float32, or of float64 where they are still to be scaled.
     labels : ndarray of float64, shape (n_rows,)
         Labels as written.
     row_ids : ndarray of int64, shape (n_rows,)
@@ -67,26 +67,29 @@ class Spool:
     ----------
     directory : path
         Where the file's bytes go.
+    dtype : type
+        Of the values: float32, or float64 where they are still to be scaled.
     """
 
     any_order = False
     """Whether `add` may be called by several threads, with blocks in any order."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], dtype: type = np.float32) -> None:
+        self.dtype = np.dtype(dtype)
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
         self.n_bytes = 0
         self.n_rows = 0
 
     def add(self, block: RowBlock) -> None:
-        """Append a block: counts, row lengths, labels, positions, columns, values."""
+        """Append a block: counts, row lengths, labels, positions, values, columns."""
         rows = block.rows
         for part in (
             np.array([len(block), len(rows.data)], dtype=np.int64),
             np.diff(rows.indptr),
             block.labels,
             block.row_ids,
-            rows.indices,
             rows.data,
+            rows.indices,
         ):
             self.n_bytes += part.nbytes
             _write_all(self._file, part.data.cast("B"))
@@ -97,13 +100,14 @@ class Spool:
         self._file.seek(0)
         while header := self._file.read(_HEADER_BYTES):
             n_rows, n_stored = (int(count) for count in np.frombuffer(header, dtype=np.int64))
-            frame = np.empty(24 * n_rows + 8 * n_stored, dtype=np.uint8)
+            size = self.dtype.itemsize
+            frame = np.empty(24 * n_rows + (4 + size) * n_stored, dtype=np.uint8)
             _fill(self._file, frame)
             lengths = np.frombuffer(frame, np.int64, n_rows)
             labels = np.frombuffer(frame, np.float64, n_rows, 8 * n_rows)
             row_ids = np.frombuffer(frame, np.int64, n_rows, 16 * n_rows)
-            indices = np.frombuffer(frame, np.int32, n_stored, 24 * n_rows)
-            data = np.frombuffer(frame, np.float32, n_stored, 24 * n_rows + 4 * n_stored)
+            data = np.frombuffer(frame, self.dtype, n_stored, 24 * n_rows)
+            indices = np.frombuffer(frame, np.int32, n_stored, 24 * n_rows + size * n_stored)
             indptr = np.concatenate([[0], np.cumsum(lengths)])
             yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, row_ids)
 
@@ -119,9 +123,12 @@ class _Bucket:
     ----------
     directory : path
         Where the file's bytes go.
+    value_words : int
+        Words of a value.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], value_words: int) -> None:
+        self._value_words = value_words
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
         self._writing = threading.Lock()
         self.n_bytes = 0
@@ -151,7 +158,7 @@ class _Bucket:
             words[: len(begun)] = begun
             _fill(self._file, words[len(begun) :].view(np.uint8))
             left -= len(words) - len(begun)
-            starts, _, end = _index(words)
+            starts, _, end = _index(words, self._value_words)
             if len(starts) > 0:
                 yield words[:end]
             begun = words[end:]
@@ -177,6 +184,8 @@ class ShuffleSpool:
         Seed of the permutation.
     bits : int
         There are ``2**bits`` buckets.
+    dtype : type
+        Of the values: float32, or float64 where they are still to be scaled.
     skipped_bits : int
         Leading bits in which all keys agree (of a bucket that is being split).
     bucket_bytes : int
@@ -192,12 +201,15 @@ class ShuffleSpool:
         seed: int,
         bits: int,
         *,
+        dtype: type = np.float32,
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._directory = directory
         self._seed = seed
         self._bits = bits
+        self.dtype = np.dtype(dtype)
+        self._value_words = self.dtype.itemsize // 4
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
         self._buckets: dict[int, _Bucket] = {}
@@ -213,7 +225,7 @@ class ShuffleSpool:
         rows = block.rows
         numbers = self._bucket_numbers(block.row_ids)
         sizes = np.zeros(1 << self._bits, dtype=np.int64)
-        measure_records(rows.indices, rows.indptr, numbers, sizes)
+        measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
         ends = np.cumsum(sizes)
         words = np.empty(ends[-1], dtype=np.uint32)
         pack_records(
@@ -223,6 +235,7 @@ class ShuffleSpool:
             block.row_ids.view(np.uint32),
             block.labels.view(np.uint32),
             numbers,
+            self._value_words,
             ends - sizes,
             words,
             words.view(np.uint16),
@@ -238,7 +251,7 @@ class ShuffleSpool:
         """Bucket by number, opened now if it is not there."""
         with self._opening:
             if number not in self._buckets:
-                self._buckets[number] = _Bucket(self._directory)
+                self._buckets[number] = _Bucket(self._directory, self._value_words)
             return self._buckets[number]
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
@@ -249,7 +262,7 @@ class ShuffleSpool:
                 if bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    yield _sorted_by_key(bucket.read(), self._seed, n_features)
+                    yield self._sorted_by_key(bucket.read(), n_features)
             finally:
                 bucket.close()
 
@@ -270,17 +283,55 @@ class ShuffleSpool:
             self._directory,
             self._seed,
             shuffle_bits(bucket.n_bytes, self._bucket_bytes),
+            dtype=self.dtype.type,
             skipped_bits=self._skipped_bits + self._bits,
             bucket_bytes=self._bucket_bytes,
         )
         try:
             for words in bucket.parts(self._bucket_bytes):
-                starts, counts, _ = _index(words)
-                parts.add(_unpack(words, starts, counts, n_features))
+                starts, counts, _ = _index(words, self._value_words)
+                parts.add(self._unpack(words, starts, counts, n_features))
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
             parts.close()
+
+    def _sorted_by_key(self, words: npt.NDArray[np.uint32], n_features: int) -> RowBlock:
+        starts, counts, _ = _index(words, self._value_words)
+        row_ids = np.empty(len(starts), dtype=np.int64)
+        record_ids(words, starts, row_ids.view(np.uint32))
+        order = np.argsort(shuffle_keys(row_ids, self._seed))
+        return self._unpack(words, starts[order], counts, n_features)
+
+    def _unpack(
+        self,
+        words: npt.NDArray[np.uint32],
+        starts: Int64Array,
+        counts: Int64Array,
+        n_features: int,
+    ) -> RowBlock:
+        """Rows of the records at `starts`, in that order, given their numbers of values in any."""
+        n_rows, n_stored = len(starts), int(counts.sum())
+        rows = CSRRows(
+            np.empty(n_stored, dtype=self.dtype),
+            np.empty(n_stored, dtype=np.int32),
+            np.empty(n_rows + 1, dtype=np.int64),
+            n_features,
+        )
+        block = RowBlock(rows, np.empty(n_rows), np.empty(n_rows, dtype=np.int64))
+        unpack_records(
+            words,
+            words.view(np.uint16),
+            words.view(np.uint8),
+            starts,
+            self._value_words,
+            rows.data.view(np.uint32),
+            rows.indices,
+            rows.indptr,
+            block.row_ids.view(np.uint32),
+            block.labels.view(np.uint32),
+        )
+        return block
 
 
 def shuffle_bits(n_bytes: int | None, bucket_bytes: int = BUCKET_BYTES) -> int:
@@ -306,46 +357,12 @@ def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
     return key ^ (key >> np.uint64(31))
 
 
-def _index(words: npt.NDArray[np.uint32]) -> tuple[Int64Array, Int64Array, int]:
+def _index(words: npt.NDArray[np.uint32], value_words: int) -> tuple[Int64Array, Int64Array, int]:
     """Where the whole records in `words` begin, their stored values, and the word after them."""
     starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
     counts = np.empty_like(starts)
-    n_rows, end = index_records(words, starts, counts)
+    n_rows, end = index_records(words, value_words, starts, counts)
     return starts[:n_rows], counts[:n_rows], end
-
-
-def _sorted_by_key(words: npt.NDArray[np.uint32], seed: int, n_features: int) -> RowBlock:
-    starts, counts, _ = _index(words)
-    row_ids = np.empty(len(starts), dtype=np.int64)
-    record_ids(words, starts, row_ids.view(np.uint32))
-    order = np.argsort(shuffle_keys(row_ids, seed))
-    return _unpack(words, starts[order], counts, n_features)
-
-
-def _unpack(
-    words: npt.NDArray[np.uint32], starts: Int64Array, counts: Int64Array, n_features: int
-) -> RowBlock:
-    """Rows of the records at `starts`, in that order, given their numbers of values in any."""
-    n_rows, n_stored = len(starts), int(counts.sum())
-    rows = CSRRows(
-        np.empty(n_stored, dtype=np.float32),
-        np.empty(n_stored, dtype=np.int32),
-        np.empty(n_rows + 1, dtype=np.int64),
-        n_features,
-    )
-    block = RowBlock(rows, np.empty(n_rows), np.empty(n_rows, dtype=np.int64))
-    unpack_records(
-        words,
-        words.view(np.uint16),
-        words.view(np.uint8),
-        starts,
-        rows.data.view(np.uint32),
-        rows.indices,
-        rows.indptr,
-        block.row_ids.view(np.uint32),
-        block.labels.view(np.uint32),
-    )
-    return block
 
 
 def _write_all(file: io.FileIO, view: memoryview) -> None:

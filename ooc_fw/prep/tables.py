@@ -21,8 +21,10 @@ import numpy.typing as npt
 
 from ooc_fw.attributes import get_text, put_text, put_texts
 from ooc_fw.errors import InputError
+from ooc_fw.labels import is_exact_label
 from ooc_fw.prep.arrays import ArrayReader
 from ooc_fw.prep.libsvm import EXAMPLES, ParsedBlock
+from ooc_fw.prep.missing import MISSING_LABELS
 from ooc_fw.prep.pipeline import default_threads, ordered_map
 from ooc_fw.prep.readers import (
     Cells,
@@ -71,14 +73,17 @@ class TableOptions:
         category then is none of the categories.
     format : str
         "auto", or one of `ooc_fw.prep.readers.FORMATS`.
-    header : bool
-        Whether the first line of CSV names the columns.
+    header : bool or None
+        Whether the first line of CSV names the columns. None takes it for names, or refuses it
+        where it looks like a row; with `like`, it is as in that table.
     delimiter : str or None
         Between the cells of CSV; None finds it in the first line.
     labels : path or None
         A .npy file with one label a row, for arrays without labels.
     x_name, y_name : str
         Rows and labels among named arrays.
+    missing_labels : {"refuse", "drop"}
+        What a row without a label is: an error, or left out.
     """
 
     label: str | None = None
@@ -86,13 +91,16 @@ class TableOptions:
     drop: Sequence[str] = ()
     impute: str | None = None
     format: str = "auto"
-    header: bool = True
+    header: bool | None = None
     delimiter: str | None = None
     labels: str | os.PathLike[str] | None = None
     x_name: str = "X"
     y_name: str = "y"
+    missing_labels: str = "refuse"
 
     def __post_init__(self) -> None:
+        if self.missing_labels not in ("refuse", "drop"):
+            raise InputError(f"missing labels are refused or dropped, not {self.missing_labels!r}")
         if self.impute not in (None, "mean"):
             raise InputError(f"impute must be mean, not {self.impute!r}")
 
@@ -100,7 +108,14 @@ class TableOptions:
     def reading(self) -> ReadOptions:
         """The part that concerns reading."""
         return ReadOptions(
-            self.format, self.header, self.delimiter, self.labels, self.x_name, self.y_name
+            self.format,
+            self.header,
+            self.delimiter,
+            self.labels,
+            self.x_name,
+            self.y_name,
+            self.label,
+            self.missing_labels,
         )
 
     @property
@@ -111,7 +126,8 @@ class TableOptions:
             or self.one_hot
             or self.drop
             or self.impute
-            or not self.header
+            or self.missing_labels != "refuse"
+            or self.header is not None
             or self.delimiter is not None
         )
 
@@ -140,8 +156,9 @@ def table_format(
     kind = formats[0] if formats else "libsvm"
     if kind == "libsvm" and (options.given or options.labels is not None):
         raise InputError(
-            "--label, --one-hot, --drop, --impute, --labels, --no-header and --delimiter are for "
-            "tables, and this is LIBSVM text; leave them out, or name the --format"
+            "--label, --one-hot, --drop, --impute, --missing-labels, --header, --labels, "
+            "--no-header and --delimiter are for tables, and this is LIBSVM text; leave them out, "
+            "or name the --format"
         )
     return kind
 
@@ -183,12 +200,15 @@ class TableRecord:
         Categories of each, sorted; None for a column of numbers.
     means : tuple of float, or None
         What a missing number of each column becomes (0 for categories); None when it is an error.
+    header : bool
+        Whether the columns had names of their own.
     """
 
     label: str
     columns: tuple[str, ...]
     categories: tuple[tuple[str, ...] | None, ...]
     means: tuple[float, ...] | None = None
+    header: bool = True
 
     @property
     def features(self) -> list[str]:
@@ -216,6 +236,7 @@ class TableRecord:
                     "columns": self.columns,
                     "categories": self.categories,
                     "means": self.means,
+                    "header": self.header,
                 }
             ),
         )
@@ -238,6 +259,7 @@ class TableRecord:
             tuple(stored["columns"]),
             tuple(None if words is None else tuple(words) for words in stored["categories"]),
             None if means is None else tuple(means),
+            bool(stored.get("header", True)),
         )
 
 
@@ -260,22 +282,23 @@ class LabelCodes:
 
     def encode(self, labels: Words, name: str) -> Float64Array:
         """Code of each label; none is missing."""
+        met = [labels.values[code] for code in np.unique(labels.codes).tolist()]
         with self._adding:
-            for word in labels.values:
+            for word in met:
                 self._codes.setdefault(word, len(self._codes))
             if len(self._codes) > MAX_CLASSES:
                 raise InputError(
                     f"{name} brings the number of different labels above {MAX_CLASSES}; these are "
                     "targets of a regression, not classes"
                 )
-            codes = [self._codes[word] for word in labels.values]
+            codes = [self._codes.get(word, -1) for word in labels.values]
         return np.array(codes, dtype=np.float64)[labels.codes]
 
     def finish(self) -> tuple[Float64Array, tuple[str, ...] | None]:
         """Label value of each code, and the names of the values if they are not themselves numbers.
 
-        Numbers are what they are. Words are numbered from 0 in their sorted order, those of the
-        training file among them.
+        Numbers are what they are, unless whole ones would be rounded to others. Words are numbered
+        from 0 in their sorted order, those of the training file among them.
         """
         words = list(self._codes)
         if not self._n_known:
@@ -292,7 +315,7 @@ def _label_number(word: str) -> float | None:
         number = float(word)
     except ValueError:
         return None
-    return number if np.isfinite(number) and "_" not in word else None
+    return number if np.isfinite(number) and "_" not in word and is_exact_label(word) else None
 
 
 # --- which columns -------------------------------------------------------------------------------
@@ -389,7 +412,7 @@ def fit_record(
     categories = list(record.categories)
     for j, known in zip(hot, found, strict=True):
         categories[j] = tuple(sorted(known))
-    return TableRecord(record.label, record.columns, tuple(categories), means)
+    return replace(record, categories=tuple(categories), means=means)
 
 
 def _add_means(cells: Cells, sums: Float64Array, counts: Int64Array) -> None:
@@ -410,11 +433,13 @@ def _choose_columns(reader: TableReader, options: TableOptions) -> TableRecord:
         if name == label or name in drop:
             other = "--label" if name == label else "--drop"
             raise InputError(f"column {name!r} is named by --one-hot and by {other}; choose one")
+    drop |= reader.index - {*one_hot}
     columns = tuple(name for name in reader.columns if name != label and name not in drop)
     if not columns:
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
     _check_kinds(reader, columns, one_hot)
-    return TableRecord(label, columns, tuple(() if c in one_hot else None for c in columns))
+    categories = tuple(() if name in one_hot else None for name in columns)
+    return TableRecord(label, columns, categories, header=reader.header)
 
 
 def _check_kinds(reader: TableReader, columns: Sequence[str], one_hot: Sequence[str]) -> None:
@@ -440,10 +465,11 @@ def find_column(reader: TableReader, name: str, option: str) -> str:
     if name in reader.columns:
         return name
     try:
-        return reader.columns[int(name)]
+        return reader.proper_columns[int(name)]
     except (ValueError, IndexError):
+        known = _listed((*reader.columns, *reader.label_names)) or "no columns with names"
         raise InputError(
-            f"{option}: {reader.name} has no column {name!r}; it has {_listed(reader.columns)}"
+            f"{option}: {reader.name} has no column {name!r}; it has {known}"
         ) from None
 
 
@@ -460,7 +486,7 @@ def find_label(reader: TableReader, wanted: str | None) -> str:
         hint = " or --labels FILE.npy" if isinstance(reader, ArrayReader) else ""
         raise InputError(
             f"{reader.name} is a table: name the column of its labels with --label{hint} (it has "
-            f"{_listed(reader.columns)})"
+            f"{_listed(reader.label_names or reader.proper_columns) or 'none'})"
         )
     if label in reader.unusable:
         raise InputError(
@@ -510,11 +536,15 @@ class EncodingOptions:
         What to do with a row that cannot be taken.
     n_features : int or None
         Width, None for all features; wider ones are left out and counted.
+    exact : bool
+        Whether values stay float64, to be scaled before they are rounded. Those of tables do so in
+        any case.
     """
 
     log1p: bool = False
     on_error: str = "raise"
     n_features: int | None = None
+    exact: bool = False
 
     @property
     def skip(self) -> bool:
@@ -537,6 +567,8 @@ class Tables:
         Words that are labels in the training file.
     like : str or None
         The training file, for messages.
+    drop_unlabelled : bool
+        Whether rows without a label are left out.
     """
 
     def __init__(
@@ -547,7 +579,10 @@ class Tables:
         *,
         known_labels: Sequence[str] = (),
         like: str | None = None,
+        drop_unlabelled: bool = False,
     ) -> None:
+        self._drop_unlabelled = drop_unlabelled
+        self._n_unlabelled = 0
         self.readers = readers
         self.record = record
         self._like = like
@@ -606,6 +641,13 @@ class Tables:
         """What a user may not expect, a sentence each; when all is parsed."""
         if not self.labelled:
             yield "there are no labels: the file is for prediction only (else give --label)"
+        if self._n_unlabelled:
+            yield f"{self._n_unlabelled} rows without a label are left out"
+        index = {name for reader in self.readers for name in reader.index}
+        used = {*self._labels} if self.record is None else {*self._labels, *self.record.columns}
+        if index - used:
+            names = _listed(sorted(index - used))
+            yield f"the index of the rows is no feature and left out: {names}"
         if self._n_filled:
             yield f"{self._n_filled} missing values became the means of their columns"
         if self.record is None:
@@ -619,13 +661,19 @@ class Tables:
                 )
         if self._like is not None:
             known = {*self.record.columns, *self._labels}
-            extra = [name for name in self.readers[0].columns if name not in known]
+            extra = [name for name in self.readers[0].proper_columns if name not in known]
             if extra:
                 yield f"columns that {self._like} does not use are left out: {_listed(extra)}"
 
     def _encode(self, cells: Cells, options: EncodingOptions) -> ParsedBlock:
-        """Labels and sparse rows of some cells."""
+        """Labels and sparse rows, of float64, of some cells."""
         skipped = list(cells.skipped)
+        if self._drop_unlabelled:
+            kept = np.flatnonzero(~_unlabelled(cells.labels))
+            with self._counting:
+                self._n_unlabelled += len(cells) - len(kept)
+            if len(kept) < len(cells):
+                cells = cells.take(kept)
         if self.record is not None and self.record.means is not None:
             self._fill(cells, self.record.means)
         bad = self._bad_rows(cells, options)
@@ -669,7 +717,7 @@ class Tables:
     def _bad_rows(self, cells: Cells, options: EncodingOptions) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""
         labels = cells.labels
-        bad = labels.codes < 0 if isinstance(labels, Words) else ~np.isfinite(labels)
+        bad = _unlabelled(labels) if isinstance(labels, Words) else ~np.isfinite(labels)
         values = cells.numbers.data if isinstance(cells.numbers, CSRRows) else cells.numbers
         fine = _fine(values, options.log1p)
         if not fine.all():
@@ -687,8 +735,16 @@ class Tables:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place = f"{cells.name}, {cells.place(row)}"
         labels = cells.labels
-        if (labels.codes[row] < 0) if isinstance(labels, Words) else not np.isfinite(labels[row]):
-            return f"{place}: the label is missing or not finite; every row needs one"
+        if _unlabelled(labels)[row]:
+            written = ""
+            if isinstance(labels, Words) and labels.codes[row] >= 0:
+                written = f" ({labels.values[labels.codes[row]]!r})"
+            return (
+                f"{place}: the label is missing{written}; give --missing-labels drop to leave such "
+                f"rows out"
+            )
+        if not isinstance(labels, Words) and np.isinf(labels[row]):
+            return f"{place}: the label is not finite; every row needs a finite one"
         name, value = self._bad_number(cells, row, options.log1p)
         if name is None:
             assert self.record is not None
@@ -735,7 +791,7 @@ class Tables:
         assert record is not None
         assert not isinstance(cells.numbers, CSRRows)
         # One stored value a column at most: a number, or 1 + the category until it has its place.
-        values = np.empty((len(cells), len(record.columns)), dtype=np.float32)
+        values = np.empty((len(cells), len(record.columns)))
         values[:, self._numbers] = cells.numbers
         for k, (j, words) in enumerate(zip(self._hot, cells.words, strict=True)):
             codes = np.array([self._lookups[k].get(word, -1) for word in words.values] + [-1])
@@ -752,11 +808,20 @@ class Tables:
         is_hot = hot[rows.indices]
         places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)
         return CSRRows(
-            np.where(is_hot, np.float32(1), rows.data),
+            np.where(is_hot, 1.0, rows.data),
             places.astype(np.int32),
             rows.indptr,
             int(starts[-1]),
         )
+
+
+def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
+    """Which labels are missing."""
+    if not isinstance(labels, Words):
+        return np.isnan(labels)
+    # The last place stands for the code -1.
+    missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
+    return missing[labels.codes]
 
 
 def _fine(values: npt.NDArray[Any], log1p: bool) -> npt.NDArray[np.bool_]:
@@ -787,7 +852,7 @@ def open_tables(
 def positional_record(reader: TableReader, options: TableOptions, n_features: int) -> TableRecord:
     """Features of a table like those of a training file that names no columns: by their order."""
     label = find_label(reader, options.label)
-    left_out = {label, reader.own_label}
+    left_out = {label, reader.own_label, *reader.index}
     left_out |= {find_column(reader, name, "--drop") for name in options.drop}
     columns = [name for name in reader.columns if name not in left_out][:n_features]
     return TableRecord(label, tuple(columns), (None,) * len(columns))

@@ -24,6 +24,9 @@ import numpy as np
 from ooc_fw.errors import InputError
 
 BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 64 << 20
+"""Longest line: it is parsed whole, and memory shall not depend on the input."""
+
 STANDARD_INPUT = "-"
 
 # Told apart by their first bytes, not by name: that works for standard input as well.
@@ -157,7 +160,12 @@ class TextInput:
     def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
         """Cut the text at line ends into blocks of about `block_bytes`.
 
-        A longer line makes a longer block; a missing last newline is added.
+        A longer line makes a longer block, up to MAX_LINE_BYTES; a missing last newline is added.
+
+        Raises
+        ------
+        InputError
+            A line is too long, or the input cannot be read.
         """
         line = 1
         begun: list[bytes] = []  # parts of a line whose end has not been read
@@ -171,6 +179,11 @@ class TextInput:
                 begun = []
                 yield block
             begun.append(data[cut:])
+            if sum(map(len, begun)) > MAX_LINE_BYTES:
+                raise InputError(
+                    f"{self.name}, line {line}: it is longer than {MAX_LINE_BYTES >> 20} MiB, the "
+                    f"limit for a row of text; is this text with one row a line?"
+                )
             data = self._read(block_bytes)
         rest = b"".join(begun)
         if rest:

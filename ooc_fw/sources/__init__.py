@@ -56,7 +56,7 @@ from ooc_fw.sources.hdf5 import (
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
 from ooc_fw.sources.pair import PairSource
-from ooc_fw.sources.scaled import ScaledSource
+from ooc_fw.sources.scaled import ScaledSource, check_raw
 from ooc_fw.sources.subset import SubsetSource, complement, draw_parts
 
 __all__ = [
@@ -74,6 +74,7 @@ __all__ = [
     "StoredStatistics",
     "SubsetSource",
     "block_slices",
+    "check_raw",
     "iter_blocks",
     "open_source",
     "refuse_annotated",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.errors import InputError
-from ooc_fw.rows import Int64Array, Rows
+from ooc_fw.rows import Int64Array, Rows, StoredRows
 from ooc_fw.sources.base import (
     AnyArray,
     Sliceable,
@@ -46,9 +46,9 @@ class ArraySource(SourceBase):
         super().__init__(name, array.shape, labels=labels)
         self._array = array
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         part = self._array[start:stop]
-        return as_float32(part), part.nbytes
+        return part, part.nbytes
 
     def take(self, indices: Int64Array) -> Rows:
         """Rows at `indices`, copied; scattered access costs nothing extra in RAM."""
@@ -93,7 +93,7 @@ class CSRSource(SourceBase):
             decoded_bytes=csr_bytes(int(self._indptr[-1]), matrix.shape[0]),
         )
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         indptr = self._indptr[start : stop + 1]
         part = slice(int(indptr[0]), int(indptr[-1]))
         data, indices = self._data[part], self._indices[part]

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -27,6 +27,7 @@ from ooc_fw.rows import (
     Float64Array,
     Int64Array,
     Rows,
+    StoredRows,
     concat_rows,
     take_rows,
 )
@@ -151,6 +152,12 @@ class RowSource(Protocol):
         ------
         InputError
             A value is not finite, or the file was changed, cut short or cannot be read.
+        """
+
+    def read_exact(self, start: int, stop: int) -> StoredRows:
+        """Rows ``start:stop`` as by `read`, but of float64 where they are stored with more digits.
+
+        For whoever scales them before they are rounded.
         """
 
     def take(self, indices: Int64Array) -> Rows:
@@ -294,13 +301,28 @@ class SourceBase(ABC):
         self._counting = threading.Lock()
 
     @abstractmethod
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
-        """Rows ``start:stop`` as float32, not yet known to be finite, and the bytes fetched."""
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
+        """Rows ``start:stop`` as stored, not yet known to be finite, and the bytes fetched."""
 
     def read(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop``; see `RowSource.read`."""
         self._check_range(start, stop)
+        stored, n_bytes = self._fetch(start, stop)
+        rows = rounded(stored)
+        check_finite(rows, self.name, range(start, stop))
+        self._count(stop - start, n_bytes)
+        return rows
+
+    def read_exact(self, start: int, stop: int) -> StoredRows:
+        """Rows ``start:stop`` of float32 or float64; see `RowSource.read_exact`."""
+        self._check_range(start, stop)
         rows, n_bytes = self._fetch(start, stop)
+        values = rows.data if isinstance(rows, CSRRows) else rows
+        if not np.can_cast(values.dtype, np.float32):
+            values = np.ascontiguousarray(values, dtype=np.float64)
+            rows = replace(rows, data=values) if isinstance(rows, CSRRows) else values
+        else:
+            rows = rounded(rows)
         check_finite(rows, self.name, range(start, stop))
         self._count(stop - start, n_bytes)
         return rows
@@ -313,7 +335,8 @@ class SourceBase(ABC):
         pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = int(span[0]), int(span[-1]) + 1
-            rows, n_bytes = self._fetch(first, stop)
+            stored, n_bytes = self._fetch(first, stop)
+            rows = rounded(stored)
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
@@ -555,7 +578,14 @@ def as_float32(block: AnyArray) -> Float32Array:
         return np.ascontiguousarray(block, dtype=np.float32)
 
 
-def check_finite(rows: Rows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
+def rounded(rows: StoredRows) -> Rows:
+    """Rows with values of float32, themselves where they are that already."""
+    if not isinstance(rows, CSRRows):
+        return as_float32(rows)
+    return rows if rows.data.dtype == np.float32 else replace(rows, data=as_float32(rows.data))
+
+
+def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
     """Raise InputError when a value is not finite.
 
     Parameters
@@ -590,7 +620,7 @@ def canonical_csr(
     n_features: int,
     name: str,
 ) -> CSRRows:
-    """Sparse rows with float32 values and increasing, unique columns, whatever was stored.
+    """Sparse rows with increasing, unique columns, whatever was stored.
 
     Parameters
     ----------
@@ -615,7 +645,7 @@ def canonical_csr(
 
     Notes
     -----
-    Repeated entries of one cell are added in the stored precision and rounded to float32 once.
+    Values stay in the stored precision, in which repeated entries of one cell are added.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(
@@ -629,7 +659,7 @@ def canonical_csr(
     if unsorted.any():
         data, indices, starts = _sort_and_merge(data, indices, starts)
     columns = np.ascontiguousarray(indices, dtype=np.int32)
-    return CSRRows(as_float32(data), columns, starts, n_features)
+    return CSRRows(data, columns, starts, n_features)
 
 
 def _sort_and_merge(

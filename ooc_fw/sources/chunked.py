@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.errors import DamageError
-from ooc_fw.rows import Rows
-from ooc_fw.sources.base import Sliceable, SourceBase, as_float32, check_real, check_shape
+from ooc_fw.rows import StoredRows
+from ooc_fw.sources.base import Sliceable, SourceBase, check_real, check_shape
 
 
 def is_chunked(data: Any) -> bool:
@@ -45,7 +45,7 @@ class ChunkedSource(SourceBase):
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         try:
             block = np.asarray(self._array[start:stop])
         except (OSError, RuntimeError, ValueError) as error:
@@ -53,4 +53,4 @@ class ChunkedSource(SourceBase):
                 f"rows {start} to {stop - 1} of the {self.name} cannot be read ({error}); write it "
                 f"again"
             ) from error
-        return as_float32(block), block.nbytes
+        return block, block.nbytes

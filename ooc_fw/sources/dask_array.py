@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.errors import InputError
-from ooc_fw.rows import Rows
-from ooc_fw.sources.base import Sliceable, SourceBase, as_float32, check_real, check_shape
+from ooc_fw.rows import StoredRows
+from ooc_fw.sources.base import Sliceable, SourceBase, check_real, check_shape
 
 
 class DaskSource(SourceBase):
@@ -51,6 +51,6 @@ class DaskSource(SourceBase):
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         block = np.asarray(self._array[start:stop].compute())
-        return as_float32(block), block.nbytes
+        return block, block.nbytes

@@ -25,7 +25,7 @@ import numpy as np
 
 from ooc_fw.attributes import LABEL_NAMES, get_text, get_texts
 from ooc_fw.errors import DamageError, InputError
-from ooc_fw.rows import Int64Array, Rows
+from ooc_fw.rows import Int64Array, StoredRows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources.array import check_width, csr_bytes
 from ooc_fw.sources.base import (
@@ -34,7 +34,6 @@ from ooc_fw.sources.base import (
     Sliceable,
     SourceBase,
     StoredStatistics,
-    as_float32,
     canonical_csr,
     check_real,
 )
@@ -187,10 +186,10 @@ class HDF5Source(HDF5Rows):
         )
         self._table = self._open(table, "X")
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         with self._same_file():
             block = self._table[start:stop]
-        return as_float32(block), block.nbytes
+        return block, block.nbytes
 
 
 class HDF5CSRSource(HDF5Rows):
@@ -250,7 +249,7 @@ class HDF5CSRSource(HDF5Rows):
         """Rows that the stored values ``first:stop`` belong to."""
         return rows_of_values(self._indptr, first, stop)
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         indptr = self._indptr[start : stop + 1]
         first, last = int(indptr[0]), int(indptr[-1])
         with self._same_file():

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.errors import InputError
-from ooc_fw.rows import Rows
+from ooc_fw.rows import StoredRows
 from ooc_fw.sources.base import (
     AnyArray,
     FileStamp,
     Sliceable,
     SourceBase,
-    as_float32,
     check_real,
     check_shape,
 )
@@ -47,9 +46,9 @@ class MemmapSource(SourceBase):
         self.reopen = functools.partial(_open_table, *place, self._stamp.seen)
         self.own(table.close)
 
-    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         block = self._table[start:stop]
-        return as_float32(block), block.nbytes
+        return block, block.nbytes
 
     def _labels_hint(self) -> str:
         return "give them as another .npy file (--labels y.npy, or labels= in Python)"

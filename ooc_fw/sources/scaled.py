@@ -16,6 +16,13 @@ from ooc_fw.scaling import Scaling
 from ooc_fw.sources.base import RowSource, WrappedSource
 
 
+def check_raw(source: RowSource) -> None:
+    """Raise InputError when the rows are scaled already."""
+    before = source.scaling
+    if before is not None and not before.is_identity:
+        raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
+
+
 class ScaledSource(WrappedSource):
     """Raw rows, given out scaled.
 
@@ -33,9 +40,7 @@ class ScaledSource(WrappedSource):
     """
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:
-        before = source.scaling
-        if before is not None and (before.kind != "none" or before.log1p):
-            raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
+        check_raw(source)
         if scaling.offset is not None and len(scaling.offset) != source.n_features:
             raise InputError(
                 f"the scaling is for {len(scaling.offset)} features, and {source.name} has "
@@ -49,7 +54,7 @@ class ScaledSource(WrappedSource):
             self.reopen = partial(_reopen_scaled, source.reopen, scaling)
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
-        rows = self.source.read(start, stop)
+        rows = self.source.read_exact(start, stop)
         assert self.scaling is not None
         return self.scaling.apply(rows, self.n_features), 0
 

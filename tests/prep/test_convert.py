@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from ooc_fw.cli.main import main
 from ooc_fw.errors import InputError
 from ooc_fw.prep import convert as convert_module
-from ooc_fw.prep.convert import convert_libsvm
+from ooc_fw.prep.convert import convert_libsvm, convert_tables
 from ooc_fw.prep.spool import shuffle_keys
+from ooc_fw.prep.tables import TableOptions
 from ooc_fw.rows import CSRRows
 from ooc_fw.scaling import KINDS, Scaling
+from ooc_fw.sources import ScaledSource, open_source
+from ooc_fw.stats import fit_scaling
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"
 
@@ -449,3 +454,73 @@ def test_bits_are_those_of_scaling_rows_one_after_the_other(
         squares += row * row
     assert found.mean.tobytes() == (sums / 900).tobytes()
     assert found.attrs["mean_square_norm"] == squares.sum() / 900
+
+
+# --- large offsets -------------------------------------------------------------------------------
+
+
+def offset_columns():
+    """A column of seconds since 1970, one that means nothing, and labels that follow the first."""
+    rng = np.random.default_rng(3)
+    seconds = 1.6e9 + rng.uniform(0, 100, 500)
+    X = np.stack([seconds, rng.exponential(size=500)], axis=1)
+    return X, (seconds > 1.6e9 + 50).astype(int)
+
+
+def offset_text(folder):
+    X, y = offset_columns()
+    lines = [f"{label} 1:{a!r} 2:{b!r}" for (a, b), label in zip(X.tolist(), y, strict=True)]
+    return write(folder, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("scale", "scaler"), [("minmax", MinMaxScaler), ("standard", StandardScaler)]
+)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_values_are_scaled_before_they_are_rounded(tmp_path, scale, scaler, shuffle):
+    report = convert_libsvm(
+        [offset_text(tmp_path)], tmp_path / "out.h5", scale=scale, shuffle=shuffle
+    )
+    assert not report.notes
+    X, _ = offset_columns()
+    with h5py.File(tmp_path / "out.h5") as file:
+        rows = file["X"][...][np.argsort(file["row"][...])]
+    np.testing.assert_allclose(rows, scaler().fit_transform(X), atol=2e-6)
+
+
+@pytest.mark.parametrize(("scale", "done"), [("none", ""), ("maxabs", " after --scale maxabs")])
+def test_columns_that_float32_cannot_tell_apart_are_named(tmp_path, scale, done):
+    report = convert_libsvm([offset_text(tmp_path)], tmp_path / "out.h5", scale=scale)
+    (note,) = report.notes
+    assert note.startswith("feature 1: its values, from 1600000000.")
+    assert f"cannot be told apart in float32{done}; give --scale standard" in note
+    constant = write(tmp_path, "1 1:1600000000.5 2:1\n0 1:1600000000.5 2:2\n", "constant.txt")
+    assert not convert_libsvm([constant], tmp_path / "out.h5", scale=scale).notes
+
+
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("scale", ["minmax", "maxabs", "standard"])
+def test_converter_and_fit_scaling_choose_the_same_bits(tmp_path, scale, log1p):
+    text = offset_text(tmp_path)
+    with open_source(offset_columns()[0]) as source:
+        found = fit_scaling(source, scale, log1p=log1p)
+    report = convert_libsvm([text], tmp_path / "out.h5", scale=scale, log1p=log1p)
+    assert found.offset.tolist() == report.scaling.offset.tolist()
+    assert found.factor.tolist() == report.scaling.factor.tolist()
+    with ScaledSource(open_source(offset_columns()[0]), found) as scaled:
+        rows = scaled.read(0, 500)
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_array_equal(rows[file["row"][...]], file["X"][...])
+
+
+def test_like_a_model(tmp_path):
+    text, train, model = offset_text(tmp_path), tmp_path / "out.h5", tmp_path / "model.h5"
+    convert_libsvm([text], train, scale="standard", dense=True)
+    assert main(["train", str(train), "-o", str(model), "--gamma", "0.5", "--quiet"]) == 0
+    convert_libsvm([text], tmp_path / "one.h5", like=train)
+    convert_libsvm([text], tmp_path / "other.h5", like=model)
+    with h5py.File(tmp_path / "one.h5") as one, h5py.File(tmp_path / "other.h5") as other:
+        np.testing.assert_array_equal(one["X"][...], other["X"][...])
+    table = write(tmp_path, "a,b\n1,2\n", "new.csv")
+    with pytest.raises(InputError, match="is a model, which does not say how the columns of a tab"):
+        convert_tables([table], tmp_path / "no.h5", TableOptions(), like=model)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from ooc_fw.errors import InputError
+from ooc_fw.labels import is_exact_label
 from ooc_fw.prep.libsvm import NO_LIMIT, ParsedBlock, ParseOptions, iter_libsvm, parse_block
 from ooc_fw.prep.text import TextBlock
 from ooc_fw.rows import CSRRows, concat_rows
@@ -110,12 +111,28 @@ def test_value_is_float32_of_float64_of_the_text(token):
     assert line[0, 0].tobytes() == (expected + np.float32(0)).tobytes()
 
 
-@given(token=st.one_of(decimals, floats))
-@example("9007199254740993")
+@given(token=st.one_of(decimals, floats).filter(is_exact_label))
 @example("0.1000000000000000055511151231257827")
 @example("1e-320")
 def test_label_is_the_nearest_float64(token):
     assert parse(token).labels.tolist() == [float(token)]
+
+
+@pytest.mark.parametrize(
+    "label", ["9007199254740993", "-9007199254740993.0", "18446744073709551617"]
+)
+def test_whole_labels_that_float64_would_merge_are_refused(label):
+    with pytest.raises(InputError, match=f"line 2: label '{label}' is a whole number that float64"):
+        parse(f"9007199254740992 1:1\n{label} 1:1")
+
+
+@given(token=st.one_of(decimals, floats, midpoints))
+@example("1600000000.0123456789")
+@example("0.3000000000000000166533453693773481063544750213623046875")
+def test_exact_values_are_the_nearest_float64(token):
+    (value,) = parse(f"1 1:{token} 2:1", exact=True).rows.toarray()[:, 0]
+    assert value == float(token)
+    assert value.dtype == np.float64
 
 
 def test_random_numbers_of_many_digits():
@@ -124,6 +141,7 @@ def test_random_numbers_of_many_digits():
     text = "\n".join(f"1 1:{number:.17g} 2:{number:.7g}" for number in numbers)
     expected = [[float(f"{n:.17g}"), float(f"{n:.7g}")] for n in numbers]
     np.testing.assert_array_equal(parse(text).rows.toarray(), np.array(expected, np.float32))
+    np.testing.assert_array_equal(parse(text, exact=True).rows.toarray(), np.array(expected))
 
 
 # --- whole files ---------------------------------------------------------------------------------

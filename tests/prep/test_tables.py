@@ -634,3 +634,183 @@ def test_record_survives_storage():
     assert record.features == ["a", "b=c=x", "b=c="]
     assert json.loads(attributes["table"])["label"] == "ü"
     assert TableRecord.read({}) is None
+
+
+# --- what strangers write ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["__index_level_0__"], ["city"], ["city", "year"]])
+def test_the_index_of_pandas_is_no_feature(tmp_path, names):
+    columns = {"a": [1.0, 2.0], "y": [0, 1], **{name: [5, 6] for name in names}}
+    table = pa.table(columns).replace_schema_metadata(
+        {"pandas": json.dumps({"index_columns": names, "columns": []})}
+    )
+    path, out = tmp_path / "data.parquet", tmp_path / "out.h5"
+    parquet.write_table(table, path)
+    report = convert_tables([path], out, TableOptions(label="-1"), shuffle=False)
+    assert report.notes == (
+        f"the index of the rows is no feature and left out: {', '.join(names)}",
+    )
+    X, y, _, attributes = read(out)
+    assert (X.tolist(), y.tolist()) == ([[1], [2]], [0, 1])
+    assert attributes["columns"].tolist() == [b"a"]
+    again = convert_tables([path], tmp_path / "like.h5", TableOptions(), like=out)
+    assert again.notes == report.notes
+    # An index may hold the labels.
+    report = convert_tables([path], out, TableOptions(label=names[0]), shuffle=False)
+    assert list(report.class_counts) == [5, 6]
+
+
+def test_the_range_index_of_pandas_has_no_column(tmp_path):
+    pandas = {"index_columns": [{"kind": "range", "start": 0, "stop": 2, "step": 1}]}
+    table = pa.table({"a": [1.0, 2.0], "y": [0, 1]})
+    table = table.replace_schema_metadata({"pandas": json.dumps(pandas)})
+    parquet.write_table(table, tmp_path / "data.parquet")
+    report = convert_tables([tmp_path / "data.parquet"], tmp_path / "o.h5", TableOptions(label="y"))
+    assert (report.n_features, report.notes) == (1, ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["5.1,3.5,setosa", "39, State-gov, 77516", "1,red", "0.5,1.5,2.5", "2010,2011,class", "?,7,x"],
+)
+def test_a_first_line_with_numbers_is_no_header(tmp_path, line):
+    row = ",".join(["1"] * (line.count(",") + 1))
+    text = f"{line}\n{row}\n"
+    with pytest.raises(InputError, match=r"holds numbers, .* --no-header .*, or --header if"):
+        convert_text(tmp_path, text, label="0")
+    assert convert_text(tmp_path, text, label="0", header=True).n_rows == 1
+
+
+@pytest.mark.parametrize("line", ["0,1,2,label", ",0,1,2", "1,2", "x1,x2", "0,1,2"])
+def test_names_that_tools_give_are_a_header(tmp_path, line):
+    row = ",".join(["1"] * (line.count(",") + 1))
+    assert convert_text(tmp_path, f"{line}\n{row}\n", label="-1").n_rows == 1
+
+
+def test_like_remembers_that_there_is_no_header(tmp_path):
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    train.write_text("5.1,3.5,a\n4.9,3.0,b\n")
+    test.write_text("6.0,2.0,a\n7.0,1.0,b\n8.0,0.5,a\n")
+    convert_tables([train], tmp_path / "t.h5", TableOptions(label="-1", header=False))
+    report = convert_tables([test], tmp_path / "o.h5", TableOptions(), like=tmp_path / "t.h5")
+    assert report.n_rows == 3
+    assert in_order(tmp_path / "o.h5")[0].tolist() == [[6, 2], [7, 1], [8, 0.5]]
+
+
+def write_annotated(path, codes, *, sparse):
+    """A file as AnnData writes it, with categories as labels."""
+    X = np.arange(1, 2 * len(codes) + 1, dtype=np.float64).reshape(-1, 2)
+    with h5py.File(path, "w") as file:
+        if sparse:
+            write_csr_group(file.create_group("X"), X)
+        else:
+            file["X"] = X
+        group = file.create_group("obs/cell_type")
+        group["codes"] = np.array(codes, dtype=np.int8)
+        group["categories"] = np.array(["T cell", "B cell é"], dtype=object)
+        file["obs/batch"] = np.arange(len(codes))
+    return path
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("option", [{"y_name": "obs/cell_type"}, {"label": "cell_type"}])
+def test_categories_of_annotated_tables_are_labels(tmp_path, sparse, option):
+    path, out = write_annotated(tmp_path / "a.h5ad", [0, 1, 0], sparse=sparse), tmp_path / "o.h5"
+    report = convert_tables([path], out, TableOptions(**option))
+    assert report.class_counts == {"B cell é": 1, "T cell": 2}
+    assert report.n_features == 2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_without_a_category(tmp_path, sparse):
+    path = write_annotated(tmp_path / "a.h5ad", [0, -1, 1, -1], sparse=sparse)
+    with pytest.raises(InputError, match="2 of 4 rows have no category in '/obs/cell_type'; leave"):
+        convert_tables([path], tmp_path / "o.h5", TableOptions(y_name="obs/cell_type"))
+    options = TableOptions(y_name="obs/cell_type", missing_labels="drop")
+    report = convert_tables([path], tmp_path / "o.h5", options)
+    assert report.n_rows == 2
+    assert in_order(tmp_path / "o.h5")[0].tolist() == [[1, 2], [5, 6]]
+
+
+def test_what_else_annotated_tables_have_is_listed(tmp_path):
+    path = write_annotated(tmp_path / "a.h5ad", [0, 1], sparse=True)
+    with pytest.raises(InputError, match="no column 'z'; it has obs/batch, obs/cell_type"):
+        convert_tables([path], tmp_path / "o.h5", TableOptions(label="z"))
+    with h5py.File(path, "a") as file:
+        file["obs/cell_type/codes"][0] = 7
+    with pytest.raises(InputError, match="codes that are none of its 2 categories"):
+        convert_tables([path], tmp_path / "o.h5", TableOptions(label="cell_type"))
+
+
+@pytest.mark.parametrize("marker", ["NA", "nan", "NaN", "", "null", "None", "?", "N/A"])
+def test_missing_labels_are_refused_or_dropped(tmp_path, marker):
+    text = f"a,y\n1,0\n2,{marker}\n3,1\n"
+    with pytest.raises(InputError, match=r"line 3: the label is missing.*--missing-labels drop"):
+        convert_text(tmp_path, text, label="y")
+    report = convert_text(tmp_path, text, label="y", missing_labels="drop")
+    assert report.class_counts == {0: 1, 1: 1}
+    assert report.notes == ("1 rows without a label are left out",)
+
+
+def test_plus_and_minus_are_labels(tmp_path):
+    report = convert_text(tmp_path, "a,y\n1,+\n-,-\n3,-\n", label="y", impute="mean")
+    assert report.class_counts == {"+": 1, "-": 2}
+    assert "1 missing values became" in report.notes[0]
+
+
+def test_a_dash_is_a_category_and_a_missing_number(tmp_path):
+    report = convert_text(tmp_path, "a,y\n-,0\nb,1\n", label="y", one_hot=["a"])
+    assert report.n_features == 2
+    for marker in ("-", "?", "None"):
+        with pytest.raises(InputError, match="line 3: the value in column 'a' is missing"):
+            convert_text(tmp_path, f"a,y\n1,0\n{marker},1\n", label="y")
+
+
+LARGE = 2**53
+
+
+def test_large_whole_labels_of_csv_stay_apart(tmp_path):
+    report = convert_text(tmp_path, f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n", label="y")
+    assert report.class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy", "npy-unsigned", "npz", "decimal"])
+def test_large_whole_labels_of_other_tables_are_refused(tmp_path, kind):
+    y = np.array([LARGE, LARGE + 1], dtype=np.uint64 if "unsigned" in kind else np.int64)
+    path, options = tmp_path / f"data.{kind.split('-')[0]}", TableOptions(label="y")
+    if kind in ("parquet", "decimal"):
+        labels = pa.array(y)
+        if kind == "decimal":
+            labels = labels.cast(pa.decimal128(20, 0))
+        parquet.write_table(pa.table({"a": [1.0, 2.0], "y": labels}), path)
+    elif kind == "npz":
+        np.savez(path, X=np.eye(2), y=y)
+        options = TableOptions()
+    else:
+        np.save(path, np.eye(2))
+        np.save(tmp_path / "y.npy", y)
+        options = TableOptions(labels=tmp_path / "y.npy")
+        path = path.rename(tmp_path / "data.npy")
+    with pytest.raises(InputError, match=rf"row 1: label {LARGE + 1} is a whole number that float"):
+        convert_tables([path], tmp_path / "o.h5", options)
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5-fixed", "hdf5-variable", "parquet"])
+def test_labels_that_are_not_utf8_are_refused(tmp_path, kind):
+    path, options = tmp_path / f"data.{kind}", TableOptions()
+    words = np.array([b"caf\xc3\xa9", b"caf\xe9"])
+    if kind == "npy":
+        np.save(tmp_path / "y.npy", words)
+        np.save(tmp_path / "data.npy", np.eye(2))
+        path, options = tmp_path / "data.npy", TableOptions(labels=tmp_path / "y.npy")
+    elif kind == "parquet":
+        parquet.write_table(pa.table({"a": [1.0, 2.0], "y": pa.array(words.tolist())}), path)
+        options = TableOptions(label="y")
+    else:
+        with h5py.File(path, "w") as file:
+            file["X"] = np.eye(2)
+            text = h5py.string_dtype("utf-8", 8 if kind == "hdf5-fixed" else None)
+            file.create_dataset("y", data=words.tolist(), dtype=text)
+    with pytest.raises(InputError, match=r"row 1: b'caf\\xe9' is not UTF-8 text"):
+        convert_tables([path], tmp_path / "o.h5", options)

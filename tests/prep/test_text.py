@@ -115,3 +115,13 @@ def test_no_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InputError, match="standard input is closed"):
         TextInput("-")
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
+    monkeypatch.setattr("ooc_fw.prep.text.MAX_LINE_BYTES", 3 << 20)
+    path = tmp_path / "data.txt"
+    path.write_bytes(compress(b"1 1:1\n" + b"7" * (9 << 20)))
+    with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):
+        list(text.blocks(1 << 20))
+    assert text.text_bytes < 6 << 20
