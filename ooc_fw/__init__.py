@@ -35,6 +35,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``active_set.py``  rows, weights and gradient of the vertices held in RAM
 ``kernel_rows.py`` kernel values between vertices: all, or a cache of rows
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
+``decisions.py``   decision values in two stages: float32 with a bound, float64
 ``distinct.py``    equal rows of a block, found once
 ``engine.py``      blocks of kernel values and kernel sums, on all threads
 ``products.py``    dense products with the same bits in every block

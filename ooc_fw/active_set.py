@@ -73,7 +73,7 @@ class ActiveSet:
                 ("labels", np.float64),
                 ("diag", np.float64),
                 ("norms", np.float64),
-                ("terms", np.float32),
+                ("terms", engine.fast.dtype),
                 ("alpha", np.float64),
                 ("grad", np.float64),
                 ("pinned", np.bool_),

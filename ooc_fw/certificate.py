@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from ooc_fw.decisions import DecisionFunctions, Weights
 from ooc_fw.distinct import distinct_rows
-from ooc_fw.engine import Engine, Nearest, Operand
+from ooc_fw.engine import Engine
 from ooc_fw.kernels import FLOAT64_UNIT
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
 from ooc_fw.problem import check_signs, check_weights, pair_gap
@@ -101,66 +102,34 @@ class _Look:
     n_distinct: int
 
 
-@dataclass(frozen=True)
-class _Class:
-    """The vertices of one class: label, places among all vertices, rows and weights."""
-
-    sign: float
-    places: Int64Array
-    z: Operand
-    alpha: Float64Array
-
-
 class _Weights:
-    """A model under test: its vertices in both precisions."""
+    """A model under test: its decision function in both precisions."""
 
     def __init__(self, engine: Engine, rows: Rows, alpha: Float64Array, labels: Int8Array) -> None:
-        self._engine = engine
-        self._beta = alpha * labels
-        self._bias = float(self._beta.sum())
-        self._z64 = engine.prepare64(rows)
+        self._kernel = engine.kernel
+        own = Weights(np.arange(len(alpha)), alpha, labels)
+        self._function = DecisionFunctions(engine, rows, [own])
         self._recipe = partial(_make_weights, engine.recipe(), rows, alpha, labels)
-        # Apart by class: the difference of two sums is the decision, their sum bounds its rounding.
-        self._classes = []
-        for sign in (1.0, -1.0):
-            places = np.flatnonzero(labels == sign)
-            z = engine.prepare(take_rows(rows, places))
-            self._classes.append(_Class(sign, places, z, alpha[places]))
 
     def shared(self) -> Shared[_Weights]:
         """These weights, for tasks in this process and in others."""
         return Shared(self, self._recipe)
 
     def __len__(self) -> int:
-        return len(self._beta)
+        return self._function.n_vertices
 
     def look(self, rows: Rows, with_nearest: bool) -> _Look:
         """Decisions from float32 kernel values, and what bounds them."""
         distinct = distinct_rows(rows)
-        x = self._engine.prepare(distinct.rows)
-        decision = np.full(len(x), self._bias)
-        mean = np.zeros(len(x))
-        nearest = None
-        for part in self._classes:
-            near = Nearest(len(x)) if with_nearest else None
-            sums = self._engine.weighted_sum(x, part.z, part.alpha, near)
-            decision += part.sign * sums
-            mean += sums
-            if near is not None and len(part.z) > 0:
-                near.place = part.places[near.place]
-                nearest = near if nearest is None else nearest.or_nearer(near)
-        spread = distinct.spread
-        diagonal = self._engine.kernel.diagonal(x.norms)
+        found = self._function.approximate(distinct.rows, with_nearest)
+        x, nearest, spread = found.x, found.nearest, distinct.spread
+        diagonal = self._kernel.diagonal(x.norms)
         vertex = way = None
         if nearest is not None:
-            square = 2 * (diagonal - nearest.value + self._error_bound(x, 1.0))
+            square = 2 * (diagonal - nearest.value + self._function.value_bound(x))
             vertex, way = spread(nearest.place), spread(np.sqrt(np.maximum(square, 0.0)))
-        bound = self._error_bound(x, mean)
-        return _Look(spread(decision), spread(bound), spread(diagonal), vertex, way, len(x))
-
-    def _error_bound(self, x: Operand, mean: Float64Array | float) -> Float64Array:
-        bounds = [self._engine.error_bound(x, part.z, mean) for part in self._classes]
-        return np.asarray(np.maximum.reduce(bounds))
+        values, bound = spread(found.values), spread(found.bound)
+        return _Look(values, bound, spread(diagonal), vertex, way, len(x))
 
     def decision64(self, rows: Rows) -> tuple[Float64Array, float, int]:
         """w.phi(x) + b from float64 kernel values, its rounding, and the number of distinct rows.
@@ -168,10 +137,8 @@ class _Weights:
         The rounding is a bound for all of them.
         """
         distinct = distinct_rows(rows)
-        x = self._engine.prepare64(distinct.rows)
-        sums = self._engine.weighted_sum64(x, self._z64, self._beta) + self._bias
-        rounding = float(self._engine.error_bound64(x, self._z64).max(initial=0.0))
-        return distinct.spread(sums), rounding, len(x)
+        values, bounds = self._function.exact(distinct.rows)
+        return distinct.spread(values), float(bounds.max(initial=0.0)), len(bounds)
 
     def support_gradient(
         self, rows: Rows, labels: Int8Array, slack: Float64Array

@@ -6,6 +6,12 @@ files or weights on the simplex.
 
 Two precisions: float32 values with float64 sums for the bulk (`block`, `weighted_sum`) and float64
 values throughout (`weighted_sum64`) for what a certificate rests on.
+
+The usual product of two rows is their dot product. A distance then comes from |x|^2 + |z|^2 - 2 x.z
+and loses the digits that these terms share: where gamma |x|^2 is large, all of them. Rows of that
+size get products in float64, or sums of differences (`Method`). Which, follows from a probe of rows
+before anything is computed (`choose_arithmetic`), so that a kernel value never depends on the block
+it is computed in.
 """
 
 from __future__ import annotations
@@ -16,13 +22,27 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.maps import map_tile, raise_largest, sum_columns, sum_tile, sum_tile64
-from ooc_fw._core.products import clear_columns, distance_tile, dot_tile, scatter_columns
+from ooc_fw._core.maps import (
+    map_tile,
+    map_tile64,
+    raise_largest,
+    sum_columns,
+    sum_tile,
+    sum_tile64,
+)
+from ooc_fw._core.products import (
+    clear_columns,
+    difference_tile,
+    distance_tile,
+    dot_tile,
+    scatter_columns,
+    sparse_difference_tile,
+)
 from ooc_fw.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
@@ -39,15 +59,68 @@ from ooc_fw.rows import (
 
 TILE = 512  # vertices, and rows for that many: 1 MiB of products stay in the second-level cache
 _NARROW = 32  # vertices below which a tile is mapped along its rows' side
-_SCRATCH_BYTES = 1 << 20  # of a dense tile of sparse vertices with a line for every feature
-_LEAST_WIDTH = 16  # sparse vertices of a tile, however many features there are
+_SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of vertices as columns
+_LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
 _SMALL_WORK = 100_000  # kernel values that one thread had better compute alone
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring pays
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
 
+_FEW_FEATURES = 32  # up to which float32 differences beat float64 products (see bench/micro)
+_FAST_ERROR = 1e-3  # bound on the error of float32 values above which they come from elsewhere
+_WIDE_ERROR = 1e-6  # the same of float64 products that are stored as float32 values
+_EXACT_ERROR = 1e-10  # the same of float64 values; a relative gap of 1e-3 may be 1e-8 in absolute
+
 _LARGEST = float(np.finfo(np.float32).max) / 16  # leaves room for the factors of a map
 
 AnyFloat = npt.NDArray[Any]
+
+
+class Method(NamedTuple):
+    """How kernel values are computed.
+
+    Parameters
+    ----------
+    dtype : type
+        float32 or float64, of products and maps.
+    differences : bool
+        Whether distances are sums of differences of the rows as they come, in place of products of
+        centred rows; for shift-invariant kernels.
+    """
+
+    dtype: type
+    differences: bool = False
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff."""
+        return FLOAT32_UNIT if self.dtype is np.float32 else FLOAT64_UNIT
+
+
+FLOAT32_PRODUCTS = Method(np.float32)
+FLOAT64_PRODUCTS = Method(np.float64)
+FLOAT32_DIFFERENCES = Method(np.float32, differences=True)
+FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
+
+
+class Arithmetic(NamedTuple):
+    """How an engine computes, as parameters of `Engine`.
+
+    Parameters
+    ----------
+    center : ndarray of float32, shape (n_features,), or None
+        See `Engine`.
+    sparse : bool
+        See `Engine`.
+    fast : Method
+        Of the values of `block` and `weighted_sum`, which are stored as float32.
+    exact : Method
+        Of the values of `weighted_sum64`.
+    """
+
+    center: npt.NDArray[Any] | None = None
+    sparse: bool = False
+    fast: Method = FLOAT32_PRODUCTS
+    exact: Method = FLOAT64_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +130,9 @@ class Operand:
     Parameters
     ----------
     values : Rows
-        The rows, centred where the engine centres; sparse where few values are nonzero; float64
-        only where dense and meant for `Engine.weighted_sum64`.
+        The rows; sparse where few values are nonzero. Centred where the engine centres and takes
+        float32 products; float64 products centre in float64, tile by tile, and differences need no
+        centre.
     norms : ndarray of float64, shape (n,)
         `Kernel.norms` of `values`.
     terms : ndarray of float32 or float64, shape (n,)
@@ -166,23 +240,88 @@ class _Product(Protocol):
         """Forget the tile of vertices; harmless when there is none."""
 
 
+def _fitting_width(dtype: type, n_features: int) -> int:
+    """Vertices whose columns fit the scratch."""
+    fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
+    return min(TILE, max(_LEAST_WIDTH, fitting))
+
+
 class _DenseProduct:
-    """Dot products of dense rows by BLAS."""
+    """Dot products of dense rows by BLAS, less `center` where there is one."""
 
     width = TILE
 
-    def __init__(self, dtype: type, n_features: int) -> None:
+    def __init__(self, dtype: type, n_features: int, center: AnyFloat | None) -> None:
         self._product = DenseProduct(dtype, n_features)
+        self._dtype = dtype
+        self._center = center
         self.tile_shape = self._product.tile_shape
 
     def load(self, z: Operand) -> None:
-        self._product.load(np.asarray(z.values))
+        self._product.load(centred(z.values, self._dtype, self._center))
 
     def into(self, x: Operand, tile: AnyFloat) -> None:
-        self._product.into(np.asarray(x.values), tile)
+        self._product.into(centred(x.values, self._dtype, self._center), tile)
 
     def unload(self) -> None:
         self._product.unload()
+
+
+class _DifferenceProduct:
+    """Squared or L1 distances of dense rows, as sums of differences."""
+
+    def __init__(self, dtype: type, absolute: bool, n_features: int) -> None:
+        self._squared = not absolute
+        self._n_features = -(-n_features // 4) * 4  # as the compiled loop wants them
+        self.width = _fitting_width(dtype, n_features)
+        self._columns: AnyFloat = np.zeros((self._n_features, self.width), dtype=dtype)
+
+    def load(self, z: Operand) -> None:
+        values = np.asarray(z.values)
+        self._columns[: values.shape[1], : len(z)] = values.T
+
+    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
+        return n, m
+
+    def into(self, x: Operand, tile: AnyFloat) -> None:
+        rows = np.asarray(x.values)
+        if rows.shape[1] < self._n_features or rows.dtype != tile.dtype:
+            padded: AnyFloat = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
+            padded[:, : rows.shape[1]] = rows
+            rows = padded
+        difference_tile(np.ascontiguousarray(rows), self._columns, self._squared, tile)
+
+    def unload(self) -> None:
+        pass
+
+
+class _SparseDifferenceProduct:
+    """Squared or L1 distances of sparse rows in float64, as sums of differences."""
+
+    width = TILE
+
+    def __init__(self, absolute: bool) -> None:
+        self._squared = not absolute
+        self._z: CSRRows | None = None
+
+    def load(self, z: Operand) -> None:
+        assert isinstance(z.values, CSRRows)
+        self._z = z.values
+
+    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
+        return n, m
+
+    def into(self, x: Operand, tile: AnyFloat) -> None:
+        stored = [
+            array
+            for rows in (x.values, self._z)
+            if isinstance(rows, CSRRows)
+            for array in (rows.data, rows.indices, rows.indptr)
+        ]
+        sparse_difference_tile(*stored, self._squared, tile)
+
+    def unload(self) -> None:
+        self._z = None
 
 
 class _SparseProduct:
@@ -193,8 +332,7 @@ class _SparseProduct:
     """
 
     def __init__(self, dtype: type, uses_distance: bool, places: Int32Array) -> None:
-        fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * len(places))
-        self.width = min(TILE, max(_LEAST_WIDTH, fitting))
+        self.width = _fitting_width(dtype, len(places))
         self._places = places
         self._columns: AnyFloat = np.zeros((1, self.width), dtype=dtype)
         self._uses_distance = uses_distance
@@ -236,15 +374,20 @@ class _Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call."""
 
     def __init__(self) -> None:
-        self.products: dict[tuple[bool, type, int], _Product] = {}
+        self.products: dict[tuple[bool, Method, int], _Product] = {}
         self._places: dict[int, Int32Array] = {}
-        # Two tiles' worth, for the padding of products; what is not used costs nothing.
-        self._tile = np.empty(8 * 2 * TILE * TILE, dtype=np.uint8)
+        self._tile = np.empty(0, dtype=np.uint8)
 
     def tile(self, shape: tuple[int, int], dtype: type) -> AnyFloat:
-        """Uninitialised tile for at most TILE^2 products, padding aside."""
+        """Uninitialised tile of the shape that a product asks for, padding included.
+
+        The buffer is as large as the largest tile so far: at least two tiles of float64, which is
+        enough for most padding and costs nothing where it is not used.
+        """
         n, m = shape
         n_bytes = n * m * np.dtype(dtype).itemsize
+        if n_bytes > len(self._tile):
+            self._tile = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
         return self._tile[:n_bytes].view(dtype).reshape(n, m)
 
     def places(self, n_features: int) -> Int32Array:
@@ -268,6 +411,9 @@ class Engine:
     sparse : bool
         Take the sparse path for dense rows too; pays where at most a quarter of the values is
         nonzero.
+    fast, exact : Method
+        How values are computed that are stored as float32, and those of `weighted_sum64`. What
+        suits some rows is chosen by `choose_arithmetic`.
 
     Attributes
     ----------
@@ -281,9 +427,12 @@ class Engine:
         threads: int = 1,
         center: npt.NDArray[Any] | None = None,
         sparse: bool = False,
+        fast: Method = FLOAT32_PRODUCTS,
+        exact: Method = FLOAT64_PRODUCTS,
     ) -> None:
         self.kernel = kernel
         self.threads = threads
+        self.fast, self.exact = fast, exact
         self.sparse = sparse or kernel.uses_distance
         centred = center is not None and kernel.shift_invariant and not self.sparse
         self._center = np.asarray(center, dtype=np.float32) if centred else None
@@ -316,7 +465,7 @@ class Engine:
 
     def recipe(self) -> Callable[[], Engine]:
         """What another process calls for an engine of one thread that computes the same bits."""
-        return partial(Engine, self.kernel, 1, self._center, self.sparse)
+        return partial(Engine, self.kernel, 1, self._center, self.sparse, self.fast, self.exact)
 
     def count(self, n: int) -> None:
         """Add to `evaluations`, from any thread."""
@@ -325,24 +474,36 @@ class Engine:
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows with what the products need beside them; O(stored values)."""
-        return self._prepare(rows, np.float32)
+        return self._prepare(rows, self.fast)
 
     def prepare64(self, rows: Rows) -> Operand:
-        """Rows for `weighted_sum64`: dense ones are centred and held in float64."""
-        return self._prepare(rows, np.float64)
+        """Rows for `weighted_sum64`."""
+        return self._prepare(rows, self.exact)
 
-    def _prepare(self, rows: Rows, dtype: type) -> Operand:
-        values: Any = rows
-        if not isinstance(rows, CSRRows):
-            if self.sparse:
-                values = CSRRows.from_dense(rows)
-            else:
-                values = rows.astype(dtype, copy=False)
-                if self._center is not None:
-                    values = values - self._center
-        norms = self.kernel.norms(values)
+    def _prepare(self, rows: Rows, method: Method) -> Operand:
+        values = self._in_form(rows, method)
+        if method.differences:
+            norms = self.kernel.norms(values)
+            _check_range(self.kernel, norms)
+            return Operand(values, norms, np.zeros(len(norms), dtype=method.dtype))
+        if isinstance(values, CSRRows):
+            norms = self.kernel.norms(values)
+        else:
+            centred_values = centred(values, method.dtype, self._center)
+            norms = self.kernel.norms(centred_values)
+            if method.dtype is np.float32:
+                values = centred_values
         _check_range(self.kernel, norms)
-        return Operand(values, norms, self.kernel.map_terms(norms).astype(dtype))
+        return Operand(values, norms, self.kernel.map_terms(norms).astype(method.dtype))
+
+    def _in_form(self, rows: Rows, method: Method) -> Rows:
+        """Rows sparse or dense, as the products of all rows of that width take them."""
+        sparse = self.sparse or isinstance(rows, CSRRows)
+        if method.differences and rows.shape[1] <= _FEW_FEATURES:
+            sparse = False
+        if sparse:
+            return rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
+        return rows.toarray() if isinstance(rows, CSRRows) else rows
 
     def block(self, x: Operand, z: Operand, out: AnyFloat) -> None:
         """Kernel values k(x_i, z_j) in float32 into `out`, shape (len(x), len(z)).
@@ -355,7 +516,7 @@ class Engine:
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
-        constants = self._constants(np.float32)
+        map_products, constants = _MAPS[self.fast.dtype], self._constants(self.fast)
         code = int(self.kernel.code)
         quantised = out.dtype == np.uint16
 
@@ -364,14 +525,14 @@ class Engine:
             if narrow:  # maps are vectorised along rows of the tile
                 tile = np.ascontiguousarray(tile[:, : len(zt)].T)
                 xt, zt = zt, xt
-            map_tile(code, tile, xt.terms, zt.terms, *constants)
+            map_products(code, tile, xt.terms, zt.terms, *constants)
             tile = tile[:, : len(zt)]
             if quantised:
                 tile *= np.float32(65535)
                 tile += np.float32(0.5)  # the assignment below cuts off
             out[rows, cols] = tile.T if narrow else tile
 
-        self._for_tiles(x, z, np.float32, fill)
+        self._for_tiles(x, z, self.fast, fill)
 
     def weighted_sum(
         self, x: Operand, z: Operand, weights: Float64Array, nearest: Nearest | None = None
@@ -380,46 +541,58 @@ class Engine:
 
         Where `nearest` is given, the vertices of largest kernel value are found on the way.
         """
-        out = np.zeros(len(x))
-        constants = self._constants(np.float32)
-        code = int(self.kernel.code)
+        return self._weighted_sum(x, z, weights, self.fast, nearest)
 
-        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            sum_tile(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
-            if nearest is not None:
-                largest, place = nearest.value[rows], nearest.place[rows]
-                raise_largest(tile, len(zt), cols.start, largest, place)
-
-        self._for_tiles(x, z, np.float32, add)
-        return out
+    def weighted_sum64(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
+        """The sums of `weighted_sum` from float64 values of rows made ready by `prepare64`."""
+        return self._weighted_sum(x, z, weights, self.exact)
 
     def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
         """Several weighted sums of the same kernel values, shape (len(x), weights.n_sums).
 
         Float32 values, float64 sums; each is that of `weighted_sum`, up to the order of additions.
         """
-        out = np.zeros((len(x), weights.n_sums))
-        constants = self._constants(np.float32)
+        return self._weighted_sums(x, z, weights, self.fast)
+
+    def weighted_sums64(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
+        """The sums of `weighted_sums` from float64 values of rows made ready by `prepare64`."""
+        return self._weighted_sums(x, z, weights, self.exact)
+
+    def _weighted_sum(
+        self,
+        x: Operand,
+        z: Operand,
+        weights: Float64Array,
+        method: Method,
+        nearest: Nearest | None = None,
+    ) -> Float64Array:
+        out = np.zeros(len(x))
+        sum_products, constants = _SUMS[method.dtype], self._constants(method)
         code = int(self.kernel.code)
 
         def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            map_tile(code, tile, xt.terms, zt.terms, *constants)
+            sum_products(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
+            if nearest is not None:
+                largest, place = nearest.value[rows], nearest.place[rows]
+                values = tile.astype(np.float32, copy=False)
+                raise_largest(values, len(zt), cols.start, largest, place)
+
+        self._for_tiles(x, z, method, add)
+        return out
+
+    def _weighted_sums(
+        self, x: Operand, z: Operand, weights: ManyWeights, method: Method
+    ) -> Float64Array:
+        out = np.zeros((len(x), weights.n_sums))
+        map_products, constants = _MAPS[method.dtype], self._constants(method)
+        code = int(self.kernel.code)
+
+        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+            map_products(code, tile, xt.terms, zt.terms, *constants)
             indptr = weights.indptr[cols.start : cols.stop + 1]
             sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
-        self._for_tiles(x, z, np.float32, add)
-        return out
-
-    def weighted_sum64(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
-        """The sums of `weighted_sum` from float64 values of rows made ready by `prepare64`."""
-        out = np.zeros(len(x))
-        constants = self._constants(np.float64)
-        code = int(self.kernel.code)
-
-        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            sum_tile64(code, tile, xt.terms, zt.terms, *constants, weights[cols], out[rows])
-
-        self._for_tiles(x, z, np.float64, add)
+        self._for_tiles(x, z, method, add)
         return out
 
     def symmetric_sum64(self, z: Operand, weights: Float64Array) -> Float64Array:
@@ -428,14 +601,14 @@ class Engine:
         Each tile off the diagonal serves twice, as it is and transposed. Each strip of tiles has
         sums of its own, added up in the order of strips, so that threads change no bit.
         """
-        constants = self._constants(np.float64)
+        constants = self._constants(self.exact)
         code = int(self.kernel.code)
-        width = self._product(z, np.float64).width
+        width = self._product(z, self.exact).width
 
         def run(x0: int) -> Float64Array:
             rows = slice(x0, min(x0 + width, len(z)))
             out = np.zeros(rows.stop)
-            product = self._product(z, np.float64)
+            product = self._product(z, self.exact)
             try:
                 product.load(z[rows])
                 for y0 in range(0, x0 + 1, width):
@@ -479,40 +652,75 @@ class Engine:
         else:
             list(self._pool.map(run, parts))
 
-    def _constants(self, dtype: type) -> tuple[AnyFloat, AnyFloat, int]:
+    def _constants(self, method: Method) -> tuple[AnyFloat, AnyFloat, int]:
         """Scale, shift and degree of the map, in the precision of the tile."""
-        scale, shift, degree = self.kernel.map_constants()
-        return dtype(scale), dtype(shift), degree
+        scale, shift, degree = self.kernel.map_constants(method.differences)
+        return method.dtype(scale), method.dtype(shift), degree
 
-    def error_bound(self, x: Operand, z: Operand, mean: Float64Array | float = 1.0) -> Float64Array:
-        """Bound on the error of `weighted_sum` with weights of absolute sum 1, shape (len(x),).
+    def error_bound(self, x: Operand, z: Operand, mean: Float64Array | None = None) -> Float64Array:
+        """Bound on the error of `weighted_sum` with weights of absolute sum 1.
 
         Such a sum errs by no more than its worst kernel value does, and by its own summation; less
-        where `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
-        """
-        return self._error_bound(x, z, FLOAT32_UNIT, mean)
+        where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
 
-    def error_bound64(self, x: Operand, z: Operand) -> Float64Array:
+        Parameters
+        ----------
+        x, z : Operand
+            What was multiplied.
+        mean : ndarray of float64, shape (len(x),) or (len(x), n_sums), optional
+            Of one sum or of several.
+
+        Returns
+        -------
+        ndarray of float64, shape (len(x),), or that of `mean`
+        """
+        return self._error_bound(x, z, self.fast, mean)
+
+    def error_bound64(
+        self, x: Operand, z: Operand, mean: Float64Array | None = None
+    ) -> Float64Array:
         """The bound of `error_bound` for `weighted_sum64`."""
-        return self._error_bound(x, z, FLOAT64_UNIT, 1.0)
+        return self._error_bound(x, z, self.exact, mean)
+
+    def value_bound(self, x: Operand, z: Operand) -> Float64Array:
+        """Bound on the error of a float32 value of `block` or `Nearest`, shape (len(x),)."""
+        bound = self.error_bound(x, z)
+        if self.fast.dtype is np.float32:
+            return bound
+        return bound + FLOAT32_UNIT * (self._largest_value(x, z) + bound)
+
+    def _largest_value(self, x: Operand, z: Operand) -> Float64Array:
+        """No value exceeds the geometric mean of two diagonals."""
+        diagonal = self.kernel.diagonal
+        return np.asarray(np.sqrt(diagonal(x.norms) * diagonal(z.norms).max(initial=0)))
 
     def _error_bound(
-        self, x: Operand, z: Operand, unit: float, mean: Float64Array | float
+        self, x: Operand, z: Operand, method: Method, mean: Float64Array | None
     ) -> Float64Array:
         kernel = self.kernel
         n_terms = x.n_terms()  # of a sum of products: no more than one side stores
-        if kernel.uses_distance:
+        if kernel.uses_distance or (method.differences and isinstance(x.values, CSRRows)):
             n_terms = np.maximum(n_terms, z.n_terms().max(initial=0))
-        values = kernel.error_bound(x.norms, float(z.norms.max(initial=0)), n_terms, unit, mean)
-        # Sums are float64 in both precisions; no value exceeds the geometric mean of two diagonals.
-        largest = np.sqrt(kernel.diagonal(x.norms) * kernel.diagonal(z.norms).max(initial=0))
-        return np.asarray(values + len(z) * FLOAT64_UNIT * largest)
+        largest, norms = self._largest_value(x, z), x.norms
+        if mean is not None and mean.ndim == 2:
+            largest, norms, n_terms = largest[:, None], norms[:, None], n_terms[:, None]
+        if method.differences:
+            if isinstance(x.values, CSRRows):
+                n_terms = 2 * n_terms  # what either of two rows stores
+            values = kernel.distance_error_bound(n_terms, method.unit, mean)
+        else:
+            z_norm = float(z.norms.max(initial=0))
+            one = 1.0 if mean is None else mean
+            values = kernel.error_bound(norms, z_norm, n_terms, method.unit, one)
+        # Sums are float64 in both precisions.
+        bound = np.asarray(values + len(z) * FLOAT64_UNIT * largest)
+        return bound if mean is None else np.broadcast_to(bound, mean.shape)
 
     def _for_tiles(
         self,
         x: Operand,
         z: Operand,
-        dtype: type,
+        method: Method,
         use: Callable[[slice, slice, AnyFloat, Operand, Operand], None],
     ) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
@@ -524,11 +732,11 @@ class Engine:
         if len(z) == 0:
             return
         self.count(len(x) * len(z))
-        width = min(self._product(x, dtype).width, len(z))
+        width = min(self._product(x, method).width, len(z))
         height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:
-            product = self._product(x, dtype)
+            product = self._product(x, method)
             try:
                 for z0 in range(0, len(z), width):
                     cols = slice(z0, min(z0 + width, len(z)))
@@ -538,7 +746,7 @@ class Engine:
                         rows = slice(x0, min(x0 + height, part.stop))
                         x_tile = x[rows]
                         shape = product.tile_shape(len(x_tile), len(z_tile))
-                        tile = self._workspace.tile(shape, dtype)
+                        tile = self._workspace.tile(shape, method.dtype)
                         product.into(x_tile, tile)
                         use(rows, cols, tile[: len(x_tile)], x_tile, z_tile)
                     product.unload()
@@ -547,19 +755,35 @@ class Engine:
 
         self.share(len(x), len(x) * len(z), run)
 
-    def _product(self, x: Operand, dtype: type) -> _Product:
+    def _product(self, x: Operand, method: Method) -> _Product:
         """The product for rows like `x`, one for each thread."""
         sparse = isinstance(x.values, CSRRows)
         n_features = x.values.shape[1]
         products = self._workspace.products
-        key = sparse, dtype, n_features
+        key = sparse, method, n_features
         if key not in products:
-            products[key] = (
-                _SparseProduct(dtype, self.kernel.uses_distance, self._workspace.places(n_features))
-                if sparse
-                else _DenseProduct(dtype, n_features)
-            )
+            products[key] = self._new_product(*key)
         return products[key]
+
+    def _new_product(self, sparse: bool, method: Method, n_features: int) -> _Product:
+        dtype, absolute = method.dtype, self.kernel.uses_distance
+        if method.differences:
+            if sparse:
+                return _SparseDifferenceProduct(absolute)
+            return _DifferenceProduct(dtype, absolute, n_features)
+        if sparse:
+            return _SparseProduct(dtype, absolute, self._workspace.places(n_features))
+        return _DenseProduct(dtype, n_features, self._center if dtype is np.float64 else None)
+
+
+_MAPS: dict[type, Any] = {np.float32: map_tile, np.float64: map_tile64}
+_SUMS: dict[type, Any] = {np.float32: sum_tile, np.float64: sum_tile64}
+
+
+def centred(rows: Rows, dtype: type, center: npt.NDArray[Any] | None) -> AnyFloat:
+    """Dense rows less `center`, in a precision; themselves where nothing changes."""
+    values: AnyFloat = np.asarray(rows).astype(dtype, copy=False)
+    return values if center is None else values - center
 
 
 def _check_range(kernel: Kernel, norms: Float64Array) -> None:
@@ -591,6 +815,54 @@ def choose_center(rows: Rows) -> Float32Array | None:
     mean = rows.mean(axis=0, dtype=np.float64)
     mean_square_norm = np.square(rows, dtype=np.float64).sum(axis=1).mean()
     return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
+
+
+def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
+    """How an engine for rows like these computes.
+
+    Float32 products serve wherever the bound on the error of a kernel value of the probe is small.
+    Where it is not, the values of shift-invariant kernels come from float32 differences if there
+    are few features, and from float64 products or else float64 differences if there are many;
+    those of other kernels from float64 products.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Whose values.
+    probe : Rows
+        Some of the rows.
+    """
+    center = choose_center(probe)
+    sparse = prefers_sparse(probe)
+    as_sparse = sparse or kernel.uses_distance
+    values = probe
+    if not isinstance(probe, CSRRows) and kernel.shift_invariant and not as_sparse:
+        values = centred(probe, np.float64, center)
+    norms = kernel.norms(values)
+    n_terms = np.full(len(norms), probe.shape[1])
+    if isinstance(probe, CSRRows):
+        n_terms = np.diff(probe.indptr)
+    elif as_sparse:
+        n_terms = np.count_nonzero(probe, axis=1)
+
+    def largest_error(unit: float) -> float:
+        most = np.full(len(norms), norms.max(initial=0))
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are refused elsewhere
+            return float(
+                kernel.error_bound(most, most.max(initial=0), n_terms, unit).max(initial=0)
+            )
+
+    fast, exact = FLOAT32_PRODUCTS, FLOAT64_PRODUCTS
+    if not largest_error(FLOAT32_UNIT) <= _FAST_ERROR:
+        fast = FLOAT64_PRODUCTS
+        error = largest_error(FLOAT64_UNIT)
+        if kernel.shift_invariant and probe.shape[1] <= _FEW_FEATURES:
+            fast, exact = FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES
+        elif kernel.shift_invariant and error > _EXACT_ERROR:
+            exact = FLOAT64_DIFFERENCES
+            if error > _WIDE_ERROR:
+                fast = FLOAT64_DIFFERENCES
+    return Arithmetic(center, sparse, fast, exact)
 
 
 def _split(n: int, parts: int) -> list[slice]:

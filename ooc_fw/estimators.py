@@ -515,7 +515,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             return -values
         return class_scores(values, len(self.classes_))
 
-    def _decide(self, X: Any) -> Float64Array:
+    def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
         """Decision values as the model gives them."""
         check_is_fitted(self)
         dask = self.dask
@@ -524,11 +524,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                 validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False),
                 None,
             )
-        return self.model_.decision_function(X, threads=_threads(self.n_jobs), dask=dask)
+        return self.model_.decision_function(
+            X, threads=_threads(self.n_jobs), dask=dask, labels_only=labels_only
+        )
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
-        values = self._decide(X)
+        values = self._decide(X, labels_only=True)
         labels: npt.NDArray[Any] = self.classes_[self.model_.class_places(values)]
         return labels
 

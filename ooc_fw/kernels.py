@@ -23,6 +23,8 @@ FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
 _SMALLEST = 2.0**-126  # what both exponentials give for the least arguments, instead of less
 _EXP_UNITS = 5.0  # relative error of both exponentials (float32 polynomial, libm), in units
+_LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}  # above 0, by unit roundoff
+_LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # beyond, exp(-t) is `_SMALLEST`
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,12 @@ class Kernel:
         """What the compiled map takes off a product for each row; see `_core.maps.map_tile`."""
         return np.zeros(len(norms))
 
-    def map_constants(self) -> tuple[float, float, int]:
-        """Scale, shift and degree for `_core.maps.map_tile`."""
+    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
+        """Scale, shift and degree for `_core.maps.map_tile`.
+
+        `from_distances` asks for those of a tile that holds |x - z|^2, or |x - z|_1 where the
+        kernel uses that, and of terms that are 0; only shift-invariant kernels have them.
+        """
         return 1.0, 0.0, 1
 
     def error_bound(
@@ -124,6 +130,43 @@ class Kernel:
         """
         raise TypeError(f"{type(self).__name__} must state its rounding bound")
 
+    def distance_error_bound(
+        self, n_terms: Int64Array, unit: float, mean: Float64Array | float | None = None
+    ) -> Float64Array:
+        """`error_bound` of a shift-invariant kernel whose distances are sums of differences.
+
+        Parameters
+        ----------
+        n_terms : ndarray of int64, shape (n,)
+            Number of differences in one sum, at most.
+        unit : float
+            Unit roundoff of the arithmetic.
+        mean : ndarray of float64, float or None
+            As for `error_bound`; None for any single value.
+
+        Notes
+        -----
+        The terms of a sum of n squares are positive, so that an exponent t errs by at most (n + 6)
+        units of itself (differences 2, squares 1, additions n, scale 2, one to spare), however
+        large the rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k),
+        which is concave in k: its mean is no more than -m ln(m) at the mean m of the k.
+        """
+        relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
+        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
+        if mean is None:
+            slope: Float64Array | float = math.exp(-1)
+            mean = 1.0
+        else:
+            mean = np.minimum(1.0, mean * (1 + 2 * _EXP_UNITS * unit) + _SMALLEST)
+            below = np.minimum(mean, math.exp(-1))  # from there on -m ln(m) falls
+            slope = -below * np.log(below)
+        underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
+        return np.asarray(
+            growth * (relative * slope + underflow * mean)
+            + 2 * _EXP_UNITS * unit * mean
+            + 100 * _SMALLEST
+        )
+
 
 def _exponential_bound(
     exponent: Float64Array, unit: float, mean: Float64Array | float
@@ -150,8 +193,8 @@ class RBF(Kernel):
     def map_terms(self, norms: Float64Array) -> Float64Array:
         return np.asarray(self.gamma * LOG2_E * norms)
 
-    def map_constants(self) -> tuple[float, float, int]:
-        return 2 * self.gamma * LOG2_E, 0.0, 1
+    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
+        return (-1 if from_distances else 2) * self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(
         self,
@@ -198,7 +241,7 @@ class Polynomial(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
 
-    def map_constants(self) -> tuple[float, float, int]:
+    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
         return self.gamma, self.coef0, int(self.degree)
 
     def error_bound(
@@ -226,7 +269,7 @@ class Laplacian(Kernel):
     shift_invariant = True
     constant_diagonal = True
 
-    def map_constants(self) -> tuple[float, float, int]:
+    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
         return self.gamma * LOG2_E, 0.0, 1
 
     def error_bound(

@@ -32,11 +32,19 @@ import numpy.typing as npt
 
 from ooc_fw.attributes import get_text, put_text
 from ooc_fw.calibration import class_probabilities
-from ooc_fw.engine import Engine, ManyWeights, Operand, choose_center, prefers_sparse
+from ooc_fw.decisions import DecisionFunctions, Weights
+from ooc_fw.engine import Engine, choose_arithmetic
 from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.kernels import Kernel, make_kernel
-from ooc_fw.pairs import PairSolution, class_scores, union_of_rows, worst_gap, worst_status
+from ooc_fw.pairs import (
+    PairSolution,
+    class_scores,
+    is_decided,
+    union_of_rows,
+    worst_gap,
+    worst_status,
+)
 from ooc_fw.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
@@ -51,7 +59,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-PART_BYTES = 4 << 20  # of sparse rows made dense at once
+PART_BYTES = 4 << 20  # of dense rows decided at once, or sparse rows made dense
+_PART_ROWS = 1 << 14  # rows decided at once: some ten numbers of each are held
+_EXACT_ROWS = 1 << 12  # rows computed in float64 at once, of which copies are made
+DECISION_ACCURACY = 1e-4  # of decision values, on the scale where the margin is 1
+_PROBE_VECTORS = 32  # support vectors that show whether float32 kernel values leave rows decided
 
 
 @dataclass(frozen=True)
@@ -299,8 +311,12 @@ class Model:
         threads: int = 1,
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
+        labels_only: bool = False,
     ) -> Float64Array:
         """Decision values of all rows of `X`, in the order in which `X` stores them.
+
+        Each is within `DECISION_ACCURACY` of that of exact kernel values, as far as float64 allows:
+        what float32 kernel values leave open is computed again in float64.
 
         Parameters
         ----------
@@ -313,6 +329,9 @@ class Model:
             after the other. The values are the same to the last bit.
         on_rows : callable, optional
             Called after each block with the number of rows done.
+        labels_only : bool
+            The values serve for labels only (`class_places`): those are the same, and fewer rows
+            are computed in float64.
 
         Returns
         -------
@@ -330,14 +349,21 @@ class Model:
         """
         with borrow_source(X) as source:
             values = self._empty(source.n_rows)
-            for start, part in self.iter_decisions(source, threads=threads, dask=dask):
+            for start, part in self.iter_decisions(
+                source, threads=threads, dask=dask, labels_only=labels_only
+            ):
                 values[start : start + len(part)] = part
                 if on_rows is not None:
                     on_rows(start + len(part))
         return values
 
     def iter_decisions(
-        self, source: RowSource, *, threads: int = 1, dask: Any = None
+        self,
+        source: RowSource,
+        *,
+        threads: int = 1,
+        dask: Any = None,
+        labels_only: bool = False,
     ) -> Iterator[tuple[int, Float64Array]]:
         """Decision values block by block: memory does not grow with the number of rows.
 
@@ -345,7 +371,7 @@ class Model:
         ----------
         source : RowSource
             Read once, from the first row to the last.
-        threads, dask
+        threads, dask, labels_only
             As for `decision_function`, and so are the errors.
 
         Yields
@@ -358,7 +384,7 @@ class Model:
             slices = block_slices(source, 0, source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
-                decision = self._decision(engine)
+                decision = self._decision(engine, labels_only)
                 shared = Shared(decision, decision.recipe), shared_source(source, workers)
                 with closing(workers.map(_decide_rows, slices, *shared)) as results:
                     for (start, stop), (part, n_bytes) in zip(slices, results, strict=True):
@@ -369,12 +395,15 @@ class Model:
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`; see `decision_function`."""
-        return self.label_values(self.decision_function(X, threads=threads, dask=dask))
+        values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
+        return self.label_values(values)
 
-    def decide(self, blocks: Iterable[Rows], *, threads: int = 1) -> Iterator[Float64Array]:
+    def decide(
+        self, blocks: Iterable[Rows], *, threads: int = 1, labels_only: bool = False
+    ) -> Iterator[Float64Array]:
         """Yield the decision values of each of a stream of blocks of rows, `n_features` wide."""
         with self.engine(threads) as engine:
-            decision = self._decision(engine)
+            decision = self._decision(engine, labels_only)
             for block in blocks:
                 yield decision(block)
 
@@ -383,22 +412,19 @@ class Model:
         n_machines = len(self.machines)
         return np.empty(n_rows if n_machines == 1 else (n_rows, n_machines))
 
-    def _decision(self, engine: Engine) -> _Decision:
-        machines = self.machines
-        betas = [machine.alpha * machine.labels for machine in machines]
-        rho = np.array([machine.rho for machine in machines])
-        if len(machines) == 1:
-            vectors = take_rows(self.support_vectors, machines[0].sv)
-            return _Decision(engine, vectors, betas[0], rho)
-        places = [machine.sv for machine in machines]
-        many = ManyWeights.of(len(self.support_vectors), places, betas)
-        return _Decision(engine, self.support_vectors, many, rho)
+    def _decision(self, engine: Engine, labels_only: bool) -> _Decision:
+        return _Decision(
+            engine,
+            self.support_vectors,
+            [Weights(machine.sv, machine.alpha, machine.labels) for machine in self.machines],
+            np.array([machine.rho for machine in self.machines]),
+            len(self.classes),
+            None if labels_only else DECISION_ACCURACY,
+        )
 
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
-        vectors = self.support_vectors
-        center = choose_center(vectors)
-        return Engine(self.kernel, threads, center=center, sparse=prefers_sparse(vectors))
+        return Engine(self.kernel, threads, *choose_arithmetic(self.kernel, self.support_vectors))
 
     def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
         """Class value for each row, of which `decision_values` are the decision values."""
@@ -530,7 +556,12 @@ class Model:
 
 
 class _Decision:
-    """The decision function, ready to be applied.
+    """The decision function, ready to be applied: two stages, as in a certificate.
+
+    What float32 kernel values leave open is computed again in float64: where `accuracy` is given,
+    the values of rows whose bound exceeds it; else the rows whose label may be another one. Where
+    that is most of a few support vectors, it is all rows at once. So the value of a row depends on
+    the row and the model alone.
 
     Parameters
     ----------
@@ -538,10 +569,14 @@ class _Decision:
         Computes kernel values.
     vectors : Rows, shape (n_support, n_features)
         Support vectors.
-    beta : ndarray of float64, shape (n_support,), or ManyWeights
-        Weights times labels, of one machine or of several.
+    classifiers : sequence of Weights
+        The machines.
     rho : ndarray of float64, shape (n_machines,)
         Margins.
+    n_classes : int
+        Number of classes.
+    accuracy : float or None
+        How far a decision value may be off, on the scale where the margin is 1; None is for labels.
 
     Attributes
     ----------
@@ -550,38 +585,68 @@ class _Decision:
     """
 
     def __init__(
-        self, engine: Engine, vectors: Rows, beta: Float64Array | ManyWeights, rho: Float64Array
+        self,
+        engine: Engine,
+        vectors: Rows,
+        classifiers: Sequence[Weights],
+        rho: Float64Array,
+        n_classes: int,
+        accuracy: float | None,
     ) -> None:
-        self._engine = engine
-        self._vectors = engine.prepare(vectors)
-        self._beta = beta
-        if isinstance(beta, ManyWeights):
-            self._bias = np.bincount(beta.sums, beta.values, beta.n_sums)
-        else:
-            self._bias = beta.sum()
-        self._rho = rho
-        self.recipe = partial(_make_decision, engine.recipe(), vectors, beta, rho)
+        self._sparse = engine.sparse
+        self._function = DecisionFunctions(engine, vectors, classifiers)
+        self._rho = rho if len(rho) > 1 else rho[0]
+        self._n_classes = n_classes
+        self._accuracy = accuracy
+        probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
+        _, is_open = self._approximate(probe)
+        self._skips = bool(np.count_nonzero(is_open) > len(is_open) / 2)
+        own = vectors, classifiers, rho, n_classes, accuracy
+        self.recipe = partial(_make_decision, engine.recipe(), *own)
 
     def __call__(self, block: Rows) -> Float64Array:
         """Decision values of some rows, shape (n_rows,) or (n_rows, n_machines)."""
-        engine = self._engine
-        parts = [block] if engine.sparse else _dense_parts(block)
-        return np.concatenate([self._decide(engine.prepare(rows)) for rows in parts])
+        step = _PART_ROWS
+        if not self._sparse or not isinstance(block, CSRRows):
+            step = min(step, _rows_at_once(block.shape[1]))
+        parts = []
+        for start in range(0, max(1, len(block)), step):
+            rows = block[start : start + step]
+            if isinstance(rows, CSRRows) and not self._sparse:
+                rows = rows.toarray()
+            parts.append(self._decide(rows))
+        return np.concatenate(parts)
 
-    def _decide(self, x: Operand) -> Float64Array:
-        many = isinstance(self._beta, ManyWeights)
-        weigh = self._engine.weighted_sums if many else self._engine.weighted_sum
-        sums = weigh(x, self._vectors, self._beta)  # type: ignore[arg-type]
-        return np.asarray((sums + self._bias) / self._rho)
+    def _decide(self, rows: Rows) -> Float64Array:
+        if self._skips:
+            return self._exact(rows)
+        values, is_open = self._approximate(rows)
+        places = np.flatnonzero(is_open)
+        if len(places) > 0:
+            values[places] = self._exact(take_rows(rows, places))
+        return values
+
+    def _exact(self, rows: Rows) -> Float64Array:
+        slices = range(0, max(1, len(rows)), _EXACT_ROWS)
+        parts = [self._function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
+        return np.asarray(np.concatenate(parts) / self._rho)
+
+    def _approximate(self, rows: Rows) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
+        """Decision values from float32 kernel values, and which rows they leave open."""
+        found = self._function.approximate(rows)
+        values = found.values / self._rho
+        bound = (found.bound + self._function.rounding) / self._rho
+        if self._accuracy is not None:
+            is_open = bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
+        elif values.ndim == 1:
+            is_open = np.asarray(np.abs(values) <= bound)
+        else:
+            is_open = ~is_decided(values, bound, self._n_classes)
+        return values, is_open
 
 
-def _make_decision(
-    engine: Callable[[], Engine],
-    vectors: Rows,
-    beta: Float64Array | ManyWeights,
-    rho: Float64Array,
-) -> _Decision:
-    return _Decision(engine(), vectors, beta, rho)
+def _make_decision(engine: Callable[[], Engine], *own: Any) -> _Decision:
+    return _Decision(engine(), *own)
 
 
 def _decide_rows(
@@ -737,16 +802,6 @@ def _check_csr(rows: CSRRows, n_rows: int) -> None:
 
 def _dense(rows: Rows) -> npt.NDArray[np.float32]:
     return rows.toarray() if isinstance(rows, CSRRows) else rows
-
-
-def _dense_parts(block: Rows) -> Iterator[Rows]:
-    """`block` as dense rows, in parts of bounded size where it is sparse."""
-    if not isinstance(block, CSRRows):
-        yield block
-        return
-    step = _rows_at_once(block.n_features)
-    for start in range(0, len(block), step):
-        yield block[start : start + step].toarray()
 
 
 def _rows_at_once(n_features: int) -> int:

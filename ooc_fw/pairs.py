@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.rows import Float64Array, Int64Array
 from ooc_fw.state import Solution, Status
@@ -54,15 +55,41 @@ def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
         A vote is 1. The sum of the decision values for a class, mapped monotonously to less than
         half a vote either way, decides between equal votes.
     """
-    votes = np.zeros((len(values), n_classes))
-    sums = np.zeros((len(values), n_classes))
+    return _scores(values, values, n_classes)
+
+
+def _scores(for_positive: Float64Array, for_negative: Float64Array, n_classes: int) -> Float64Array:
+    """`class_scores` where the classes of a pair are told different decision values."""
+    votes = np.zeros((len(for_positive), n_classes))
+    sums = np.zeros((len(for_positive), n_classes))
     for k, (negative, positive) in enumerate(class_pairs(n_classes)):
-        column = values[:, k]
-        votes[:, positive] += column > 0
-        votes[:, negative] += column <= 0
-        sums[:, positive] += column
-        sums[:, negative] -= column
+        votes[:, positive] += for_positive[:, k] > 0
+        votes[:, negative] += for_negative[:, k] <= 0
+        sums[:, positive] += for_positive[:, k]
+        sums[:, negative] -= for_negative[:, k]
     return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+
+
+def is_decided(values: Float64Array, bound: Float64Array, n_classes: int) -> npt.NDArray[np.bool_]:
+    """Whether the class of largest score is the same whatever the error of the decision values.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n_rows, n_pairs)
+        Decision values.
+    bound : ndarray of float64, shape (n_rows, n_pairs)
+        How far each may be off.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_rows,)
+    """
+    rows = np.arange(len(values))
+    first = class_scores(values, n_classes).argmax(axis=1)
+    least = _scores(values - bound, values + bound, n_classes)[rows, first]
+    others = _scores(values + bound, values - bound, n_classes)
+    others[rows, first] = -np.inf
+    return np.asarray(least > others.max(axis=1))
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:

@@ -44,7 +44,7 @@ from ooc_fw.checkpoint import (
     save_checkpoint,
 )
 from ooc_fw.deadline import Deadline
-from ooc_fw.engine import Engine, choose_center, prefers_sparse
+from ooc_fw.engine import Engine, choose_arithmetic
 from ooc_fw.errors import InputError
 from ooc_fw.files import Output, check_outputs
 from ooc_fw.interrupt import DeferredInterrupt, PromptInterrupt
@@ -378,9 +378,7 @@ def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
 def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: Sampler) -> Engine:
     """Engine that suits the rows of a source."""
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
-    return Engine(
-        kernel, options.threads, center=choose_center(probe), sparse=prefers_sparse(probe)
-    )
+    return Engine(kernel, options.threads, *choose_arithmetic(kernel, probe))
 
 
 def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:

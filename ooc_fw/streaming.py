@@ -44,7 +44,7 @@ import numpy.typing as npt
 
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.distinct import row_hashes
-from ooc_fw.engine import Engine, choose_center, prefers_sparse
+from ooc_fw.engine import Arithmetic, Engine, choose_arithmetic
 from ooc_fw.errors import InputError
 from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import Kernel
@@ -52,7 +52,6 @@ from ooc_fw.memory import kernel_rows_budget
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.rows import (
     CSRRows,
-    Float32Array,
     Float64Array,
     Int8Array,
     Int64Array,
@@ -167,8 +166,7 @@ class Stream:
         self._began = self._seconds = 0.0  # of the chunk under way; spent in those before
         self._evaluations = 0  # in the chunks before
         self._sparse = False  # how rows of vertices are held
-        self._center: Float32Array | None = None
-        self._sparse_products = False
+        self._arithmetic = Arithmetic()
         self._vertices = None if solution is None else _Vertices.of(solution)
         self._active: ActiveSet | None = None  # None: to be made again from the vertices
         self._positions: dict[int, int] = {}  # in the stream, of each vertex by its id
@@ -270,11 +268,8 @@ class Stream:
             few = np.count_nonzero(stored) < _DENSE_FROM * len(probe) * self.n_features
             self._sparse = isinstance(rows, CSRRows) and bool(few)
             probe = self.in_form(probe)
-            self._center = choose_center(probe)
-            self._sparse_products = prefers_sparse(probe)
-        return Engine(
-            self.kernel, self.options.threads, center=self._center, sparse=self._sparse_products
-        )
+            self._arithmetic = choose_arithmetic(self.kernel, probe)
+        return Engine(self.kernel, self.options.threads, *self._arithmetic)
 
     def wake(self, engine: Engine) -> None:
         """Make the active set ready, from the solution where there is none."""

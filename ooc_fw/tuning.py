@@ -493,7 +493,8 @@ def score_point(
     model: Model, part: RowSource, codes: Int64Array, threads: int
 ) -> npt.NDArray[np.bool_]:
     """Which rows of a validation part a model gets wrong, shape (n_rows,); one pass over it."""
-    return np.asarray(model.class_places(model.decision_function(part, threads=threads)) != codes)
+    values = model.decision_function(part, threads=threads, labels_only=True)
+    return np.asarray(model.class_places(values) != codes)
 
 
 def _model(

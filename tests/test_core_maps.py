@@ -13,6 +13,7 @@ from ooc_fw._core.maps import (
     exp2_nonpositive,
     exp2_nonpositive64,
     map_tile,
+    map_tile64,
     raise_largest,
     sum_tile,
     sum_tile64,
@@ -87,6 +88,9 @@ def test_sum_tile64_keeps_float64_throughout(arguments, seed):
     rng = np.random.default_rng(seed)
     weights, out = rng.normal(size=tile.shape[1]), rng.normal(size=tile.shape[0])
     expected = out + expected_tile @ weights
+    mapped = tile.copy()
+    map_tile64(int(code), mapped, x_terms, z_terms, scale, shift, degree)
+    np.testing.assert_allclose(mapped, expected_tile, rtol=1e-14, atol=1e-14)
     sum_tile64(int(code), tile, x_terms, z_terms, scale, shift, degree, weights, out)
     np.testing.assert_allclose(tile, expected_tile, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)

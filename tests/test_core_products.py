@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from ooc_fw._core.products import (
     absolute_norms,
     clear_columns,
+    difference_tile,
     distance_tile,
     dot_tile,
     scatter_columns,
+    sparse_difference_tile,
     square_norms,
 )
 from ooc_fw.testing.reference import to_csr
@@ -67,6 +69,44 @@ def test_distance_tile(dtype, rtol, X, spare):
     expected = np.abs(X.astype(np.float64)[:, None] - Z).sum(axis=2)
     scale = np.abs(X).sum(axis=1, dtype=np.float64)[:, None] + norms
     assert (np.abs(out - expected) <= rtol * scale).all()
+
+
+def naive_distances(X, Z, squared):
+    differences = np.abs(X.astype(np.longdouble)[:, None] - Z.astype(np.longdouble))
+    return (differences**2 if squared else differences).sum(axis=2)
+
+
+def padded(X, dtype):
+    """Dense rows with columns of zeros up to a multiple of four."""
+    return np.pad(X, [(0, 0), (0, -X.shape[1] % 4)]).astype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
+@given(X=tables(max_rows=60, max_features=20), squared=st.booleans(), spare=st.integers(0, 3))
+def test_difference_tile_errs_in_proportion_to_the_distance(dtype, unit, X, squared, spare):
+    cut = len(X) // 2
+    x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
+    columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
+    out = np.full((len(x), len(z)), np.nan, dtype=dtype)
+    difference_tile(x, columns, squared, out)
+    expected = naive_distances(X[:cut], X[cut:], squared)
+    assert (np.abs(out - expected) <= (X.shape[1] + 3) * unit * expected + 1e-40).all()
+    for j in range(len(z)):  # alone, by the loop for few vertices
+        alone = np.empty((len(x), 1), dtype=dtype)
+        difference_tile(x, columns[:, j : j + 1].copy(), squared, alone)
+        np.testing.assert_array_equal(alone, out[:, j : j + 1])
+
+
+@given(X=tables(max_rows=40, max_features=20), squared=st.booleans())
+def test_sparse_difference_tile_is_symmetric_and_errs_in_proportion(X, squared):
+    cut = len(X) // 2
+    out, turned = np.full((cut, len(X) - cut), np.nan), np.full((len(X) - cut, cut), np.nan)
+    rows, vertices = arrays_of_few(X[:cut]), arrays_of_few(X[cut:])
+    sparse_difference_tile(*rows, *vertices, squared, out)
+    sparse_difference_tile(*vertices, *rows, squared, turned)
+    np.testing.assert_array_equal(out, turned.T)
+    expected = naive_distances(X[:cut], X[cut:], squared)
+    np.testing.assert_allclose(out, expected.astype(np.float64), rtol=1e-14)
 
 
 def arrays_of_few(X):

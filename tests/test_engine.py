@@ -10,12 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from ooc_fw.engine import TILE, Engine, Nearest, prefers_sparse
+from ooc_fw.engine import (
+    FLOAT32_DIFFERENCES,
+    FLOAT32_PRODUCTS,
+    FLOAT64_DIFFERENCES,
+    FLOAT64_PRODUCTS,
+    TILE,
+    Arithmetic,
+    Engine,
+    ManyWeights,
+    Nearest,
+    choose_arithmetic,
+    choose_center,
+    prefers_sparse,
+)
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
+from ooc_fw.products import DenseProduct
 from ooc_fw.rows import CSRRows
 from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
-from ooc_fw.testing.strategies import SEEDS, kernels, tables
+from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
 
 
 def block_of(engine, X, Z):
@@ -404,3 +418,164 @@ def test_number_of_threads_changes_no_bit_of_a_sum(name, sparse):
     for result in results[1:]:
         for sums, expected in zip(result, results[0], strict=True):
             np.testing.assert_array_equal(sums, expected)
+
+
+# -- rows of any size ----------------------------------------------------------------------------
+
+METHODS = [FLOAT32_PRODUCTS, FLOAT32_DIFFERENCES, FLOAT64_PRODUCTS, FLOAT64_DIFFERENCES]
+INVARIANT = sorted(name for name in KERNELS if KERNELS[name].shift_invariant)
+
+
+@st.composite
+def raw_engines(draw, threads=1):
+    """Rows of any size, and an engine that suits them; gamma has nothing to do with either."""
+    X = draw(raw_tables())
+    name = draw(st.sampled_from(sorted(KERNELS)))
+    kernel = make_kernel(name, gamma=draw(powers_of_ten(-8, 4)), degree=2, coef0=1.0)
+    form = to_csr if draw(st.booleans()) else np.asarray
+    return Engine(kernel, threads, *choose_arithmetic(kernel, form(X))), X, form
+
+
+@given(raw_engines(), SEEDS)
+def test_values_of_rows_of_any_size_lose_no_digits(case, seed):
+    engine, X, form = case
+    cut = len(X) // 2
+    expected = kernel_values(engine.kernel, X[:cut], X[cut:])
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(X) - cut))
+    with engine:
+        out = block_of(engine, form(X[:cut]), form(X[cut:]))
+        x, z = engine.prepare(form(X[:cut])), engine.prepare(form(X[cut:]))
+        single, bound = engine.value_bound(x, z), engine.error_bound(x, z)
+        nearest = Nearest(len(x))
+        sums = engine.weighted_sum(x, z, weights, nearest)
+        tight = engine.error_bound(x, z, sums)
+        x, z = engine.prepare64(form(X[:cut])), engine.prepare64(form(X[cut:]))
+        sums64, bound64 = engine.weighted_sum64(x, z, weights), engine.error_bound64(x, z)
+        tight64 = engine.error_bound64(x, z, sums64)
+    assert (np.abs(out - expected) <= single[:, None]).all()
+    exact = expected @ weights.astype(np.longdouble)
+    assert (np.abs(sums - exact) <= bound).all()
+    assert (np.abs(sums64 - exact) <= bound64).all()
+    if engine.kernel.shift_invariant:
+        assert single.max() <= 2e-3
+        assert bound64.max() <= 1e-8
+        assert (np.abs(sums - exact) <= tight).all()
+        assert (np.abs(sums64 - exact) <= tight64).all()
+        assert (np.abs(nearest.value - expected.max(axis=1)) <= single).all()
+
+
+@pytest.mark.parametrize("method", [FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES])
+@given(gamma=powers_of_ten(-8, 4), X=raw_tables(max_features=6), name=st.sampled_from(INVARIANT))
+def test_differences_err_by_units_whatever_the_size_of_rows(method, gamma, X, name):
+    with Engine(make_kernel(name, gamma=gamma), fast=method) as engine:
+        x = engine.prepare(X)
+        bound = engine.value_bound(x, x)
+        assert bound.max() <= 40 * 2**-24
+        assert (np.abs(block_of(engine, X, X) - kernel_values(engine.kernel, X, X)) <= bound).all()
+
+
+@st.composite
+def methods_and_blocks(draw):
+    """An engine of any method that its kernel allows, and rows up to past a tile."""
+    kernel = make_kernel(draw(st.sampled_from(sorted(KERNELS))))
+    method = draw(st.sampled_from(METHODS if kernel.shift_invariant else METHODS[::2]))
+    sparse = draw(st.booleans())
+    problem = make_problem(
+        kernel,
+        n_rows=draw(st.integers(2, 40 if method.differences and sparse else 900)),
+        n_features=draw(st.sampled_from([1, 2, 3, 5, 22, 33, 100])),
+        density=0.3 if sparse else 1.0,
+        seed=draw(SEEDS),
+    )
+    center = problem.X.mean(axis=0) if draw(st.booleans()) else None
+    threads = draw(st.sampled_from([1, 2]))
+    engine = Engine(problem.kernel, threads, center, fast=method, exact=method)
+    return engine, problem.rows(sparse), draw(st.integers(1, len(problem.X) - 1))
+
+
+@given(methods_and_blocks(), SEEDS)
+def test_every_method_gives_a_value_the_same_bits_whatever_computes_it(case, seed):
+    """Either side, strips of any height and width, single pairs, rows prepared alone."""
+    engine, rows, cut = case
+    rng = np.random.default_rng(seed)
+    with engine:
+        whole = block_of(engine, rows[:cut], rows[cut:])
+        np.testing.assert_array_equal(block_of(engine, rows[cut:], rows[:cut]).T, whole)
+        n, m = whole.shape
+        for _ in range(4):
+            a, b = np.sort(rng.integers(0, n + 1, 2))
+            c, d = np.sort(rng.integers(0, m + 1, 2))
+            part = block_of(engine, rows[a:b], rows[cut + c : cut + d])
+            np.testing.assert_array_equal(part, whole[a:b, c:d])
+            i, j = rng.integers(n), rng.integers(m)
+            value = block_of(engine, rows[cut + j : cut + j + 1], rows[i : i + 1])
+            assert value[0, 0] == whole[i, j]
+
+
+@pytest.mark.parametrize("method", [FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES])
+@given(X=raw_tables(max_rows=30, max_features=32), name=st.sampled_from(INVARIANT))
+def test_differences_of_few_features_have_the_same_bits_from_dense_and_sparse_rows(method, X, name):
+    with Engine(make_kernel(name, gamma=1e-3), fast=method) as engine:
+        dense, sparse = block_of(engine, X, X), block_of(engine, to_csr(X), to_csr(X))
+        np.testing.assert_array_equal(dense, sparse)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_threads_change_no_bit_of_any_method(method, sparse):
+    problem = make_problem(make_kernel("rbf"), n_rows=300, n_features=40, density=0.5)
+    rows = problem.rows(sparse)
+    weights = np.random.default_rng(0).normal(size=100)
+    many = ManyWeights.of(100, [np.arange(60), np.arange(30, 100)], [weights[:60], weights[30:]])
+    results = []
+    for threads in (1, 2):
+        with Engine(problem.kernel, threads, None, False, method, method) as engine:
+            x, z = engine.prepare(rows), engine.prepare(rows[:100])
+            sums = [engine.weighted_sum(x, z, weights), engine.weighted_sum64(x, z, weights)]
+            sums += [engine.weighted_sums(x, z, many), engine.weighted_sums64(x, z, many)]
+            sums.append(engine.symmetric_sum64(z, weights))
+            results.append([own.tobytes() for own in sums])
+    assert results[0] == results[1]
+    expected = kernel_values(problem.kernel, problem.X, problem.X[:100]).astype(float)
+    np.testing.assert_allclose(sums[1], expected @ weights, atol=1e-4)
+    np.testing.assert_allclose(sums[3][:, 0], expected[:, :60] @ weights[:60], atol=1e-4)
+    np.testing.assert_allclose(sums[4], (expected @ weights)[:100], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_ordinary_rows_take_float32_products(name):
+    """What is fastest, bit for bit as without a choice; only the size of rows changes that."""
+    problem = make_problem(make_kernel(name), n_rows=100, n_features=22)
+    chosen = choose_arithmetic(problem.kernel, problem.X)
+    assert (chosen.fast, chosen.exact) == Arithmetic()[2:]
+    large = choose_arithmetic(problem.kernel, problem.X * np.float32(1e4))
+    assert large.fast != FLOAT32_PRODUCTS
+
+
+def test_the_recipe_keeps_the_methods():
+    X = 3000 * make_problem(make_kernel("rbf"), n_rows=50).X
+    kernel = make_kernel("rbf", gamma=0.5)
+    arithmetic = choose_arithmetic(kernel, X)
+    with Engine(kernel, 2, *arithmetic) as engine, engine.recipe()() as other:
+        assert (other.fast, other.exact) == arithmetic[2:]
+        np.testing.assert_array_equal(block_of(engine, X, X), block_of(other, X, X))
+
+
+def test_centred_float64_products_keep_the_digits_of_a_large_offset():
+    X = (np.random.default_rng(0).normal(size=(30, 50)) + 3e4).astype(np.float32)
+    kernel = make_kernel("rbf", gamma=0.01)
+    with Engine(kernel, center=choose_center(X), fast=FLOAT64_PRODUCTS) as engine:
+        error = np.abs(block_of(engine, X, X) - kernel_values(kernel, X, X))
+    assert error.max() < 1e-6
+
+
+@pytest.mark.parametrize("n_features", range(1, 41))
+def test_a_padded_tile_of_any_shape_has_room(n_features):
+    """Shapes alone: no products are computed."""
+    with Engine(make_kernel("poly")) as engine:
+        product = DenseProduct(np.float64, n_features)
+        for m in range(1, TILE + 1):
+            height = TILE * TILE // max(32, m)
+            for n in {*range(1, height, 97), height - 15, height - 1, height} | {625, 3000}:
+                shape = product.tile_shape(min(n, height), m)
+                assert engine._workspace.tile(shape, np.float64).shape == shape

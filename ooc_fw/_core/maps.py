@@ -173,9 +173,10 @@ def map_tile(code, tile, x_terms, z_terms, scale, shift, degree):
     tile : ndarray of float32, shape (n, at least m)
         Products of n rows with m vertices in its leading columns, which are modified.
     x_terms, z_terms : ndarray of float32, shapes (n,) and (m,)
-        What the RBF map takes off each product: gamma log2(e) |x|^2.
+        What the RBF map takes off each product: gamma log2(e) |x|^2; zeros for squared distances.
     scale, shift : float32
-        RBF: 2 gamma log2(e); polynomial: gamma and coef0; Laplacian: gamma log2(e).
+        RBF: 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances; polynomial: gamma
+        and coef0; Laplacian: gamma log2(e).
     degree : int
         Of the polynomial.
     """
@@ -233,6 +234,13 @@ def raise_largest(tile, width, first, largest, place):
                 if row[j] == best:
                     place[i] = first + j
                     break
+
+
+@njit(cache=True, nogil=True)
+def map_tile64(code, tile, x_terms, z_terms, scale, shift, degree):
+    """`map_tile` for a tile, terms and constants in float64."""
+    for i in range(tile.shape[0]):
+        _map_row64(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
 
 
 @njit(cache=True, nogil=True)

@@ -160,18 +160,23 @@ class AppliedRows(NamedTuple):
 
 
 def apply_model(
-    model: Model, args: argparse.Namespace, *, with_labels: bool = False
+    model: Model,
+    args: argparse.Namespace,
+    *,
+    with_labels: bool = False,
+    labels_only: bool = False,
 ) -> Iterator[AppliedRows]:
     """Decision values for DATA block by block, in the order in which it is stored.
 
-    Memory does not grow with the number of rows.
+    Memory does not grow with the number of rows. With `labels_only` the values are only as exact as
+    predicted labels need.
     """
     apply = _apply_to_text if is_text(args.data) else _apply_to_source
-    return apply(model, args, with_labels)
+    return apply(model, args, with_labels, labels_only)
 
 
 def _apply_to_text(
-    model: Model, args: argparse.Namespace, with_labels: bool
+    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
 ) -> Iterator[AppliedRows]:
     import numpy as np
 
@@ -193,7 +198,8 @@ def _apply_to_text(
             yield rows
 
     start = 0
-    for values in model.decide(model.scale(blocks()), threads=thread_count(args)):
+    scaled = model.scale(blocks())
+    for values in model.decide(scaled, threads=thread_count(args), labels_only=labels_only):
         stop = start + len(values)
         labels = np.concatenate(waiting)
         waiting[:] = [labels[len(values) :]]
@@ -203,14 +209,14 @@ def _apply_to_text(
 
 
 def _apply_to_source(
-    model: Model, args: argparse.Namespace, with_labels: bool
+    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
 ) -> Iterator[AppliedRows]:
     with open_data(args) as source:
         if with_labels and not source.has_labels:
             raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
         with open_workers(args) as workers, RowProgress("predict", source.n_rows) as progress:
             for start, values in model.iter_decisions(
-                source, threads=thread_count(args), dask=workers
+                source, threads=thread_count(args), dask=workers, labels_only=labels_only
             ):
                 stop = start + len(values)
                 labels = source.labels(start, stop) if with_labels else None

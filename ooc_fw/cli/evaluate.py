@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             )
     reliability = Reliability(len(model.classes)) if model.calibrated else None
     confusion = Confusion(model.classes)
-    for block in common.apply_model(model, args, with_labels=True):
+    for block in common.apply_model(model, args, with_labels=True, labels_only=reliability is None):
         assert block.labels is not None
         own = as_class_values(block.labels)
         _check_kind(own, model, args.data)

@@ -71,7 +71,7 @@ def _estimate(
     """Rates of this machine, the support to expect, and what a run would cost at most."""
     import numpy as np
 
-    from ooc_fw.engine import Engine, prefers_sparse
+    from ooc_fw.engine import Engine, choose_arithmetic
     from ooc_fw.one_versus_one import solve_classes
     from ooc_fw.pairs import union_of_rows
     from ooc_fw.rows import CSRRows
@@ -87,7 +87,7 @@ def _estimate(
     rows_a_second = (read + len(rows)) / (time.perf_counter() - started)
 
     sample = first[:_CALIBRATION_ROWS]
-    with Engine(kernel, options.threads, sparse=prefers_sparse(sample)) as engine:
+    with Engine(kernel, options.threads, *choose_arithmetic(kernel, sample)) as engine:
         x = engine.prepare(sample)
         weights = np.full(len(x), 1 / len(x))
         engine.weighted_sum(x, x, weights)  # compiles

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             f"the model {args.model} gives no probabilities; train it with ooc-fw train "
             f"--probability"
         )
-    blocks = common.apply_model(model, args)
+    blocks = common.apply_model(model, args, labels_only=not (args.decision or args.probability))
     folder = None if output is None or is_stream(output) else output.resolve().parent
     with _writer(output, model, args.decision, args.probability) as writer:
         for values in in_order(blocks, args.data, folder):

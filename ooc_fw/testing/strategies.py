@@ -59,6 +59,26 @@ def kernels(draw: st.DrawFn, X: Float32Array) -> Kernel:
 
 
 @st.composite
+def raw_tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 40) -> Float32Array:
+    """Rows as raw columns may be: offsets and scales of any size, ids, a rare outlier."""
+    n_rows = draw(st.integers(4, max_rows))
+    n_features = draw(st.integers(1, max_features))
+    rng = np.random.default_rng(draw(SEEDS))
+    scales = 10.0 ** rng.uniform(-3, draw(st.sampled_from([-2.0, 1.0, 4.0])), n_features)
+    X = rng.normal(size=(n_rows, n_features))
+    if draw(st.booleans()):
+        X += rng.normal(size=n_features) * draw(st.sampled_from([1.0, 1e3, 1e6]))
+    X *= scales
+    X *= rng.random(X.shape) < draw(st.sampled_from([0.2, 1.0]))
+    if draw(st.booleans()):
+        X[:, 0] = np.arange(n_rows) * draw(st.sampled_from([1.0, 1000.0]))
+    if draw(st.booleans()):
+        X = X[rng.integers(0, n_rows, n_rows)]
+        X[::2] *= 1 + 1e-6 * rng.normal(size=X[::2].shape)  # rows that are nearly equal
+    return X.astype(np.float32)
+
+
+@st.composite
 def problems(draw: st.DrawFn, max_rows: int = 60, max_mean: float = 1000.0) -> SmallProblem:
     """Problems with both classes, any kernel, and C from tiny to huge."""
     X = draw(tables(max_rows, max_mean=max_mean))
