@@ -116,7 +116,7 @@ def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_onl
 
 def test_few_ordinary_rows_are_computed_twice_for_labels():
     """Kernel values counted: one pass in float32, and what is near the boundary in float64."""
-    problem = make_problem(make_kernel("rbf"), n_rows=2000, n_features=10)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=2000, n_features=10)
     model = model_of(problem.kernel, problem.X[:300], 2, 1e-2, np.random.default_rng(0))
     with model.engine() as engine:
         decide = model._decision(engine, labels_only=True)

@@ -477,7 +477,7 @@ def test_differences_err_by_units_whatever_the_size_of_rows(method, gamma, X, na
 @st.composite
 def methods_and_blocks(draw):
     """An engine of any method that its kernel allows, and rows up to past a tile."""
-    kernel = make_kernel(draw(st.sampled_from(sorted(KERNELS))))
+    kernel = make_kernel(draw(st.sampled_from(sorted(KERNELS))), gamma=1.0)
     method = draw(st.sampled_from(METHODS if kernel.shift_invariant else METHODS[::2]))
     sparse = draw(st.booleans())
     problem = make_problem(
@@ -523,7 +523,7 @@ def test_differences_of_few_features_have_the_same_bits_from_dense_and_sparse_ro
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_change_no_bit_of_any_method(method, sparse):
-    problem = make_problem(make_kernel("rbf"), n_rows=300, n_features=40, density=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, n_features=40, density=0.5)
     rows = problem.rows(sparse)
     weights = np.random.default_rng(0).normal(size=100)
     many = ManyWeights.of(100, [np.arange(60), np.arange(30, 100)], [weights[:60], weights[30:]])
@@ -545,7 +545,7 @@ def test_threads_change_no_bit_of_any_method(method, sparse):
 @pytest.mark.parametrize("name", KERNELS)
 def test_ordinary_rows_take_float32_products(name):
     """What is fastest, bit for bit as without a choice; only the size of rows changes that."""
-    problem = make_problem(make_kernel(name), n_rows=100, n_features=22)
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=100, n_features=22)
     chosen = choose_arithmetic(problem.kernel, problem.X)
     assert (chosen.fast, chosen.exact) == Arithmetic()[2:]
     large = choose_arithmetic(problem.kernel, problem.X * np.float32(1e4))
@@ -553,7 +553,7 @@ def test_ordinary_rows_take_float32_products(name):
 
 
 def test_the_recipe_keeps_the_methods():
-    X = 3000 * make_problem(make_kernel("rbf"), n_rows=50).X
+    X = 3000 * make_problem(make_kernel("rbf", gamma=1.0), n_rows=50).X
     kernel = make_kernel("rbf", gamma=0.5)
     arithmetic = choose_arithmetic(kernel, X)
     with Engine(kernel, 2, *arithmetic) as engine, engine.recipe()() as other:
@@ -572,7 +572,7 @@ def test_centred_float64_products_keep_the_digits_of_a_large_offset():
 @pytest.mark.parametrize("n_features", range(1, 41))
 def test_a_padded_tile_of_any_shape_has_room(n_features):
     """Shapes alone: no products are computed."""
-    with Engine(make_kernel("poly")) as engine:
+    with Engine(make_kernel("poly", gamma=1.0)) as engine:
         product = DenseProduct(np.float64, n_features)
         for m in range(1, TILE + 1):
             height = TILE * TILE // max(32, m)
