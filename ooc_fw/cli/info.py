@@ -39,6 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--no-header",
         dest="header",
         action="store_false",
+        default=None,
         help="the first line of a CSV table is a row",
     )
     common.add_json_argument(parser)
@@ -233,7 +234,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns = look_at_table(reader)
-    command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (not args.header)]
+    command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     return {
         "kind": "table",
         "format": format_name,
@@ -326,7 +327,7 @@ def _table_format(args: argparse.Namespace) -> str | None:
 
     from ooc_fw.prep.readers import ReadOptions, detect_format
 
-    path, is_table = args.data, args.label is not None or not args.header
+    path, is_table = args.data, args.label is not None or args.header is not None
     if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
         return None
     found = detect_format(path, ReadOptions(), is_table=is_table)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ooc_fw._core.statistics import add_dense, add_sparse
 from ooc_fw.distinct import row_hashes
 from ooc_fw.errors import DamageError, InputError
-from ooc_fw.prep.readers import TableReader, Wanted, parse_number
+from ooc_fw.prep.readers import TableReader, Wanted, is_foreign_number, parse_number
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.sources import RowSource, block_slices
 
@@ -49,6 +49,12 @@ BAD_ROWS = 1000
 
 TEXT_BYTES = 32 << 20
 """Rows, in RAM, that are looked at of text, from its beginning."""
+
+FOREIGN = "numbers with commas"
+"""What a column holds whose numbers have decimal commas or separators of thousands."""
+
+LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
+"""What columns of labels are often called."""
 
 _SHOWN = 5
 
@@ -282,7 +288,7 @@ class TableColumn:
     name : str
         The column.
     kind : str
-        "numbers", "words", or the type of what can be used as neither.
+        "numbers", "words", FOREIGN, or the type of what can be used as neither.
     n_missing : int
         Cells without a value.
     n_different : int
@@ -304,7 +310,7 @@ def look_at_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
-    usable = [name for name in reader.columns if name not in reader.unusable]
+    usable = [name for name in reader.proper_columns if name not in reader.unusable]
     typed = not reader.words_everywhere
     numbers = [name for name in usable if typed and name not in reader.words]
     words = [name for name in usable if name not in numbers]
@@ -315,7 +321,10 @@ def look_at_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
             found[name] = _number_column(name, column)
     for name, texts in zip(words, cells.words, strict=True):
         values = [parse_number(word) for word in texts.values]
-        if typed or any(value is None for value in values):
+        strange = [word for word, value in zip(texts.values, values, strict=True) if value is None]
+        if not typed and strange and all(map(is_foreign_number, strange)):
+            found[name] = TableColumn(name, FOREIGN, int(np.count_nonzero(texts.codes < 0)))
+        elif typed or strange:
             missing = int(np.count_nonzero(texts.codes < 0))
             found[name] = TableColumn(name, "words", missing, len(texts.values))
         else:
@@ -505,11 +514,14 @@ def advice_on_table(
     command : sequence of str
         The command that converts the table, to be completed by options.
     """
+    if label is None and (label := _likely_label(columns)) is not None:
+        yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
     features = [column for column in columns if column.name != label]
     too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
     words = [c.name for c in features if c.kind == "words" and c.n_different <= too_many]
     many = [c.name for c in features if c.kind == "words" and c.n_different > too_many]
-    other = [c.name for c in features if c.kind not in ("words", "numbers")]
+    other = [c.name for c in features if c.kind not in ("words", "numbers", FOREIGN)]
+    foreign = [c.name for c in features if c.kind == FOREIGN]
     constant = [c.name for c in features if c.kind == "numbers" and c.low == c.high]
     numbers = [c for c in features if c.kind == "numbers" and c.name not in constant]
     missing = [c.name for c in numbers if c.n_missing]
@@ -517,6 +529,11 @@ def advice_on_table(
     if words:
         options += ["--one-hot", _joined(words)]
         yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"
+    if foreign:
+        yield (
+            f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
+            f"write them with decimal points first"
+        )
     if many or other:
         options += ["--drop", _joined([*many, *other])]
     if many:
@@ -541,6 +558,15 @@ def advice_on_table(
         )
     line = shlex.join([*command, *options])
     yield f"convert it: {line}"
+
+
+def _likely_label(columns: Sequence[TableColumn]) -> str | None:
+    """Column that is called as labels are, or the last one, if it holds a few words."""
+    for column in columns:
+        if column.name.lower() in LABEL_NAMES:
+            return column.name
+    last = columns[-1]
+    return last.name if last.kind == "words" and last.n_different <= MANY_CLASSES else None
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -43,9 +43,11 @@ FORMATS = ("libsvm", "csv", "parquet", "npy", "npz", "hdf5")
 
 DELIMITERS = ",\t;|"
 
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SNIFF_BYTES = 4096
 _SHOWN = 40
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 _PAIR = re.compile(r"(^|\s)\d+:")
 
 
@@ -412,7 +414,14 @@ class CSVReader(TableReader):
         block = self._first
         start = len(block.text) - len(block.text.lstrip(b"\r\n"))
         end = block.text.index(b"\n", start) + 1
+        if block.text.startswith(_UTF_16):
+            raise InputError(f"{self.name} is UTF-16 text; convert it by iconv -f utf-16 -t utf-8")
         line = block.text[start:end].decode("utf-8", "replace").rstrip("\r\n")
+        if "\r" in line:
+            raise InputError(
+                f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
+                f"'\\n'"
+            )
         self._delimiter = options.delimiter or _find_delimiter(line)
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
             raise InputError(f"the delimiter must be one character, not {options.delimiter!r}")
@@ -430,6 +439,8 @@ class CSVReader(TableReader):
             )
         hint = ", or give --no-header if its first line is a row"
         self.columns = _unique_names(self.name, names, hint)
+        if len(names) > 1 and not names[0] and all(names[1:]):
+            self.index = frozenset(self.columns[:1])  # names of rows, as data frames write them
         lines = block.text.count(b"\n", 0, end)
         self._first = TextBlock(
             block.name, block.text[end:], block.first_line + lines, block.n_lines - lines
@@ -570,6 +581,11 @@ def words_error(found: Mapping[str, str]) -> str:
     """Word that columns hold words where numbers are wanted, and the ways out."""
     (name, word), *others = found.items()
     names = ",".join(found)
+    if is_foreign_number(word):
+        return (
+            f"column {name!r} does not hold a number but {_shorten(word)!r}; write numbers with "
+            f"decimal points and without separators of thousands"
+        )
     also = f" (nor do {', '.join(repr(other) for other, _ in others)})" if others else ""
     return (
         f"column {name!r} does not hold a number but {_shorten(word)!r}{also}; give "
@@ -579,6 +595,11 @@ def words_error(found: Mapping[str, str]) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def is_foreign_number(text: str) -> bool:
+    """Whether a cell holds a number with a decimal comma or separators of thousands."""
+    return _FOREIGN_NUMBER.fullmatch(text.strip()) is not None
 
 
 def parse_number(text: str) -> float | None:

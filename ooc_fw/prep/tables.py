@@ -461,11 +461,12 @@ def _check_kinds(reader: TableReader, columns: Sequence[str], one_hot: Sequence[
 
 
 def find_column(reader: TableReader, name: str, option: str) -> str:
-    """Column by its name, or by its number from 0, from the end where that is negative."""
+    """Column by its name, or by its number from 0; from the last but for an index if negative."""
     if name in reader.columns:
         return name
     try:
-        return reader.proper_columns[int(name)]
+        place = int(name)
+        return (reader.proper_columns if place < 0 else reader.columns)[place]
     except (ValueError, IndexError):
         known = _listed((*reader.columns, *reader.label_names)) or "no columns with names"
         raise InputError(

@@ -82,6 +82,8 @@ __all__ = [
 ]
 
 NPY_MAGIC = b"\x93NUMPY"
+_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_CSV_LINE = re.compile(rb"[^\n:\x00-\x08\x80-\xff]*\S[,;|\t][^\n:\x00-\x08\x80-\xff]*\n")
 PACKED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")  # gzip, bzip2, xz
 
 
@@ -253,7 +255,11 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
         return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
     target = f"{Path(path).name.split('.')[0]}.h5"
     target = target if target != Path(path).name else f"converted-{target}"
-    if head.startswith(PACKED_MAGIC):
+    table = ""
+    if head.startswith(b"PAR1") or _CSV_NAME.search(path) or _CSV_LINE.match(head):
+        # Only its owner knows which column holds the labels.
+        kind, table = "a table", " --label COLUMN"
+    elif head.startswith(PACKED_MAGIC):
         kind = "compressed"
     elif re.search(rb"\d:[-+.\d]", head):
         kind = "LIBSVM text"
@@ -264,7 +270,7 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
             f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
             f"numpy.save"
         )
-    raise InputError(f"{path} is {kind}; convert it first: ooc-fw convert {path} {target}")
+    raise InputError(f"{path} is {kind}; convert it first: ooc-fw convert {path} {target}{table}")
 
 
 def _first_bytes(path: str) -> bytes:

@@ -146,10 +146,10 @@ def test_table(ooc_fw, tmp_path):
     )
     out = ooc_fw("info", path).out
     assert "colour (2 different words)" in out
-    assert "--label COLUMN" in out
+    assert "'y' may hold them" in out
     ooc_fw("info", path, "--label", "z").assert_refused("no column 'z'")
     path.write_text("0,red,0\n1,red,0\n")
-    ooc_fw("info", path).assert_refused("two columns '0'", "--no-header")
+    ooc_fw("info", path).assert_refused("holds numbers", "--no-header")
     result = describe(ooc_fw, path, "--no-header")
     assert list(result["columns"]) == ["0", "1", "2"]
     assert "one value only in the rows looked at: 2" in result["advice"][1]
@@ -178,3 +178,29 @@ def test_table_of_arrays(ooc_fw, tmp_path, kind):
         "numbers",
     ]
     assert result["advice"][-1].endswith("OUT.h5 --label y --one-hot w")
+
+
+def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "data.csv"
+    path.write_text("price;many;colour;kind\n" + "1,5;1.234,5;red;a\n2,25;12;blue;b\n" * 20)
+    result = describe(ooc_fw, path)
+    assert result["columns"]["price"]["holds"] == "numbers with commas"
+    advice = "\n".join(result["advice"])
+    assert "decimal commas or separators of thousands in price, many: write them with decimal" in (
+        advice
+    )
+    assert "'kind' may hold them; else give --label" in advice
+    assert result["advice"][-1].endswith("OUT.h5 --label kind --one-hot colour")
+    ooc_fw(
+        "convert", path, tmp_path / "o.h5", "--label", "kind", "--drop", "colour"
+    ).assert_refused(
+        "line 2: column 'price' does not hold a number but '1,5'; write numbers with decimal points"
+    )
+
+
+def test_headerless_table_is_noticed(ooc_fw, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "iris.csv"
+    path.write_text("5.1,3.5,setosa\n4.9,3.0,setosa\n")
+    ooc_fw("info", path).assert_refused("holds numbers, not names of columns", "--no-header")

@@ -814,3 +814,23 @@ def test_labels_that_are_not_utf8_are_refused(tmp_path, kind):
             file.create_dataset("y", data=words.tolist(), dtype=text)
     with pytest.raises(InputError, match=r"row 1: b'caf\\xe9' is not UTF-8 text"):
         convert_tables([path], tmp_path / "o.h5", options)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a,b,y\r1,2,x\r3,4,z\r", "end in carriage returns alone; convert it by tr"),
+        ("a,b,y\n1,2,x\n".encode("utf-16"), "is UTF-16 text; convert it by iconv"),
+        (b'a,y\n"1,234",x\n', "'1,234'; write numbers with decimal points and without"),
+    ],
+)
+def test_text_that_other_programs_write(tmp_path, data, message):
+    (tmp_path / "data.csv").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        convert_tables([tmp_path / "data.csv"], tmp_path / "o.h5", TableOptions(label="y"))
+
+
+def test_unnamed_first_column_of_csv_names_the_rows(tmp_path):
+    report = convert_text(tmp_path, ",a,y\n0,1.5,x\n1,2.5,z\n", label="-1")
+    assert (report.n_features, report.class_counts) == (1, {"x": 1, "z": 1})
+    assert report.notes == ("the index of the rows is no feature and left out: 0",)
