@@ -52,6 +52,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``ranges.py``      ranges and moments of columns; a scaling from them
 ``labels.py``      which label values a file can hold
 ``files.py``       where results go: files written atomically, streams, what is refused
+``scratch.py``     directories for rows set aside, and what killed runs left of them
 ``growing.py``     arrays that grow, the active set's buffers
 ``interrupt.py``   Ctrl-C and SIGTERM between iterations
 ``deadline.py``    the time limit, and what the end of a run will take

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,6 +43,7 @@ from ooc_fw.rows import (
     take_rows,
 )
 from ooc_fw.scaling import Scaling
+from ooc_fw.scratch import scratch_directory
 from ooc_fw.solver import Warm, choose_method, load_code, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
@@ -144,8 +144,8 @@ def split_classes(
         if source.in_memory or source.decoded_bytes <= most:
             sources = _split_in_ram(source, codes, rows)
         else:
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ooc-fw-"))
-            sources = _split_on_disk(source, codes, rows, Path(folder))
+            folder = opened.enter_context(scratch_directory())
+            sources = _split_on_disk(source, codes, rows, folder)
             for part in sources:
                 opened.callback(part.close)
         parts = [ClassRows(part, own) for part, own in zip(sources, rows, strict=True)]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,6 +122,40 @@ def output_beside(data: str, suffix: str) -> Path:
     if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
         raise InputError(f"{data} is no regular file, which a result could go beside; give -o")
     return Path(data).with_suffix(suffix)
+
+
+class ModelPlace:
+    """Where a model goes: to its output; beside it after an interrupt, if a file stood there.
+
+    A model that was trained to its end is not replaced by one of a run that was not.
+
+    Parameters
+    ----------
+    output : Path
+        As the user gave it; looked at now, before the run.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.beside = _free_name_beside(output) if output.is_file() else output
+
+    def of(self, interrupted: bool) -> Path:
+        """File for a model of a run that was interrupted, or was not."""
+        return self.beside if interrupted else self.output
+
+    def note(self, path: Path) -> str:
+        """What to say of a model that went to `path`; nothing for the output itself."""
+        return "" if path == self.output else f"; it is in {path}, and {self.output} is as it was"
+
+
+def _free_name_beside(output: Path) -> Path:
+    """First free name: m.interrupted.h5, m.interrupted2.h5, ... for m.h5."""
+    for number in count(1):
+        word = "interrupted" if number == 1 else f"interrupted{number}"
+        path = output.with_name(f"{output.stem}.{word}{output.suffix}")
+        if not os.path.lexists(path):
+            return path
+    raise AssertionError
 
 
 def is_text(path: str) -> bool:

@@ -10,11 +10,11 @@ import argparse
 import contextlib
 import shlex
 import sys
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 from ooc_fw.files import write_atomic
+from ooc_fw.scratch import scratch_directory
 
 COMMANDS = (
     "convert a1a.xz train.h5",
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the commands one after the other; stop at the first that fails."""
     with contextlib.ExitStack() as stack:
         if args.directory is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ooc-fw-")))
+            directory = stack.enter_context(scratch_directory())
         else:
             directory = Path(args.directory)
             directory.mkdir(parents=True, exist_ok=True)

@@ -90,12 +90,13 @@ def run(args: argparse.Namespace) -> int:
         max_support=args.max_support,
         threads=common.thread_count(args),
     )
-    output = _output_path(args)
+    place = common.ModelPlace(_output_path(args))
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
     tol = options.tol if options.stopping == "relative" else None
     log = _open_log(args, options)
     with Progress(quiet=args.quiet, verbose=args.verbose, tol=tol, log=log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
+        output = place.of(number != 0)
         solution = _save(stream, number, labels, output)
         result = report(solution, stream, time.perf_counter() - started, output)
         if log is not None:
@@ -104,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
         print(summary(result), file=sys.stderr)
     if number:
         print(
-            f"ooc-fw: warning: interrupted: the model is that of the first {stream.n_rows} rows",
+            f"ooc-fw: warning: interrupted: the model is that of the first {stream.n_rows} rows"
+            f"{place.note(output)}",
             file=sys.stderr,
         )
     if args.json:

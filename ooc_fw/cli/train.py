@@ -21,6 +21,7 @@ from ooc_fw.cli import common, stream
 from ooc_fw.errors import InputError
 from ooc_fw.files import Output, check_outputs
 from ooc_fw.memory import format_bytes, peak_rss_bytes
+from ooc_fw.scratch import remove_abandoned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -194,6 +195,7 @@ def run(args: argparse.Namespace) -> int:
         return stream.run(args)
     stream.check_absent(args)
     started = time.perf_counter()  # imports count: they are part of what the user waits for
+    remove_abandoned()
 
     from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
@@ -206,7 +208,7 @@ def run(args: argparse.Namespace) -> int:
     own = options if args.probability is False else with_time_for_sigmoids(options)
     interrupted = False  # while it was calibrated
     with common.open_data(args) as source, common.open_workers(args) as workers:
-        output = _output_path(args)
+        place = common.ModelPlace(_output_path(args))
         classes, codes = encode_labels(source)
         penalties = _penalties(args, classes, codes)
         if args.probability:
@@ -243,16 +245,21 @@ def run(args: argparse.Namespace) -> int:
                 classes=classes,
                 scaling=source.scaling,
             )
+            stopped = model.status == Status.INTERRUPTED
+            output = place.of(stopped or args.probability)  # until it gives probabilities
             model.save(output)
             trained = time.perf_counter()
-            if args.probability and model.status != "interrupted":
+            if args.probability and not stopped:
                 sigmoids = _sigmoids(
                     args, source, codes, len(classes), kernel, options, penalties, workers, started
                 )
                 interrupted = sigmoids is None
                 if sigmoids is not None:
                     model = model.with_sigmoids(sigmoids)
-                    model.save(output)
+                    model.save(place.output)
+                    if output != place.output:
+                        output.unlink()
+                        output = place.output
             seconds = time.perf_counter() - started
             result = report(model, pairs, source, kernel, options, seconds, output)
             if args.probability:
@@ -264,9 +271,12 @@ def run(args: argparse.Namespace) -> int:
         choice = describe_choice(pairs, options, source.n_rows)
         print(summary(choice, result), file=sys.stderr)
     if not Status(model.status).reached:
-        print(_warning(model.status, options), file=sys.stderr)
+        print(_warning(model.status, options) + place.note(output), file=sys.stderr)
     if args.probability and not model.calibrated:
-        print("ooc-fw: warning: interrupted: the model gives no probabilities", file=sys.stderr)
+        print(
+            f"ooc-fw: warning: interrupted: the model gives no probabilities{place.note(output)}",
+            file=sys.stderr,
+        )
     if args.json:
         common.print_result(result, as_json=True)
     else:

@@ -111,7 +111,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
-    model_path = _check_outputs(args)
+    place = common.ModelPlace(_check_outputs(args))
     from ooc_fw.progress import LINE_SECONDS, Lines, to_json
     from ooc_fw.state import Status, TrainOptions
     from ooc_fw.tuning import draw, tune
@@ -143,6 +143,7 @@ def run(args: argparse.Namespace) -> int:
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
     if result.model is not None:
+        model_path = place.of(result.model.status == Status.INTERRUPTED)
         result.model.save(model_path)
         values["model"] = str(model_path)
     if args.output:
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     if status is not None and not Status(status).reached:
         print(
             f"ooc-fw: warning: the last training was stopped by {status} before the gap reached "
-            f"{args.tol}; the model is valid but less exact",
+            f"{args.tol}; the model is valid but less exact{place.note(model_path)}",
             file=sys.stderr,
         )
     return 128 + signal.SIGINT if result.interrupted or status == "interrupted" else 0

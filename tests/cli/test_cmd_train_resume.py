@@ -11,8 +11,10 @@ import time
 
 import pytest
 
+from ooc_fw import solver
 from ooc_fw.checkpoint import load_checkpoint
 from ooc_fw.model import load_model
+from ooc_fw.state import Status
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
 
@@ -51,7 +53,9 @@ def test_a_limit_that_is_not_met_changes_nothing(ooc_fw, data_file, tmp_path):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_leaves_a_model_and_a_checkpoint(data_file, tmp_path, number, status):
     model, checkpoint = tmp_path / "m.h5", tmp_path / "run.ckpt"
     options = "--checkpoint", checkpoint, "--checkpoint-every", "0.05"
@@ -69,6 +73,55 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(data_file, tmp_path, number, s
     assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "run.ckpt"}
 
 
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Have a signal arrive in the second iteration of every run."""
+
+    def report(run):
+        if run.state.iteration == 2 and run.interrupt.noted is None:
+            signal.raise_signal(signal.SIGINT)
+        original(run)
+
+    original = solver._Run._report
+    monkeypatch.setattr(solver._Run, "_report", report)
+
+
+def test_an_interrupted_run_leaves_the_model_that_stood_there(
+    ooc_fw, data_file, model_file, tmp_path, interrupted
+):
+    model, whole = tmp_path / "m.h5", model_file.read_bytes()
+    run = ("train", data_file, "-o", model, "--method", "fw", "--json", "--quiet")
+    for name in ("m.h5", "m.interrupted.h5", "m.interrupted2.h5"):
+        outcome = ooc_fw(*run)
+        assert outcome.status == 130
+        assert json.loads(outcome.out)["model"] == str(tmp_path / name)
+        assert load_model(tmp_path / name).status == "interrupted"
+        if name == "m.h5":
+            model.write_bytes(whole)
+        else:
+            assert f"it is in {tmp_path / name}" in outcome.err
+        assert model.read_bytes() == whole
+
+
+def test_an_interrupted_refit_leaves_the_model_that_stood_there(
+    ooc_fw, data_file, model_file, tmp_path, monkeypatch
+):
+    model, whole = tmp_path / "m.h5", model_file.read_bytes()
+    model.write_bytes(whole)
+
+    def report(run):
+        original(run)
+        if run.options.certify and run.state.iteration == 1:  # the refit alone is certified
+            raise solver._Stop(Status.INTERRUPTED)
+
+    original = solver._Run._report
+    monkeypatch.setattr(solver._Run, "_report", report)
+    outcome = ooc_fw("tune", data_file, "--model", model, "--Cs", "1", "--method", "fw", "--quiet")
+    assert outcome.status == 130
+    assert model.read_bytes() == whole
+    assert load_model(tmp_path / "m.interrupted.h5").status == "interrupted"
+
+
 @pytest.mark.parametrize(
     ("second", "status", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -77,7 +130,6 @@ def test_a_second_signal_ends_at_once(
     ooc_fw, data_file, tmp_path, monkeypatch, second, status, word
 ):
     """While the model is on its way: no file at all, not half of one."""
-    from ooc_fw import solver
 
     def slow(run, status):
         signal.raise_signal(signal.SIGINT)
