@@ -925,6 +925,7 @@ class _Run:
         """Leave a checkpoint, if they are wanted."""
         if self.checkpoint is None:
             return
+        self.interrupt.defer()
         try:
             save_checkpoint(self.checkpoint.path, self.identity, self._state())
         except (OSError, InputError) as error:
@@ -936,7 +937,6 @@ class _Run:
                 )
             self.checkpoint_failed = True  # said once; the next one is tried all the same
         self.saved_at = time.perf_counter()
-        self.interrupt.defer()
 
     def _state(self) -> State:
         state = self.state
