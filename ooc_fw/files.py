@@ -121,9 +121,9 @@ def check_outputs(
         _check_writable(path, place)
         for name in names:
             if _is_input(place, name):
+                read = "standard input" if os.fspath(name) == "-" else os.fspath(name)
                 raise InputError(
-                    f"the output {path} would replace the input {os.fspath(name)}; give another "
-                    f"name"
+                    f"the output {path} would replace the input {read}; give another name"
                 )
         for other, taken in places:
             if _is_same(place, taken):

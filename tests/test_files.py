@@ -279,3 +279,18 @@ def test_outputs_are_checked_before_any_work(tmp_path):
         with pytest.raises(InputError, match=says):
             check_outputs(outputs, [data])
     assert set(os.listdir(tmp_path)) == {"data", "link"}
+
+
+def test_standard_input_is_an_input_too(tmp_path):
+    """As in ``ooc-fw convert - data.txt < data.txt``."""
+    path = tmp_path / "data.txt"
+    path.write_bytes(b"rows")
+    before = os.dup(0)
+    try:
+        with path.open() as file:
+            os.dup2(file.fileno(), 0)
+            with pytest.raises(InputError, match="would replace the input standard input"):
+                check_outputs([Output("output", path)], ["-"])
+    finally:
+        os.dup2(before, 0)
+        os.close(before)

@@ -96,7 +96,7 @@ def test_mistakes(ooc_fw, data_file, arguments, parts):
 def test_outputs_that_would_replace_something(ooc_fw, data_file, tmp_path):
     ooc_fw("tune", data_file, "--model", data_file).assert_refused("would replace the input")
     same = tmp_path / "x.json"
-    ooc_fw("tune", data_file, "--model", same, "-o", same).assert_refused("one file")
+    ooc_fw("tune", data_file, "--model", same, "-o", same).assert_refused("would both be")
 
 
 def test_an_unknown_kind_of_figure(ooc_fw, data_file, tmp_path):
