@@ -76,7 +76,7 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
     ("arguments", "parts"),
     [
         (["--Cs", "many"], ["--Cs", "list of values", "many"]),
-        (["--Cs", "0,1"], ["--Cs", "list of values"]),
+        (["--Cs", "0,1"], ["--Cs", "above 0"]),
         (["--Cs", "2^4..2^0"], ["--Cs", "list of values"]),
         (["--gammas", "1", "--sigma2s", "1"], ["not allowed with"]),
         (["--kernel", "linear", "--sigma2s", "1"], ["rbf kernel"]),
