@@ -33,7 +33,7 @@ State: TypeAlias = dict[str, dict[str, Any]]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Changes with the state: what it holds, and how a run goes on from it."""
 
 _FRONT = 512  # bytes before the HDF5 image

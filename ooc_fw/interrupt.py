@@ -121,15 +121,5 @@ class DeferredInterrupt:
         self.noted = number
 
 
-class PromptInterrupt(DeferredInterrupt):
-    """Lets every signal raise at once: for a run that never has anything to lose."""
-
-    def __init__(self) -> None:
-        super().__init__(defers=False)
-
-    def defer(self) -> None:
-        """Go on as before."""
-
-
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()

@@ -30,7 +30,6 @@ import numpy as np
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernels import Kernel
-from ooc_fw.memory import rss_bytes
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.prep.writer import DatasetWriter, create_file, output_bytes
 from ooc_fw.rows import (
@@ -44,7 +43,7 @@ from ooc_fw.rows import (
 )
 from ooc_fw.scaling import Scaling
 from ooc_fw.scratch import scratch_directory
-from ooc_fw.solver import Warm, choose_method, load_code, plan_run, solve
+from ooc_fw.solver import Warm, choose_method, plan_run, solve
 from ooc_fw.sources import ArraySource, CSRSource, PairSource, RowSource, iter_blocks, open_source
 from ooc_fw.state import Callback, SolverState, Status, TrainOptions
 
@@ -76,11 +75,18 @@ class ClassSplit:
         All rows.
     parts : list of ClassRows
         By place of the class.
+
+    Attributes
+    ----------
+    held_bytes : int
+        Bytes of these rows that are in RAM.
     """
 
     def __init__(self, whole: RowSource, parts: list[ClassRows]) -> None:
         self._whole = whole
         self._parts = parts
+        sources = [whole, *(part.source for part in parts)]
+        self.held_bytes = sum(source.decoded_bytes for source in sources if source.in_memory)
 
     def pair(self, negative: int, positive: int) -> tuple[PairSource, Int8Array]:
         """Rows of two classes, and -1 or +1 for each."""
@@ -302,12 +308,9 @@ def solve_classes(
     done: list[PairSolution] = []
     interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
     with interrupt, split_classes(source, codes, n_classes, options.memory_limit) as split:
-        # What one machine took is there for the next, so that all have the plan of the first.
-        if options.memory_limit is not None:
-            load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernel, options)
-        program = rss_bytes()
         largest, _ = split.pair(*pairs[int(work.argmax())])
-        plan_run(largest, options, program)  # what cannot be met is refused before any of them
+        # What cannot be met is refused before any of them.
+        plan_run(largest, options, split.held_bytes)
         for k, (negative, positive) in enumerate(pairs):
             pair, y = split.pair(negative, positive)
             left = _time_left(options, started)
@@ -332,14 +335,10 @@ def solve_classes(
                 rows = split.pair_rows(pair, negative, positive, first[0], signs)
                 first = rows, first[1]
             solution = solve(
-                pair,
-                y,
-                kernel,
-                own,
-                told,
+                *(pair, y, kernel, own, told),
                 penalties=own_penalties,
                 warm=first,
-                program=program,
+                held=split.held_bytes,
                 interrupt=interrupt,
             )
             if reason is not None:

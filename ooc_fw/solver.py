@@ -47,8 +47,8 @@ from ooc_fw.deadline import Deadline
 from ooc_fw.engine import Engine, choose_arithmetic
 from ooc_fw.errors import InputError
 from ooc_fw.files import Output, check_outputs
-from ooc_fw.interrupt import DeferredInterrupt, PromptInterrupt
-from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
+from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import (
     LARGEST_BLOCK,
@@ -60,13 +60,13 @@ from ooc_fw.lmo import (
     SampledLMO,
     nothing_outside,
 )
-from ooc_fw.memory import MemoryPlan, Workload, plan_memory, rss_bytes
+from ooc_fw.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
 from ooc_fw.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
-from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import ChunkSampler, Sampler, block_sampler, choose_sampler
 from ooc_fw.screening import Screen
-from ooc_fw.sources import ArraySource, CachedSource, CSRSource, RowSource
+from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
 from ooc_fw.steps import STEP_RULES, Partan, StepRecord
@@ -74,7 +74,6 @@ from ooc_fw.steps import STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
-_PROBE_CLASS_ROWS = 50  # of each class, that load the compiled code
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
@@ -155,7 +154,7 @@ def solve(
     resume: str | os.PathLike[str] | None = None,
     started: float | None = None,
     warm: Warm | None = None,
-    program: int | None = None,
+    held: int | None = None,
     interrupt: DeferredInterrupt | None = None,
 ) -> Solution:
     """Train one binary machine.
@@ -189,9 +188,8 @@ def solve(
         Different rows, and weights that are not negative nor all 0, to begin with in place of
         random rows: those of a machine for another C, say, or for part of the rows. They change
         how long it takes, not what the certificate says.
-    program : int, optional
-        Resident bytes that a memory limit has to allow for beside this run; by default what is
-        resident now.
+    held : int, optional
+        Bytes of rows in RAM, whatever this run does; by default those of a source that is in RAM.
     interrupt : DeferredInterrupt, optional
         Entered by the caller, where several runs share one. By default Ctrl-C before the first step
         raises, since there is nothing to lose yet, and ends the run with a solution after that.
@@ -226,6 +224,11 @@ def solve(
         _check_penalties(penalties, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
+    plan = plan_run(source, options, held)
+    state = None if resume is None else load_checkpoint(resume)
+    if state is not None:
+        plan = _plan_before(state[1], plan, resume)
+    options = replace(options, threads=min(options.threads, plan.max_threads))
     sampler = _sampler(source, labels)
     with (
         _engine(source, kernel, options, sampler) as engine,
@@ -233,9 +236,6 @@ def solve(
     ):
         if workers is not None:
             shared_source(source, workers)  # what cannot be read there is refused at once
-        if options.memory_limit is not None and program is None:
-            load_code(source, labels, kernel, options)
-        plan = plan_run(source, options, program)
         logger.info("%s", choice)
         logger.info("memory plan: %s", plan)
         run = _Run(
@@ -253,8 +253,8 @@ def solve(
         )
         if checkpoint is not None or resume is not None:
             run.identify()
-        if resume is not None:
-            run.resume(resume)
+        if resume is not None and state is not None:
+            run.resume(resume, *state)
         run.checkpoint = checkpoint
         run.warm = warm
         if interrupt is not None:
@@ -293,11 +293,12 @@ class Path:
     ) -> None:
         labels = check_signs(labels, source.n_rows)
         method, lmo, self._choice = choose_method(options, source.n_rows)
-        self._options = replace(options, method=method, lmo=lmo)
+        self._plan = plan_run(source, options) if plan is None else plan
+        threads = min(options.threads, self._plan.max_threads)
+        self._options = replace(options, method=method, lmo=lmo, threads=threads)
         self._source, self._labels, self._callbacks = source, labels, callbacks
         self._sampler = _sampler(source, labels)
-        self._plan = plan_run(source, options) if plan is None else plan
-        self._engine = _engine(source, kernel, options, self._sampler)
+        self._engine = _engine(source, kernel, self._options, self._sampler)
         self._warm = warm
         self._run: _Run | None = None
 
@@ -381,18 +382,6 @@ def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: S
     return Engine(kernel, options.threads, *choose_arithmetic(kernel, probe))
 
 
-def load_code(source: RowSource, labels: Int8Array, kernel: Kernel, options: TrainOptions) -> None:
-    """Run on a few rows, so that what is resident now includes all compiled code.
-
-    Functions are compiled, which takes memory, when a fresh installation calls them first.
-    """
-    few = np.concatenate([np.flatnonzero(labels == sign)[:_PROBE_CLASS_ROWS] for sign in (-1, 1)])
-    rows = source.take(np.sort(few))
-    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-    options = replace(options, memory_limit=1 << 62, max_iter=3, max_time=None, max_support=None)
-    solve(small, labels[np.sort(few)], kernel, options, program=0, interrupt=PromptInterrupt())
-
-
 def is_quantised(
     options: TrainOptions, kernel: Kernel, n_rows: int, largest_C: float | None = None
 ) -> bool:
@@ -412,8 +401,8 @@ def is_quantised(
     )
 
 
-def plan_run(source: RowSource, options: TrainOptions, program: int | None = None) -> MemoryPlan:
-    """Memory plan of a run, beside `program` resident bytes; those of now by default.
+def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
+    """Memory plan of a run; `held` is as for `solve`.
 
     Raises
     ------
@@ -421,17 +410,35 @@ def plan_run(source: RowSource, options: TrainOptions, program: int | None = Non
         When the limit cannot be met.
     """
     method, lmo, _ = choose_method(options, source.n_rows)
+    if held is None:
+        held = source.decoded_bytes if source.in_memory else 0
     row_bytes = source.decoded_bytes / max(1, source.n_rows)
     rows_at_once = LARGEST_BLOCK if STEP_RULES[method].takes_many else options.sample_size
     work = Workload(
         n_rows=source.n_rows,
         decoded_bytes=source.decoded_bytes,
         block_bytes=int(max(2 * CHUNK_BYTES, rows_at_once * row_bytes)),
-        threads=options.threads,
+        n_features=source.n_features,
+        read_bytes=source.read_bytes,
+        held_bytes=held,
+        sparse=source.sparse,
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, rss_bytes() if program is None else program)
+    return plan_memory(work, options.memory_limit, memory_total())
+
+
+def _plan_before(state: State, here: MemoryPlan, path: str | os.PathLike[str] | None) -> MemoryPlan:
+    """The plan that the run of a checkpoint had and keeps; `here` is what it would have here."""
+    plan = MemoryPlan(**state["plan"])
+    available = max(memory_total(), here.total())
+    if plan.limit is None and plan.total() > available:
+        raise InputError(
+            f"the run of the checkpoint {path} may take {format_bytes(plan.total())} of memory, "
+            f"and there are {format_bytes(available)} here; resume it where there is more, or "
+            f"train without --resume"
+        )
+    return plan
 
 
 class _Run:
@@ -960,6 +967,7 @@ class _Run:
                 "bytes_read": self.source.bytes_read + self.read_before[1],
                 "elapsed": time.perf_counter() - self.started,
             },
+            "plan": dataclasses.asdict(self.plan),
             "active": self.active.state(),
             "lmo": self.lmo.state(),
             "rule": self.rule.state(),
@@ -978,19 +986,12 @@ class _Run:
             }
         return parts
 
-    def resume(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a checkpoint instead of from a start of its own."""
-        before, state = load_checkpoint(path)
+    def resume(self, path: str | os.PathLike[str], before: Identity, state: State) -> None:
+        """Go on from a checkpoint, as `load_checkpoint` read it, instead of from a start."""
         check_same_run(path, before, self.identity)
         run, active = state["run"], state["active"]
         rows, labels = self._rows_of(active["ids"])
-        try:
-            self.active.restore(active, rows, labels)
-        except BlockBudgetError:
-            raise InputError(
-                f"the {len(labels)} vertices of the checkpoint {os.fspath(path)} need more memory "
-                f"than is free; resume it where there is more"
-            ) from None
+        self.active.restore(active, rows, labels)
         self.lmo.restore(state["lmo"])
         self.rule.restore(state["rule"])
         if "screen" in state:

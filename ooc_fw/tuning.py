@@ -30,12 +30,12 @@ import numpy.typing as npt
 from ooc_fw.errors import InputError
 from ooc_fw.figures import check_format, load_matplotlib, save
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
-from ooc_fw.memory import MemoryPlan, rss_bytes
+from ooc_fw.memory import MemoryPlan
 from ooc_fw.model import Model, borrow_source
 from ooc_fw.one_versus_one import ClassSplit, split_classes, support_vectors_of
 from ooc_fw.pairs import PairSolution, class_pairs, union_of_rows, worst_status
 from ooc_fw.rows import Int8Array, Int64Array
-from ooc_fw.solver import Path, Warm, load_code, plan_run, solve
+from ooc_fw.solver import Path, Warm, plan_run, solve
 from ooc_fw.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.sources.subset import complement, draw_parts
 from ooc_fw.state import Callback, Solution, Status, TrainOptions
@@ -331,8 +331,6 @@ def tune(
             make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
             for gamma in _gammas(kernel, gammas, grid, kernel == "rbf", source, options)
         ]
-        if options.memory_limit is not None:
-            load_code(source, np.where(codes == 0, np.int8(-1), np.int8(1)), kernels[0], options)
         plan = plan_run(source, options)
         search = _Search(source, codes, kernels, grid, options, path_tol, plan, callbacks, on_point)
         started = time.perf_counter()
@@ -353,7 +351,6 @@ def tune(
                     options,
                     callbacks,
                     plan,
-                    search.program,
                     search.warm,
                 ) as machines,
             ):
@@ -394,8 +391,6 @@ class Machines:
         As for `ooc_fw.solver.solve`; `options.C` is not used.
     plan : MemoryPlan
         For machines of two classes.
-    program : int or None
-        For those of more: resident bytes before the first of them.
     warm : list of Warm, optional
         What the first machines begin with, in the order of the pairs of classes.
     """
@@ -409,10 +404,8 @@ class Machines:
         options: TrainOptions,
         callbacks: Sequence[Callback],
         plan: MemoryPlan,
-        program: int | None,
         warm: Sequence[Warm] | None = None,
     ) -> None:
-        self._program = program
         self._codes, self._split, self._kernel = codes, split, kernel
         self._source, self._options, self._callbacks = source, options, callbacks
         self._plan = plan
@@ -464,7 +457,7 @@ class Machines:
             solution = solve(
                 *(source, signs, self._kernel, options, self._callbacks),
                 warm=warm,
-                program=self._program,
+                held=self._split.held_bytes,
             )
         rows = self._split.whole_rows(*places, solution.rows)
         return replace(solution, rows=rows)
@@ -545,7 +538,6 @@ class _Search:
         if options.stopping == "relative" and options.tol > path_tol:
             self.options = replace(self.options, tol=options.tol)
         self.plan = plan
-        self.program: int | None = None  # resident bytes before the first machine
         self.callbacks, self.on_point = callbacks, on_point
         self.paths = [[Point(C, kernel.gamma) for C in grid.Cs] for kernel in kernels]
         self.warm: list[Warm] | None = None  # of the point that was best when it was tried
@@ -586,8 +578,6 @@ class _Search:
         self.n_validation = self.n_validation or held_out.n_rows
         part = CachedSource(held_out, self.plan.row_cache)
         with _split(train, codes, n_classes, self.options) as split:
-            if self.program is None:
-                self.program = rss_bytes()  # what one machine took is there for the next
             for kernel, points in zip(self.kernels, self.paths, strict=True):
                 left = [point for point in points if point.status != "abandoned"]
                 if left and not self.interrupted:
@@ -599,7 +589,6 @@ class _Search:
                         self.options,
                         self.callbacks,
                         self.plan,
-                        self.program,
                     ) as machines:
                         self._follow(machines, kernel, left, train, part, truth, fold)
 

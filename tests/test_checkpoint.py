@@ -203,7 +203,8 @@ def test_rows_on_disk(lmo, write, monkeypatch, tmp_path):
 @pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
-    monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4 * 50**2)
+    monkeypatch.setattr(ooc_fw.solver, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=400, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
     expected = train(problem, **options)
@@ -389,7 +390,7 @@ def test_a_model_is_no_checkpoint(model_file):
 def test_a_newer_format_is_refused(checkpoint, monkeypatch):
     _, path = checkpoint
     monkeypatch.setattr("ooc_fw.checkpoint.FORMAT_VERSION", 99)
-    with pytest.raises(InputError, match="is of format 1, and this ooc-fw reads 99"):
+    with pytest.raises(InputError, match="is of format 3, and this ooc-fw reads 99"):
         load_checkpoint(path)
 
 
@@ -410,8 +411,8 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(checkpoint, monk
 
 def test_too_little_memory_to_resume_is_said(checkpoint, monkeypatch):
     problem, path = checkpoint
-    monkeypatch.setattr(ooc_fw.memory, "kernel_rows_budget", lambda: 4)
-    with pytest.raises(InputError, match=r"vertices of the checkpoint .* more memory"):
+    monkeypatch.setattr(ooc_fw.solver, "memory_total", lambda: 0)
+    with pytest.raises(InputError, match=r"run of the checkpoint .* resume it where there is more"):
         train(problem, method="swap2", resume=path)
 
 

@@ -446,7 +446,8 @@ def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
 @pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.kernel_rows, "_WIDEST", 1)
-    monkeypatch.setattr(ooc_fw.memory, "_free_bytes", lambda: 2 * 4 * 25**2)
+    monkeypatch.setattr(ooc_fw.solver, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.memory, "_LEAST_KERNEL_ROWS", 4 * 25**2)
     problem = make_problem(make_kernel("rbf", gamma=1.0), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
     assert_consistent(solution, problem)

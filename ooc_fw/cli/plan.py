@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
@@ -49,13 +50,15 @@ def run(args: argparse.Namespace) -> int:
     options = options_from(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
         _, codes = encode_labels(source)
-        kernel = kernel_from(args, source, options.threads, workers)
         plan = plan_run(source, options)
+        options = replace(options, threads=min(options.threads, plan.max_threads))
+        kernel = kernel_from(args, source, options.threads, workers)
         estimate = _estimate(source, codes, kernel, options, plan)
     result = {
         "memory_limit": plan.limit,
         "memory": plan.terms(),
         "max_vertices": plan.max_vertices,
+        "max_threads": plan.max_threads,
         **estimate,
     }
     if args.json:

@@ -96,6 +96,9 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_MUCH_MEMORY = 1 << 30  # bytes of kernel values that are worth a sentence
+
+
 # Names of kernels, step rules and so on are checked where they are defined: declaring them as
 # choices would import numba for `ooc-fw --help`.
 
@@ -200,6 +203,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
     from ooc_fw.one_versus_one import describe_choice, solve_classes, support_vectors_of
+    from ooc_fw.solver import plan_run
     from ooc_fw.state import Status
     from ooc_fw.stats import encode_labels
 
@@ -213,7 +217,11 @@ def run(args: argparse.Namespace) -> int:
         penalties = _penalties(args, classes, codes)
         if args.probability:
             check_can_hold_out(classes, codes)
-        kernel = kernel_from(args, source, options.threads, workers)
+        plan = plan_run(source, options)
+        if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not args.quiet:
+            size = format_bytes(plan.kernel_rows)
+            print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
+        kernel = kernel_from(args, source, min(options.threads, plan.max_threads), workers)
         logger.info(
             "%s: %d rows, %d features, %s as held in memory; kernel %s",
             source.name,

@@ -101,6 +101,10 @@ class RowSource(Protocol):
         """Bytes that all rows would take in RAM."""
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most, beside the rows asked for."""
+
+    @property
     def in_memory(self) -> bool:
         """Whether the caller already holds the rows in RAM, so that any access is cheap."""
 
@@ -344,6 +348,11 @@ class SourceBase(ABC):
         return concat_rows(pieces)
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most: a span of rows of which few may be wanted."""
+        return 0 if self.in_memory else self.span_rows * self.decoded_bytes // self.n_rows
+
+    @property
     def rows_read(self) -> int:
         """Rows handed out so far."""
         return self._rows_read
@@ -489,6 +498,11 @@ class WrappedSource(SourceBase):
         self.source = source
         self.shuffled = source.shuffled
         self.own(source.close)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most, here and by the wrapped source."""
+        return super().read_bytes + self.source.read_bytes
 
     @property
     def bytes_read(self) -> int:

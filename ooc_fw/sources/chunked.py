@@ -45,6 +45,12 @@ class ChunkedSource(SourceBase):
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most: chunks as decoded, side by side, and their rows."""
+        span = self.span_rows * self.n_features * int(np.dtype(self._array.dtype).itemsize)
+        return super().read_bytes + 2 * span
+
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         try:
             block = np.asarray(self._array[start:stop])

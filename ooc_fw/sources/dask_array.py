@@ -15,6 +15,8 @@ from ooc_fw.errors import InputError
 from ooc_fw.rows import StoredRows
 from ooc_fw.sources.base import Sliceable, SourceBase, check_real, check_shape
 
+_BLOCKS = 2  # of a Dask array that are in memory at once: one, and the one it is made of
+
 
 class DaskSource(SourceBase):
     """Rows of a two-dimensional dask array of numpy blocks.
@@ -50,6 +52,12 @@ class DaskSource(SourceBase):
         # One block of the array has to be computed whole whatever is asked of it.
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most: a whole block, what it is made of, and its rows."""
+        block = int(math.prod(max(lengths) for lengths in self._array.chunks))
+        return super().read_bytes + _BLOCKS * block * int(self._array.dtype.itemsize)
 
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         block = np.asarray(self._array[start:stop].compute())

@@ -15,6 +15,7 @@ read whole at opening and every long read of rows, labels and row numbers.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -88,6 +89,8 @@ class HDF5Rows(SourceBase):
         **common: Any,
     ) -> None:
         super().__init__(file_name(node), **common)
+        self._value_bytes = int(values.dtype.itemsize)
+        self._library_bytes = 0  # that HDF5 takes for chunks
         self._stamp = _stamp(node)
         self._sums = sums
         if values.id.get_create_plist().get_nfilters():
@@ -126,9 +129,17 @@ class HDF5Rows(SourceBase):
             See `CheckedSlices`.
         """
         array = open_array(dataset)
-        if not isinstance(array, DatasetSlices):
+        if isinstance(array, DatasetSlices):
+            chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
+            self._library_bytes += CACHE_BYTES + 2 * chunk  # compressed and decompressed
+        else:
             self.own(array.close)
         return _checked(array, dataset, name, self._sums, rows_of)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most: a span of rows, as stored too, and chunks of HDF5."""
+        return super().read_bytes * (1 + -(-self._value_bytes // 4)) + self._library_bytes
 
     @contextmanager
     def _same_file(self) -> Iterator[None]:
@@ -244,6 +255,11 @@ class HDF5CSRSource(HDF5Rows):
         )
         self._data = self._open(data, "X/data", self._rows_of)
         self._indices = self._open(indices, "X/indices", self._rows_of)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most, and those of the row pointers."""
+        return super().read_bytes + int(self._indptr.nbytes)
 
     def _rows_of(self, first: int, stop: int) -> Range:
         """Rows that the stored values ``first:stop`` belong to."""

@@ -87,6 +87,11 @@ class PairSource(SourceBase):
         return take_rows(concat_rows(parts), np.argsort(places))
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes that reading takes at most, here and by both sources."""
+        return super().read_bytes + self.first.read_bytes + self.second.read_bytes
+
+    @property
     def bytes_read(self) -> int:
         """Bytes that both sources fetched from their storage so far."""
         return self.first.bytes_read + self.second.bytes_read

@@ -1,6 +1,7 @@
 """`ooc-fw train --memory`: the peak that the operating system reports stays below the limit."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,12 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from ooc_fw.testing.files import write_dense
+from ooc_fw.memory import PROGRAM_BYTES
+from ooc_fw.testing.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 6000, 12
 
 
-def ooc_fw(*args):
+def command(*args):
     return subprocess.run(
         [sys.executable, "-m", "ooc_fw.cli.main", *map(str, args)],
         capture_output=True,
@@ -33,14 +35,14 @@ def noisy(tmp_path_factory):
 
 def test_the_peak_stays_below_the_limit(noisy, tmp_path):
     options = ["--C", "1", "--gamma", "0.05", "--tol", "1e-2"]
-    refused = ooc_fw("train", noisy, *options, "--memory", "1MiB", "-o", tmp_path / "no.h5")
+    refused = command("train", noisy, *options, "--memory", "1MiB", "-o", tmp_path / "no.h5")
     assert refused.returncode == 2
     assert not (tmp_path / "no.h5").exists()
     smallest = int(re.search(r"would do is (\d+)MiB", refused.stderr)[1])
 
     limit = smallest + 12  # kernel values of all support vectors would take 60 MiB
     model = tmp_path / "model.h5"
-    done = ooc_fw(
+    done = command(
         "train", noisy, *options, "--memory", f"{limit}MiB", "-o", model, "--json", "--quiet"
     )
     assert done.returncode == 0, done.stderr
@@ -48,3 +50,56 @@ def test_the_peak_stays_below_the_limit(noisy, tmp_path):
     assert result["n_support"] > 4000
     assert result["certified_gap"] <= 1e-2
     assert result["peak_rss_bytes"] <= limit << 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("density", [1.0, 0.1])
+def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
+    """On few rows, where all code has to be compiled first: the most that it takes."""
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(200, 5)) * (rng.random((200, 5)) < density)).astype(np.float32)
+    write = write_dense if density == 1 else write_sparse
+    data = write(tmp_path / "few.h5", X, np.where(np.arange(200) % 2, 1.0, -1.0))
+    done = subprocess.run(
+        [sys.executable, "-m", "ooc_fw.cli.main", "train", data, "--memory", "1GiB", "--json"],
+        env=os.environ | {"OOC_FW_CACHE": str(tmp_path / "empty")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["peak_rss_bytes"] <= PROGRAM_BYTES
+
+
+def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tmp_path, ooc_fw):
+    """Kernel rows are evicted, so that the course depends on how many fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 6)).astype(np.float32)
+    y = np.where(X[:, 0] + 3 * rng.normal(size=len(X)) > 0, 1.0, -1.0)
+    data = write_dense(tmp_path / "noisy.h5", X, y)
+    model, state = tmp_path / "model.h5", tmp_path / "run.ckpt"
+    command = ["train", data, "--C", "1", "--gamma", "0.05", "--tol", "1e-2", "--quiet"]
+    said = ooc_fw(*command, "--memory", "1MiB", "-o", model).err
+    command += ["--memory", re.search(r"would do is (\d+MiB)", said)[1], "-o", model]
+
+    def train(*more):
+        outcome = ooc_fw(*command, *more)
+        assert outcome.status == 0, outcome.err
+        return model.read_bytes()
+
+    expected = train("--threads", "1")
+    held = np.ones(30 << 20, dtype=np.uint8)  # memory that is resident at the moment
+    assert train("--threads", "2") == train("--threads", "8") == expected
+    del held
+    train("--max-iter", "3", "--checkpoint", state)
+    assert train("--resume", state, "--threads", "2") == expected
+    ooc_fw(*command, "--resume", state, "--memory", "1GiB").assert_refused("memory_limit")
+
+
+def test_a_run_without_a_limit_says_what_it_may_take(tmp_path, ooc_fw, monkeypatch):
+    monkeypatch.setattr("ooc_fw.solver.memory_total", lambda: 8 << 30)
+    X = np.arange(40_000, dtype=np.float32)[:, None] / 40_000
+    data = write_dense(tmp_path / "plain.h5", X, np.where(X[:, 0] > 0.5, 1.0, -1.0))
+    command = ["train", data, "--gamma", "1", "--max-iter", "1", "--no-certify"]
+    sentence = "without --memory, kernel values may take up to"
+    assert f"{sentence} 3.6" in ooc_fw(*command).err
+    assert sentence not in ooc_fw(*command, "--memory", "2GiB").err
