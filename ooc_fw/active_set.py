@@ -10,6 +10,7 @@ Vertices of weight 0 may stay for a while: candidates a sweep has found, or vert
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ooc_fw.problem import relative_gap
 from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
+_STEP_WORK = 2e8  # steps times vertices in one compiled call, a second or less
 _FETCHED = 64  # rows computed at once when steps lack one
 SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
 
@@ -215,6 +217,17 @@ class ActiveSet:
             sums *= rows.unit
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
 
+    def clear(self) -> None:
+        """Forget all vertices."""
+        none = np.empty(0, dtype=np.int64)
+        self._kernel_rows.keep(none)
+        self._rows.keep(none)
+        if self._values is not self._rows:
+            self._values.keep(none)
+        for vector in self._vectors.values():
+            vector.keep(none)
+        self._places = {}
+
     # -- growing and shrinking -------------------------------------------------------------------
 
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
@@ -386,8 +399,12 @@ class ActiveSet:
         likely = absent[np.argpartition(order, n)[:n]]
         return np.unique(np.append(likely, missing))
 
-    def optimise(self, tol: float, max_steps: int) -> tuple[int, int]:
+    def optimise(
+        self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
+    ) -> tuple[int, int]:
         """Pairwise steps until the relative gap on the active set is at most `tol`.
+
+        `is_late` is asked now and then whether to stop; the weights are feasible whenever they do.
 
         Returns
         -------
@@ -397,6 +414,7 @@ class ActiveSet:
         grad = self.grad.astype(np.float32) if tol >= _FLOAT32_GAP else self.grad
         rows = self._kernel_rows
         steps = drops = 0
+        at_once = max(1, int(_STEP_WORK / len(self)))
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
             taken, dropped, _, missing = core.optimise_pairwise(
@@ -410,11 +428,15 @@ class ActiveSet:
                 rows.used,
                 rows.clock,
                 tol,
-                max_steps - steps,
+                min(max_steps - steps, at_once),
             )
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
-            if missing < 0:
+            if is_late is not None and is_late():
                 break
+            if missing < 0:
+                if taken < at_once or steps >= max_steps:
+                    break
+                continue
             rows.fetch(self._soon_needed(missing, grad), self.engine, self.operand)
         if steps > 0:
             self.grad[:] = grad

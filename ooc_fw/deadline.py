@@ -22,6 +22,7 @@ _FLOAT64 = 1.5  # factor from looks to the gradient in float64, of which half is
 _LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
 _GRACE = 0.1  # of the limit, by which a sweep that is under way may exceed it
 _EARLY = 0.02  # of the limit, before which the pace of a sweep tells nothing
+_SETTLE_SHARE = 0.1  # of the limit, for the weights to become optimal on their vertices at the end
 _FEWEST_STEPS = 1000  # of a corrective step, before which looking at the clock does not pay
 
 
@@ -125,9 +126,15 @@ class Deadline:
         gradient = self.gradients.seconds_for(work) or _FLOAT64 * self.looks.seconds_for(work)
         return _SPARE * gradient + sweep
 
+    def settle_takes(self) -> float:
+        """Seconds to keep for the weights of the end: to optimise, and to choose among states."""
+        return _SETTLE_SHARE * self._max_time if self.limited else 0.0
+
     def is_over(self, n_active: int, sweep_work: float) -> bool:
         """Whether training has to stop now; the parameters are those of `end_takes`."""
-        return self.limited and self.left() <= self.end_takes(n_active, sweep_work)
+        if not self.limited:
+            return False
+        return self.left() <= self.end_takes(n_active, sweep_work) + self.settle_takes()
 
     def allows_sweep(self, work: float) -> bool:
         """Whether a sweep that begins now will end in time, or soon after."""
@@ -147,5 +154,5 @@ class Deadline:
         seconds = self.inner.seconds_for(n_active)
         if not self.limited or seconds == 0:
             return None
-        left = self.left() - self.end_takes(n_active, sweep_work)
+        left = self.left() - self.end_takes(n_active, sweep_work) - self.settle_takes()
         return max(_FEWEST_STEPS, int(left / seconds))

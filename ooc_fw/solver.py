@@ -48,6 +48,7 @@ from ooc_fw.engine import Engine, choose_arithmetic
 from ooc_fw.errors import InputError
 from ooc_fw.files import Output, check_outputs
 from ooc_fw.interrupt import DeferredInterrupt
+from ooc_fw.kept import KeptState, KeptStates, Sample, primal_objectives
 from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import Kernel
 from ooc_fw.lmo import (
@@ -69,7 +70,7 @@ from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
-from ooc_fw.steps import STEP_RULES, Partan, StepRecord
+from ooc_fw.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, Partan, StepRecord
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step opt
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _FEW_SUSPECTS = 0.5  # share of the rows above which a sweep looks at all, for a new snapshot
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
+_SETTLED_GAP = 1e-2  # on the vertices saved, to which a run that stops early optimises
+_BRIEF = 1.0  # seconds for that, and as many to choose among states, after an interrupt
 _UNCERTIFIED_DRAW = 2048  # rows, at least, over which the gap of a run without certificate is known
 _LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
 _IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
@@ -487,6 +490,9 @@ class _Run:
         self.full = False  # whether the active set holds all the vertices it may
         self.taken = len(self.active)  # vertices that steps added
         self.warm: Warm | None = None  # rows and weights to begin from
+        self.rule.is_late = self._cut_step
+        self.cut = False  # whether an interrupt cut the last step short
+        self.kept = KeptStates()
         self.lmo = self._make_lmo()
         constant = engine.kernel.constant_diagonal and penalties is None
         diagonal = 2 + 1 / options.C if constant else None
@@ -670,9 +676,10 @@ class _Run:
         self.lmo.update(record, active)
         self.rule.prune(active)
         self._count(record)
-        self.between = True
+        self.between = not self.cut  # a step that was cut is not on the course of the run
         self.interrupt.defer()
         self._report()
+        self.kept.offer(self.active)
 
     def _timed_step(self, i: int) -> StepRecord:
         rule, m = self.rule, len(self.active)
@@ -681,6 +688,13 @@ class _Run:
         record = rule.step(self.active, i)
         self.deadline.inner.add(time.perf_counter() - started, rule.inner_steps * m)
         return record
+
+    def _cut_step(self) -> bool:
+        """Whether a corrective step has to end before it is optimal."""
+        if self.interrupt.noted is not None:
+            self.cut = True
+            return True
+        return self.deadline.is_over(len(self.active), self._sweep_work())
 
     def _toward(self, candidates: Candidates) -> int:
         """Place of the toward vertex in the active set."""
@@ -854,7 +868,7 @@ class _Run:
 
     def _finish(self, status: Status) -> Solution:
         """Weights as they are, with gaps that belong to them."""
-        if status not in (Status.CONVERGED, Status.SUPPORT_LIMIT):
+        if not status.reached and (self._settle(status) or status is not Status.SUPPORT_LIMIT):
             self._renew()
             self.certificate = None
             wanted = self.options.certify and status is not Status.INTERRUPTED
@@ -888,6 +902,71 @@ class _Run:
             sweep_seconds=self.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
+
+    def _settle(self, status: Status) -> bool:
+        """Have the best weights of a run that stops early: optimal on their vertices, least P.
+
+        Returns
+        -------
+        bool
+            Whether the weights are others than before.
+        """
+        self.interrupt.defer()
+        seconds = _BRIEF if status is Status.INTERRUPTED else math.inf
+        if self.deadline.limited:
+            seconds = min(seconds, self.deadline.settle_takes() / 2)
+        moved = self._optimise_vertices(seconds)
+        others = [kept for kept in self.kept.states if len(kept.ids) < len(self.active.support)]
+        if not others:
+            return moved
+        last = KeptState.of(self.active)
+        best = self._least_primal([*others, last], seconds)
+        if best == len(others):
+            return moved
+        self._return_to(others[best])
+        # An optimum on few vertices may be a worse model than the weights on the way to it.
+        if self._optimise_vertices(seconds):
+            if self._least_primal([KeptState.of(self.active), last], seconds) == 1:
+                self._return_to(last)
+        return True
+
+    def _optimise_vertices(self, seconds: float) -> bool:
+        """Optimise on the active set for so long at most; whether that took a step."""
+        end = time.perf_counter() + seconds
+        most = INNER_STEPS_PER_VERTEX * len(self.active)
+        steps, _ = self.active.optimise(_SETTLED_GAP, most, lambda: time.perf_counter() > end)
+        return steps > 0
+
+    def _least_primal(self, states: Sequence[KeptState], seconds: float) -> int:
+        """Which of some states has the least primal objective over a sample of rows."""
+        end = time.perf_counter() + seconds
+        rng = np.random.default_rng(self.options.seed)
+        sample = Sample(
+            self.rows,
+            self.labels,
+            self.options.C if self.penalties is None else self.penalties,
+            lambda size: self.sampler.sample(size, rng),
+        )
+        found = primal_objectives(
+            states, self.active, self.engine, sample, lambda: time.perf_counter() > end
+        )
+        best = int(found.argmin())
+        logger.info(
+            "primal objectives of %s vertices: %s; the model is that of %d",
+            [len(state.ids) for state in states],
+            [float(f"{value:.4g}") for value in found],
+            len(states[best].ids),
+        )
+        return best
+
+    def _return_to(self, kept: KeptState) -> None:
+        """Take the weights of an earlier state."""
+        rows, labels = self._rows_of(kept.ids)
+        self.active.clear()
+        self.active.add(kept.ids, rows, labels)
+        self.active.set_weights(kept.alpha)
+        self.screen = self.last_seen = None
+        self.swept_share = 1.0
 
     def _last_sampled_gap(self) -> float:
         """Gap of the last draw, its worst row in float64, so that it cannot exceed the true gap."""
@@ -972,6 +1051,8 @@ class _Run:
             "lmo": self.lmo.state(),
             "rule": self.rule.state(),
         }
+        if self.kept.states:
+            parts["kept"] = self.kept.state()
         if self.screen is not None:
             parts["screen"] = self.screen.state()
         if self.trained and self.last_seen is not None:
@@ -994,6 +1075,8 @@ class _Run:
         self.active.restore(active, rows, labels)
         self.lmo.restore(state["lmo"])
         self.rule.restore(state["rule"])
+        if "kept" in state:
+            self.kept = KeptStates.from_state(state["kept"])
         if "screen" in state:
             self.screen = Screen.from_state(state["screen"])
         if "seen" in state:

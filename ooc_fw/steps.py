@@ -17,6 +17,7 @@ To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of di
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from ooc_fw.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.rows import Float64Array, Int64Array
 from ooc_fw.state import StepKind
 
-_INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
+INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class StepRule:
     """Relative gap to which a fully corrective step optimises; set by the solver each iteration."""
     inner_limit: int | None = field(default=None)
     """Most pairwise steps of a fully corrective step, where time is short; set by the solver."""
+    is_late: Callable[[], bool] | None = field(default=None)
+    """Asked in a fully corrective step whether to cut it short; set by the solver."""
     inner_steps: int = field(default=0)
     """Pairwise steps that the last one took."""
 
@@ -282,9 +285,9 @@ class FullyCorrective(StepRule):
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         before = active.alpha.copy()
-        most = _INNER_STEPS_PER_VERTEX * len(active)
+        most = INNER_STEPS_PER_VERTEX * len(active)
         most = most if self.inner_limit is None else min(most, self.inner_limit)
-        self.inner_steps, drops = active.optimise(self.inner_tol, most)
+        self.inner_steps, drops = active.optimise(self.inner_tol, most, self.is_late)
         change = active.alpha - before
         moved = np.flatnonzero(change)
         return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)

@@ -121,7 +121,7 @@ def test_a_run_with_a_limit_of_support_vectors(method, tmp_path):
 
 def test_a_run_stopped_before_its_first_step_takes_the_same_course(tmp_path):
     """With kernel values of 16 bits the gradient is renewed at other times than without."""
-    problem = make_problem(make_kernel("rbf"), n_rows=3000, overlap=0.5)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3000, overlap=0.5)
     options = {
         "method": "corrective",
         "lmo": "sampled",

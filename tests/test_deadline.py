@@ -74,7 +74,7 @@ def test_time_is_kept_for_what_comes_after_training():
     deadline.sweeps.add(20, work)
     end = deadline.end_takes(m, work)
     assert 21 <= end <= 30
-    clock.now += 100 - end - 1
+    clock.now += 100 - end - deadline.settle_takes() - 1
     assert not deadline.is_over(m, work)
     clock.now += 2
     assert deadline.is_over(m, work)
@@ -98,7 +98,7 @@ def test_nothing_is_kept_for_a_sweep_that_takes_too_long():
     deadline, clock = make_deadline(100)
     deadline.sweeps.add(1e9, 1e6)
     assert deadline.end_takes(10, 1) == 0
-    clock.now += 99
+    clock.now += 99 - deadline.settle_takes()
     assert not deadline.is_over(10, 1)
     assert not deadline.allows_sweep(1)
     clock.now += 1
@@ -119,8 +119,8 @@ def test_corrective_steps_are_cut_to_the_time_left():
     assert deadline.inner_steps(1000, 0) is None
     with deadline.timed(deadline.inner, 1e6):
         clock.now += 10
-    assert deadline.inner_steps(1000, 0) == 9000
-    clock.now += 89.9
+    assert deadline.inner_steps(1000, 0) == 8000
+    clock.now += 79.9
     assert deadline.inner_steps(1000, 0) == 1000
 
 

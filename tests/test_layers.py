@@ -86,6 +86,7 @@ ALLOWED = {
     "calibration": set(),
     "held_out": {"model", "one_versus_one", "sources", "kernels"},
     "one_versus_one": {"solver", "sources", "prep", "kernels", "checkpoint"},
+    "kept": {"active_set", "engine", "sources"},
     "model": {"kernels", "engine", "decisions", "problem", "sources", "parallel"},
     "certificate": {
         "kernels",
@@ -104,6 +105,7 @@ ALLOWED = {
         "problem",
         "certificate",
         "checkpoint",
+        "kept",
         "sources",
         "sampling",
         "kernels",

@@ -266,7 +266,7 @@ def test_a_signal_leaves_a_model_and_says_which(phase):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated])
 def test_a_signal_before_the_first_step_ends_at_once(error):
     """Nothing is lost, and code that is still to be compiled would take seconds."""
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     number = signal.SIGINT if error is KeyboardInterrupt else signal.SIGHUP
 
     def interrupt(state):
@@ -280,7 +280,7 @@ def test_a_signal_before_the_first_step_ends_at_once(error):
 
 def test_a_signal_while_a_run_of_a_few_rows_compiles_code_ends_all(monkeypatch):
     """Under a memory limit that run comes first; it must not swallow the signal."""
-    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=3)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
     step, steps = ooc_fw.solver._Run._step, []
 
     def interrupted(run, candidates):
@@ -322,7 +322,7 @@ def test_without_a_certificate_nothing_is_said_of_it(lmo):
 @pytest.mark.parametrize("method", ["swap2", "corrective"])
 def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
     """Where the last draw holds no violators, too: it is the worst of its rows all the same."""
-    problem = make_problem(make_kernel("rbf"), n_rows=300, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=2)
     solution = train(problem, method=method, lmo=lmo, certify=False, tol=0.3, sample_size=300)
     truth = assert_consistent(solution, problem)
     assert solution.status is Status.SAMPLED
@@ -335,7 +335,7 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
 )
 def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, caplog, error):
     """Said once; tried again each time."""
-    problem, tries = make_problem(make_kernel("rbf")), []
+    problem, tries = make_problem(make_kernel("rbf", gamma=1.0)), []
 
     def fail(*_):
         tries.append(0)
@@ -352,7 +352,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch,
 
 
 def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(tmp_path):
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is a pipe"):
         solve(
@@ -366,7 +366,7 @@ def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(tmp_path):
 
 def test_states_handed_to_callbacks_do_not_change():
     """A callback may collect them, or change its own, without harm to the run or to others."""
-    problem = make_problem(make_kernel("rbf"))
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
 
     def spoil(state):
         state.iteration, state.objective = -1, 0.0
