@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ooc_fw.errors import OutOfTimeError
+
 _SMALL_SHARE = 0.3  # of the largest work measured, below which less tells nothing
 _FADING = 0.7  # weight of what was measured before, at each new measurement
 _SWEEP_SHARE = 0.5  # of the limit: a certificate that takes more is not worth the time
@@ -102,6 +104,14 @@ class Deadline:
     def left(self) -> float:
         """Seconds until the limit."""
         return self._max_time - (self._clock() - self._started)
+
+    def check(self) -> None:
+        """Raise OutOfTimeError if time is over; for what comes before there is a model."""
+        if self.left() <= 0:
+            raise OutOfTimeError(
+                f"the time limit of {self._max_time:g} s was over before there was a model, so "
+                f"that nothing was written; allow more time"
+            )
 
     def sweep_takes(self, work: float) -> float:
         """Estimated seconds of a sweep over rows times support vectors."""

@@ -1,8 +1,8 @@
 """What can go wrong by a user's hand.
 
-Owns the exceptions that mean "the input or an option is wrong", and the question whether an option
-is a number at all. Failing to converge is not an
-error: it is a :class:`ooc_fw.state.Status`.
+Owns the exceptions that mean "the input or an option is wrong" or "there is no time", and the
+question whether an option is a number at all. Failing to converge is not an error: it is a
+:class:`ooc_fw.state.Status`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ class InputError(ValueError):
 
     The message is one sentence that names the file or option, the value met and the way out. The
     command line prints it as it is and exits with status 2.
+    """
+
+
+class OutOfTimeError(RuntimeError):
+    """The time limit was over before there was a model.
+
+    The command line prints the message, which is one sentence, and exits with status 3.
     """
 
 

@@ -25,6 +25,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.deadline import Deadline
 from ooc_fw.errors import InputError
 from ooc_fw.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
@@ -83,7 +84,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     max_iter : int or None
         Largest number of iterations.
     max_time : float or None
-        Seconds after which training ends with what it has.
+        Seconds after which `fit` ends with what it has.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
@@ -219,7 +220,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
+
+        Raises
+        ------
+        OutOfTimeError
+            `max_time` was over before there was a model.
         """
+        started = time.perf_counter()
         options = self._options()
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(
@@ -241,13 +248,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                     kept = np.flatnonzero(weights)
                     part, weights = SubsetSource(source, ranges_of(kept)), weights[kept]
                     y = y[kept] if _is_array(y) else y
-            classes, codes = _encode(y) if _is_array(y) else encode_labels(part)
+            with part.limited(Deadline(options.max_time, started).check):
+                classes, codes = _encode(y) if _is_array(y) else encode_labels(part)
             penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
             warm = self._last_machines(classes, codes, kept)
             self.n_features_in_ = source.n_features
             self.n_rows_seen_ = part.n_rows
             self.classes_ = classes
-            self._solve(part, codes, options, penalties, kept, warm)
+            self._solve(part, codes, options, penalties, kept, warm, started)
         if not Status(self.model_.status).reached:
             warnings.warn(
                 f"stopped by {self.model_.status} before the {self.stopping} gap reached "
@@ -265,6 +273,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         penalties: Float64Array | None,
         kept: Int64Array | None,
         warm: list[Warm | None] | None,
+        started: float,
     ) -> None:
         """Train on a source, all of it or the rows `kept` of the whole, and set the attributes."""
         if self.probability:
@@ -272,9 +281,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         with (
             nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         ) as workers:
-            kernel = self._kernel(source, options, workers)
+            with source.limited(Deadline(options.max_time, started).check):
+                kernel = self._kernel(source, options, workers)
             tol = options.tol if options.stopping == "relative" else None
-            started = time.perf_counter()
             with Progress(quiet=not self.verbose, tol=tol) as progress:
                 pairs = solve_classes(
                     source,
@@ -286,6 +295,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                     penalties=penalties,
                     dask=workers,
                     warm=warm,
+                    started=started,
                 )
                 sigmoids = None
                 if self.probability:

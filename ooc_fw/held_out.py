@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.calibration import fit_sigmoid
+from ooc_fw.deadline import Deadline
 from ooc_fw.errors import InputError
 from ooc_fw.kernels import Kernel
 from ooc_fw.model import Model
@@ -155,13 +156,17 @@ def held_out_sigmoids(
     ------
     InputError
         As `solve_classes` does.
+    OutOfTimeError
+        When time is over before there are sigmoids.
     """
     started = time.perf_counter() if started is None else started
+    deadline = Deadline(options.max_time, started)
     rng = np.random.default_rng(options.seed)
     parts = choose_held_out(codes, n_classes, source.shuffled is True, rng)
     values: list[list[Float64Array]] = [[] for _ in class_pairs(n_classes)]
     positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in values]
     for k, held in enumerate(parts):
+        deadline.check()
         own = replace(
             options,
             tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
@@ -182,7 +187,8 @@ def held_out_sigmoids(
         )
         if model is None:
             return None
-        with SubsetSource(source, ranges_of(held.judged)) as part:
+        judged = SubsetSource(source, ranges_of(held.judged))
+        with judged as part, part.limited(deadline.check):
             for start, found in model.iter_decisions(part, threads=options.threads, dask=dask):
                 known = codes[held.judged[start : start + len(found)]]
                 columns = found.reshape(len(found), -1).T

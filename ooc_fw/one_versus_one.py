@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ooc_fw.deadline import Deadline
 from ooc_fw.errors import InputError
 from ooc_fw.interrupt import DeferredInterrupt
 from ooc_fw.kernels import Kernel
@@ -279,6 +280,8 @@ def solve_classes(
     ------
     InputError
         As `ooc_fw.solver.solve` does, and for checkpoints of more than two classes.
+    OutOfTimeError
+        When time is over before the rows of more than two classes are set apart.
     """
     if n_classes == 2:
         signs = (2 * codes - 1).astype(np.int8)
@@ -307,7 +310,11 @@ def solve_classes(
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
     interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
-    with interrupt, split_classes(source, codes, n_classes, options.memory_limit) as split:
+    with interrupt, ExitStack() as opened:
+        with source.limited(Deadline(options.max_time, started).check):
+            split = opened.enter_context(
+                split_classes(source, codes, n_classes, options.memory_limit)
+            )
         largest, _ = split.pair(*pairs[int(work.argmax())])
         # What cannot be met is refused before any of them.
         plan_run(largest, options, split.held_bytes)

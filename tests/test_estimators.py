@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 import ooc_fw
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, OutOfTimeError
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model import load_model
 from ooc_fw.sources import open_source
@@ -719,3 +719,13 @@ def test_options_that_are_no_numbers(table, name):
 def test_negative_seed(table):
     with pytest.raises(InputError, match="seed must be a whole number that is not negative"):
         FrankWolfeSVC(random_state=-1).fit(*table)
+
+
+def test_a_time_limit_covers_what_comes_before_training(table):
+    with pytest.raises(OutOfTimeError, match="before there was a model"):
+        FrankWolfeSVC(max_time=1e-9).fit(*table)
+
+
+def test_a_fit_that_is_not_certified_as_asked_does_not_warn(table):
+    fitted = FrankWolfeSVC(certify=False).fit(*table)
+    assert fitted.model_.status == "sampled"

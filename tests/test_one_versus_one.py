@@ -1,13 +1,14 @@
 """Machines for pairs of classes: each is that of its two classes alone, from any storage."""
 
 import tempfile
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ooc_fw.one_versus_one
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, OutOfTimeError
 from ooc_fw.kernels import make_kernel
 from ooc_fw.one_versus_one import solve_classes, split_classes, support_vectors_of
 from ooc_fw.pairs import class_pairs, union_of_rows
@@ -105,10 +106,17 @@ def test_two_classes_are_one_run(problem):
 
 def test_no_time_left_gives_every_pair_a_machine(problem):
     X, codes = problem
-    pairs = solve(open_source(X), codes, replace(OPTIONS, max_time=1e-9))
+    slow = [lambda state: time.sleep(0.6)]
+    pairs = solve(open_source(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow)
     assert len(pairs) == 6
-    assert {pair.solution.status for pair in pairs} == {Status.TIME_LIMIT}
+    assert {pair.solution.status for pair in pairs[1:]} == {Status.TIME_LIMIT}
     assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in pairs)
+
+
+def test_no_time_to_set_rows_apart(problem):
+    X, codes = problem
+    with pytest.raises(OutOfTimeError, match="time limit of 1e-09 s was over before there was a"):
+        solve(open_source(X), codes, replace(OPTIONS, max_time=1e-9))
 
 
 def test_an_interrupt_gives_every_pair_a_machine(problem):

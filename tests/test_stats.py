@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw import stats
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, OutOfTimeError
 from ooc_fw.ranges import ColumnRanges
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import ScaledSource, base, open_source
@@ -55,6 +55,24 @@ def test_against_definitions(seed, n_rows, n_features):
         np.testing.assert_allclose(found.largest_square_norm, np.sum(exact**2, axis=1).max())
         assert found.class_counts is None
         assert found.sigma2 == pytest.approx(naive_sigma2(X), rel=1e-10)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_pass_ends_when_time_is_over(threads, tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 50)
+    X = small_table(2000, 3, seed=0)
+    reads = []
+
+    def check():
+        reads.append(1)
+        if len(reads) > 5:
+            raise OutOfTimeError("over")
+
+    with open_source(write_dense(tmp_path / "d.h5", X, X[:, 0] > 0)) as source:
+        with pytest.raises(OutOfTimeError), source.limited(check):
+            compute_statistics(source, threads)
+        assert len(reads) < 20  # of 40 tasks
+        assert compute_statistics(source, threads).n_rows == 2000
 
 
 def test_same_bits_everywhere(tmp_path, monkeypatch):

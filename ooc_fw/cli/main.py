@@ -1,8 +1,9 @@
 """Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
 
-Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 130 interrupted by
-Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 when nobody reads the output any more, as other programs
-end by SIGPIPE. Owns what is done about standard streams that are closed or cannot be written to.
+Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 3 out of time
+before there was a model, 130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 when nobody
+reads the output any more, as other programs end by SIGPIPE. Owns what is done about standard
+streams that are closed or cannot be written to.
 What a command does is in its own module.
 """
 
@@ -32,7 +33,7 @@ from ooc_fw.cli import (
     tune,
     verify,
 )
-from ooc_fw.errors import InputError
+from ooc_fw.errors import InputError, OutOfTimeError
 from ooc_fw.interrupt import Terminated, signal_of, terminating
 
 COMMANDS = {
@@ -50,7 +51,7 @@ COMMANDS = {
     "demo": demo,
 }
 
-FAILED, USAGE, CLOSED_PIPE = 1, 2, 141
+FAILED, USAGE, OUT_OF_TIME, CLOSED_PIPE = 1, 2, 3, 141
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return status
     except InputError as error:
         return _fail(str(error), USAGE)
+    except OutOfTimeError as error:
+        return _fail(str(error), OUT_OF_TIME)
     except KeyboardInterrupt as interrupt:
         word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
         return _fail(word, 128 + signal_of(interrupt))

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
-from ooc_fw.errors import InputError
+from ooc_fw.deadline import Deadline
+from ooc_fw.errors import InputError, OutOfTimeError
 from ooc_fw.files import Output, check_outputs
 from ooc_fw.memory import format_bytes, peak_rss_bytes
 from ooc_fw.scratch import remove_abandoned
@@ -213,15 +214,16 @@ def run(args: argparse.Namespace) -> int:
     interrupted = False  # while it was calibrated
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.ModelPlace(_output_path(args))
-        classes, codes = encode_labels(source)
-        penalties = _penalties(args, classes, codes)
-        if args.probability:
-            check_can_hold_out(classes, codes)
-        plan = plan_run(source, options)
-        if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not args.quiet:
-            size = format_bytes(plan.kernel_rows)
-            print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
-        kernel = kernel_from(args, source, min(options.threads, plan.max_threads), workers)
+        with source.limited(Deadline(options.max_time, started).check):
+            classes, codes = encode_labels(source)
+            penalties = _penalties(args, classes, codes)
+            if args.probability:
+                check_can_hold_out(classes, codes)
+            plan = plan_run(source, options)
+            if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not args.quiet:
+                size = format_bytes(plan.kernel_rows)
+                print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
+            kernel = kernel_from(args, source, min(options.threads, plan.max_threads), workers)
         logger.info(
             "%s: %d rows, %d features, %s as held in memory; kernel %s",
             source.name,
@@ -258,12 +260,24 @@ def run(args: argparse.Namespace) -> int:
             model.save(output)
             trained = time.perf_counter()
             if args.probability and not stopped:
-                sigmoids = _sigmoids(
-                    args, source, codes, len(classes), kernel, options, penalties, workers, started
-                )
-                interrupted = sigmoids is None
+                try:
+                    sigmoids = _sigmoids(
+                        args,
+                        source,
+                        codes,
+                        len(classes),
+                        kernel,
+                        options,
+                        penalties,
+                        workers,
+                        started,
+                    )
+                    interrupted = sigmoids is None
+                except OutOfTimeError:
+                    sigmoids = None
                 if sigmoids is not None:
                     model = model.with_sigmoids(sigmoids)
+                if not interrupted:
                     model.save(place.output)
                     if output != place.output:
                         output.unlink()
@@ -282,7 +296,8 @@ def run(args: argparse.Namespace) -> int:
         print(_warning(model.status, options) + place.note(output), file=sys.stderr)
     if args.probability and not model.calibrated:
         print(
-            f"ooc-fw: warning: interrupted: the model gives no probabilities{place.note(output)}",
+            f"ooc-fw: warning: {'interrupted' if interrupted or stopped else 'no time left'}: the "
+            f"model gives no probabilities{place.note(output)}",
             file=sys.stderr,
         )
     if args.json:

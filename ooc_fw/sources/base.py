@@ -12,7 +12,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
@@ -184,6 +184,9 @@ class RowSource(Protocol):
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
 
+    def limited(self, check: Callable[[], None] | None) -> AbstractContextManager[None]:
+        """Have `check`, which may raise, called before each read within."""
+
     def check_unchanged(self) -> None:
         """Raise InputError when the file behind the rows is no longer the one that was opened."""
 
@@ -299,6 +302,7 @@ class SourceBase(ABC):
             )
         self.reopen: Callable[[], RowSource] | None = None
         self._stamp: FileStamp | None = None
+        self._check_time: Callable[[], None] | None = None
         self._resources = ExitStack()
         self._rows_read = 0
         self._bytes_read = 0
@@ -364,6 +368,8 @@ class SourceBase(ABC):
 
     def count(self, n_rows: int, n_bytes: int) -> None:
         """Add what another process read of these rows; see `RowSource.count`."""
+        if self._check_time is not None:
+            self._check_time()
         self._count(n_rows, n_bytes)
 
     @property
@@ -391,6 +397,18 @@ class SourceBase(ABC):
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
         return np.arange(start, stop, dtype=np.int64)
+
+    @contextmanager
+    def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
+        """Have `check` called before each read of rows or labels within, in any thread.
+
+        It raises to end a pass over the rows, such as `ooc_fw.deadline.Deadline.check` does.
+        """
+        before, self._check_time = self._check_time, check
+        try:
+            yield
+        finally:
+            self._check_time = before
 
     @property
     def stamp(self) -> tuple[int, int] | None:
@@ -445,6 +463,9 @@ class SourceBase(ABC):
         return max(1, n_bytes * self.n_rows // max(1, self.decoded_bytes))
 
     def _check_range(self, start: int, stop: int) -> None:
+        """Before every read: there are such rows, and there is time for them."""
+        if self._check_time is not None:
+            self._check_time()
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
 

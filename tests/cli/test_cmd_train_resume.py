@@ -13,6 +13,7 @@ import pytest
 
 from ooc_fw import solver
 from ooc_fw.checkpoint import load_checkpoint
+from ooc_fw.errors import OutOfTimeError
 from ooc_fw.model import load_model
 from ooc_fw.state import Status
 
@@ -45,6 +46,27 @@ def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
     assert 0.5 < result["seconds"] < 2.5
     assert result["certified_gap"] is not None
     assert load_model(tmp_path / "m.h5").status == "time_limit"
+
+
+def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
+    """Labels and statistics count, too."""
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--max-time", "0.001", "--quiet")
+    assert outcome.status == 3
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
+    assert "time limit of 0.001 s was over before there was a model" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_time_for_probabilities_leaves_the_model(ooc_fw, data_file, tmp_path, monkeypatch):
+    def late(*_, **__):
+        raise OutOfTimeError("over")
+
+    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", late)
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability")
+    assert outcome.status == 0
+    assert "no time left: the model gives no probabilities" in outcome.err
+    assert load_model(tmp_path / "m.h5").status == "converged"
 
 
 def test_a_limit_that_is_not_met_changes_nothing(ooc_fw, data_file, tmp_path):
