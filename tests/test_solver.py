@@ -278,23 +278,6 @@ def test_a_signal_before_the_first_step_ends_at_once(error):
     assert raised.type is error
 
 
-def test_a_signal_while_a_run_of_a_few_rows_compiles_code_ends_all(monkeypatch):
-    """Under a memory limit that run comes first; it must not swallow the signal."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
-    step, steps = ooc_fw.solver._Run._step, []
-
-    def interrupted(run, candidates):
-        step(run, candidates)
-        steps.append(run.source.n_rows)
-        if len(steps) == 1:
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(ooc_fw.solver._Run, "_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        train(problem, memory_limit=1 << 40)
-    assert steps == [100]  # of the few rows
-
-
 def test_a_second_signal_goes_through():
     problem = make_problem(make_kernel("rbf", gamma=1.0))
 
