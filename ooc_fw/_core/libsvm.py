@@ -11,9 +11,9 @@ bit, in one of three ways:
 
 1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
    quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
-2. Otherwise the product is computed as a pair of float64, within a relative 2**-98 of the truth, or
-   2**-59 where digits were left out. Rounding is monotone: if both ends of that interval round to
-   one float64 (or to one float32, if that is wanted), so does the truth.
+2. Otherwise the same product is within a relative 2**-50 of the truth; where float64 is wanted it is
+   computed as a pair of float64, within 2**-98, or within 2**-59 where digits were left out.
+   Rounding is monotone: if both ends of that interval round to one number, so does the truth.
 3. Otherwise (hardly ever with up to 19 digits) the parser stops with `Problem.UNDECIDED` and is
    called again with the float64 that Python's exact reader gives.
 """
@@ -198,7 +198,7 @@ def _parse_line(
         return Problem.NONE
 
     cursor[TOKEN] = at
-    kind, label, end = _scan_number(text, at)
+    kind, label, end = _scan_number(text, at, True)
     if kind == NOT_FINITE:
         return Problem.LABEL_NOT_FINITE
     if kind == NOT_A_NUMBER:
@@ -245,7 +245,7 @@ def _parse_line(
         if end < 0:
             value, end = _short_number(text, start)
         if end < 0:
-            kind, value, end = _scan_number(text, start)
+            kind, value, end = _scan_number(text, start, values.itemsize > SINGLE_BYTES)
         if kind == NOT_FINITE:
             return Problem.VALUE_NOT_FINITE
         if kind == NOT_A_NUMBER:
@@ -482,10 +482,10 @@ def _is_negative_index(text: ByteArray, at: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _scan_number(text: ByteArray, at: int) -> tuple[int, float, int]:
+def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int]:
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns how it fared, the value, and where the token ends.
+    Returns how it fared, the value (with the greatest care if `exact`), and where the token ends.
     """
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -528,7 +528,7 @@ def _scan_number(text: ByteArray, at: int) -> tuple[int, float, int]:
     if not _ends_token(text[at]):
         return NOT_A_NUMBER, 0.0, at
 
-    kind, value = _scale_by_power(mantissa, power, truncated)
+    kind, value = _scale_by_power(mantissa, power, truncated, exact)
     return kind, -value if negative else value, at
 
 
@@ -562,7 +562,7 @@ def _kind_of_word(text: ByteArray, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _scale_by_power(mantissa: int, power: int, truncated: bool) -> tuple[int, float]:
+def _scale_by_power(mantissa: int, power: int, truncated: bool, exact: bool) -> tuple[int, float]:
     """``mantissa * 10**power`` as (EXACT or APPROXIMATE, value); see the module's notes."""
     if mantissa == 0:
         return EXACT, 0.0
@@ -571,6 +571,10 @@ def _scale_by_power(mantissa: int, power: int, truncated: bool) -> tuple[int, fl
         return EXACT, value / POWERS_OF_TEN[-power] if power < 0 else value * POWERS_OF_TEN[power]
     # A value clamped here is as far beyond float32 as the true one, and is not taken for float64.
     clamped = min(max(power, -LARGEST_POWER), LARGEST_POWER)
+    if not exact:
+        value = np.float64(mantissa)
+        value = value / POWERS_OF_TEN[-clamped] if clamped < 0 else value * POWERS_OF_TEN[clamped]
+        return APPROXIMATE, value
     place = clamped + LARGEST_POWER
     # Both parts of the mantissa, of 33 and 30 bits, are exact.
     whole, part = two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
