@@ -11,8 +11,8 @@ bit, in one of three ways:
 
 1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
    quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
-2. Otherwise the same product is within a relative 2**-50 of the truth; where float64 is wanted it is
-   computed as a pair of float64, within 2**-98, or within 2**-59 where digits were left out.
+2. Otherwise the same product is within a relative 2**-50 of the truth; where float64 is wanted it
+   is computed as a pair of float64, within 2**-98, or within 2**-59 where digits were left out.
    Rounding is monotone: if both ends of that interval round to one number, so does the truth.
 3. Otherwise (hardly ever with up to 19 digits) the parser stops with `Problem.UNDECIDED` and is
    called again with the float64 that Python's exact reader gives.

@@ -28,7 +28,7 @@ RECORD_SIZE = 8
 _SPLITTER = 2.0**27 + 1.0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def two_sum(a, b):
     """``a + b`` exactly, as a rounded sum and the rest."""
     high = a + b
@@ -36,7 +36,7 @@ def two_sum(a, b):
     return high, (a - (high - back)) + (b - back)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def two_product(a, b):
     """``a * b`` exactly, as a rounded product and the rest; sizes below 1e290."""
     high = a * b
@@ -49,31 +49,31 @@ def two_product(a, b):
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _plus(a, a_low, b, b_low):
     high, rest = two_sum(a, b)
     return two_sum(high, rest + (a_low + b_low))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _times(a, a_low, b, b_low):
     high, rest = two_product(a, b)
     return two_sum(high, rest + (a * b_low + a_low * b))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _over(a, a_low, number):
     high = a / number
     back, rest = two_product(high, number)
     return two_sum(high, (((a - back) - rest) + a_low) / number)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _add_to(record, field, value, low):
     record[field], record[field + 1] = _plus(record[field], record[field + 1], value, low)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _note(record, value):
     """Take a value into the range of a column."""
     if record[COUNT] == 0:
@@ -84,7 +84,7 @@ def _note(record, value):
     record[MAXIMUM] = max(record[MAXIMUM], value)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _note_with_moments(record, value):
     """Take a value into the range and the sums of a column."""
     if record[COUNT] == 0:
@@ -137,7 +137,8 @@ def merge_records(records, others):
         if other[COUNT] == 0:
             continue
         if own[COUNT] == 0:
-            own[:] = other
+            for field in range(own.size):  # compiled ten times faster than own[:] = other
+                own[field] = other[field]
             continue
         if own.size == RECORD_SIZE:
             # sum (x - s)   = sum (x - t) + n (t - s)
