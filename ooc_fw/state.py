@@ -87,7 +87,8 @@ class TrainOptions:
     threads : int
         Threads used for kernel values and sweeps.
     memory_limit : int or None
-        Largest peak of resident memory of the process, in bytes; None sets no bound.
+        Largest peak of resident memory of a process that holds nothing beside the run and its
+        rows, in bytes; None is half of the memory there is (`ooc_fw.memory.memory_total`).
     max_support : int or None
         Largest number of support vectors; None sets no bound beyond what memory affords.
     """
