@@ -37,7 +37,7 @@ from ooc_fw.penalties import check_sample_weight, row_penalties
 from ooc_fw.progress import Progress
 from ooc_fw.rows import Float64Array, Int64Array, Rows
 from ooc_fw.scaling import Scaling
-from ooc_fw.solver import Warm
+from ooc_fw.solver import Warm, warn_of_gamma
 from ooc_fw.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.sources.chunked import is_chunked
 from ooc_fw.sources.subset import ranges_of
@@ -283,6 +283,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ) as workers:
             with source.limited(Deadline(options.max_time, started).check):
                 kernel = self._kernel(source, options, workers)
+            warn_of_gamma(source, kernel)
             tol = options.tol if options.stopping == "relative" else None
             with Progress(quiet=not self.verbose, tol=tol) as progress:
                 pairs = solve_classes(

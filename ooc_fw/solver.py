@@ -75,6 +75,9 @@ from ooc_fw.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, Partan, StepRecord
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # looked at to choose products and centre
+_GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # parts of a source and their rows that gamma is tried on
+_UNRELATED = 1e-6  # kernel values up to which two rows tell nothing of each other
+_RELATED_SHARE = 0.01  # of pairs of rows; below, gamma is called too large
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
@@ -383,6 +386,32 @@ def _engine(source: RowSource, kernel: Kernel, options: TrainOptions, sampler: S
     """Engine that suits the rows of a source."""
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
     return Engine(kernel, options.threads, *choose_arithmetic(kernel, probe))
+
+
+def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
+    """Say where gamma makes nearly all rows strangers to each other; looks at a few hundred rows.
+
+    Such a machine knows its training rows by heart and says the same of all others.
+    """
+    if not kernel.shift_invariant:
+        return
+    stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)
+    row_ids = np.unique(stretches[:, None] + np.arange(_GAMMA_ROWS))
+    rows = source.take(row_ids[row_ids < source.n_rows])
+    with Engine(kernel, 1, *choose_arithmetic(kernel, rows)) as engine:
+        x = engine.prepare(rows)
+        values = np.empty((len(x), len(x)), dtype=np.float32)
+        engine.block(x, x, values)
+    related = np.count_nonzero(values > _UNRELATED) - len(x)
+    if len(x) > _GAMMA_ROWS and related < _RELATED_SHARE * len(x) * (len(x) - 1):
+        logger.warning(
+            "gamma %g is far too large for the columns of %s as they are: nearly all kernel values "
+            "between different rows are below %g, so that the model will know only its training "
+            "rows; scale the columns (ooc-fw convert --scale standard) or take gamma auto",
+            kernel.gamma,
+            source.name,
+            _UNRELATED,
+        )
 
 
 def is_quantised(

@@ -275,16 +275,19 @@ def test_blas_is_held_to_one_thread_and_released():
 
 def test_overlapping_engines_hold_blas_until_the_last_is_closed():
     before = blas_threads()
-    first, second = Engine(make_kernel("rbf")), Engine(make_kernel("rbf"), threads=2)
+    first, second = (
+        Engine(make_kernel("rbf", gamma=1.0)),
+        Engine(make_kernel("rbf", gamma=1.0), threads=2),
+    )
     first.close()
     first.close()  # again, which changes nothing
     assert set(blas_threads()) <= {1}
     second.close()
     assert blas_threads() == before
-    with pytest.raises(ZeroDivisionError), Engine(make_kernel("rbf")):
+    with pytest.raises(ZeroDivisionError), Engine(make_kernel("rbf", gamma=1.0)):
         raise ZeroDivisionError
     assert blas_threads() == before
-    forgotten = Engine(make_kernel("rbf"))
+    forgotten = Engine(make_kernel("rbf", gamma=1.0))
     assert set(blas_threads()) <= {1}
     del forgotten
     gc.collect()

@@ -6,7 +6,7 @@ import pytest
 import ooc_fw
 from ooc_fw.checkpoint import CheckpointPlan
 from ooc_fw.kernels import make_kernel
-from ooc_fw.solver import solve
+from ooc_fw.solver import solve, warn_of_gamma
 from ooc_fw.state import Status, TrainOptions
 from ooc_fw.testing.reference import SmallProblem
 
@@ -122,3 +122,26 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
         np.testing.assert_array_equal(other.rows, expected.rows)
         np.testing.assert_array_equal(other.alpha, expected.alpha)
         assert other.certified_gap == expected.certified_gap
+
+
+def is_warned(problem, caplog):
+    caplog.clear()
+    warn_of_gamma(problem.source(), problem.kernel)
+    return "far too large" in caplog.text
+
+
+@pytest.mark.parametrize("case", [one_column, five_columns, many_columns_and_a_large_gamma])
+def test_a_gamma_for_which_no_row_knows_another_is_named(case, caplog):
+    problem = problem_of(case)
+    assert is_warned(problem, caplog)
+    small = make_kernel(problem.kernel.name, gamma=1e-8)
+    assert not is_warned(SmallProblem(small, problem.X, problem.y, problem.C), caplog)
+
+
+def test_fit_says_so(caplog):
+    problem = problem_of(five_columns)
+    ooc_fw.FrankWolfeSVC(gamma=0.5).fit(problem.X, problem.y)
+    assert caplog.text.count("far too large") == 1
+    caplog.clear()
+    ooc_fw.FrankWolfeSVC(gamma="auto").fit(problem.X, problem.y)
+    assert "far too large" not in caplog.text

@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
     from ooc_fw.model import Model
     from ooc_fw.one_versus_one import describe_choice, solve_classes, support_vectors_of
-    from ooc_fw.solver import plan_run
+    from ooc_fw.solver import plan_run, warn_of_gamma
     from ooc_fw.state import Status
     from ooc_fw.stats import encode_labels
 
@@ -232,6 +232,7 @@ def run(args: argparse.Namespace) -> int:
             format_bytes(source.decoded_bytes),
             ", ".join(f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()),
         )
+        warn_of_gamma(source, kernel)
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log, started) as progress:
             pairs = solve_classes(

@@ -39,6 +39,12 @@ LABELS = 1 << 20
 SWAMPED = 0.1
 """A column is swamped when its spread and its range are below this share of the largest ones."""
 
+RAW_SQUARE = 100.0
+"""Squared distance of two rows, a column, above which gamma needs a word."""
+
+UNRELATED = 1e-6
+"""Kernel values below which two rows have nothing in common."""
+
 MANY_CLASSES = 100
 
 FEW_ROWS = 20
@@ -437,6 +443,13 @@ def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iter
             f"({_range(found, j)}) {'outweighs' if len(heavy) == 1 else 'outweigh'} {n_small} "
             f"others, which hardly count in the distances of an RBF kernel; convert{again} with "
             f"--scale minmax or --scale standard"
+        )
+    square = 2 * float(np.square(found.deviation).sum())
+    if square > RAW_SQUARE * max(1, len(found.low)):
+        yield (
+            f"two rows are {np.sqrt(square):.3g} apart on average: with an RBF kernel and a gamma "
+            f"above {-np.log(UNRELATED) / square:.1g} they have nothing in common; scale the "
+            f"columns (--scale standard) or take --gamma auto, here about {0.5 / square:.1g}"
         )
 
 

@@ -199,3 +199,11 @@ def test_converted_file_with_every_storage(tmp_path):
         found = look_at_source(source)
     assert found.n_looked == 50
     assert found.density == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("size", "said"), [(3000.0, True), (1.0, False)])
+def test_a_word_on_gamma_where_columns_are_raw(size, said):
+    X = np.random.default_rng(0).uniform(-size, size, (200, 5)).astype(np.float32)
+    found = look_at_source(open_source(X))
+    sentences = list(advice(found, None, Circumstances(n_rows=200, storage="dense")))
+    assert any("--gamma auto" in sentence for sentence in sentences) == said
