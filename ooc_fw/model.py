@@ -60,7 +60,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 PART_BYTES = 4 << 20  # of dense rows decided at once, or sparse rows made dense
-_PART_ROWS = 1 << 14  # rows decided at once: some ten numbers of each are held
+_PART_ROWS = 1 << 14  # rows decided at once: some ten numbers of each and every machine are held
+_LEAST_PART_ROWS = 256
 _EXACT_ROWS = 1 << 12  # rows computed in float64 at once, of which copies are made
 DECISION_ACCURACY = 1e-4  # of decision values, on the scale where the margin is 1
 _PROBE_VECTORS = 32  # support vectors that show whether float32 kernel values leave rows decided
@@ -606,7 +607,7 @@ class _Decision:
 
     def __call__(self, block: Rows) -> Float64Array:
         """Decision values of some rows, shape (n_rows,) or (n_rows, n_machines)."""
-        step = _PART_ROWS
+        step = max(_LEAST_PART_ROWS, _PART_ROWS // np.size(self._rho))
         if not self._sparse or not isinstance(block, CSRRows):
             step = min(step, _rows_at_once(block.shape[1]))
         parts = []

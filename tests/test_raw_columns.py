@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import ooc_fw
+import ooc_fw.solver
 from ooc_fw.checkpoint import CheckpointPlan
 from ooc_fw.kernels import make_kernel
-from ooc_fw.solver import solve, warn_of_gamma
+from ooc_fw.solver import solve
 from ooc_fw.state import Status, TrainOptions
 from ooc_fw.testing.reference import SmallProblem
 
@@ -126,7 +127,7 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
 
 def is_warned(problem, caplog):
     caplog.clear()
-    warn_of_gamma(problem.source(), problem.kernel)
+    ooc_fw.solver.warn_of_gamma(problem.source(), problem.kernel)
     return "far too large" in caplog.text
 
 
