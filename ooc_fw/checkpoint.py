@@ -26,6 +26,7 @@ from ooc_fw.errors import InputError
 from ooc_fw.files import write_atomic
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array
 from ooc_fw.sources import RowSource, iter_blocks
+from ooc_fw.sources.opening import check_plain_tree, structure_errors
 
 State: TypeAlias = dict[str, dict[str, Any]]
 """Name of a part -> name of a value -> array, or something that JSON can hold."""
@@ -119,13 +120,14 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[Identity, State]:
             f"the checkpoint {name} is damaged (its checksum differs); "
             f"train without --resume to start anew"
         )
-    with h5py.File(BytesIO(data), "r") as file:
+    with structure_errors(f"the checkpoint {name}"), h5py.File(BytesIO(data), "r") as file:
+        check_plain_tree(file)
         header = json.loads(file["header"][...].tobytes())
         state: State = header["state"]
         for part, group in file.items():
             if isinstance(group, h5py.Group):
                 state[part] |= {key: dataset[...] for key, dataset in group.items()}
-    return header["identity"], state
+        return header["identity"], state
 
 
 def _checksum(data: Any) -> str:

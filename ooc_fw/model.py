@@ -50,8 +50,13 @@ from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.rows import CSRRows, Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import RowSource, block_slices, open_source
+from ooc_fw.sources.base import canonical_csr
 from ooc_fw.sources.checksums import CONTENT, content_crc32
-from ooc_fw.sources.hdf5 import H5PY_ERRORS
+from ooc_fw.sources.opening import (
+    H5PY_ERRORS,
+    check_plain_tree,
+    open_file,
+)
 
 if TYPE_CHECKING:
     from ooc_fw.state import Solution
@@ -671,7 +676,13 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     if not os.path.exists(name):
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
     try:
-        with h5py.File(name, "r") as file:
+        file = open_file(name)
+    except DamageError as error:
+        raise InputError(
+            f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
+        ) from None
+    try:
+        with file:
             return _read_checked(file)
     except InputError as error:
         raise InputError(f"{name} is not a usable model file: {error}") from None
@@ -704,6 +715,7 @@ def _check_is_model(file: h5py.File) -> None:
 
 def _read_checked(file: h5py.File) -> Model:
     _check_is_model(file)
+    check_plain_tree(file)
     if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
     return _read(file)
@@ -728,15 +740,23 @@ def _read(file: h5py.File) -> Model:
 
 
 def _read_machine(group: h5py.Group) -> Machine:
-    arrays = {name: group[name][...].astype(dtype) for name, dtype in ARRAY_TYPES.items()}
+    arrays = {name: _vector(group[name], dtype) for name, dtype in ARRAY_TYPES.items()}
     optional = ("certified_gap", "sampled_gap", "sigmoid_a", "sigmoid_b")
     numbers = {
         name: None if name in optional and name not in group.attrs else float(group.attrs[name])
         for name in NUMBER_NAMES
     }
     names = {name: _class_values(group.attrs[name]).item() for name in CLASS_NAMES}
-    C = group["C"][...].astype(np.float64) if "C" in group else None
+    C = _vector(group["C"], np.float64) if "C" in group else None
     return Machine(**arrays, **numbers, **names, C=C)  # type: ignore[arg-type]
+
+
+def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
+    """Vector of `dtype`; InputError where real numbers stand in place of whole ones."""
+    kinds = "f" if dtype is np.float64 else "iu"
+    if stored.ndim != 1 or stored.dtype.kind not in kinds:
+        raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
+    return np.asarray(stored[...].astype(dtype))
 
 
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -776,6 +796,9 @@ def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
             raise InputError(f"support_vectors has {dense.ndim} dimensions instead of 2")
         return dense
     n_rows, n_features = (int(size) for size in stored.attrs["shape"])
+    for part, kinds in (("data", "f"), ("indices", "iu"), ("indptr", "iu")):
+        if stored[part].ndim != 1 or stored[part].dtype.kind not in kinds:
+            raise InputError("support_vectors is no valid CSR group")
     rows = CSRRows(
         stored["data"][...].astype(np.float32),
         stored["indices"][...].astype(np.int32),
@@ -797,6 +820,7 @@ def _check_csr(rows: CSRRows, n_rows: int) -> None:
         or len(columns) != n_stored
         or (np.diff(pointers) < 0).any()
         or (n_stored > 0 and not 0 <= columns.min() <= columns.max() < rows.n_features)
+        or canonical_csr(rows.data, columns, pointers, rows.n_features, "it").indices is not columns
     ):
         raise InputError("support_vectors is no valid CSR group")
 

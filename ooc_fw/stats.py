@@ -24,6 +24,7 @@ from ooc_fw.parallel import Shared, borrow_workers, merge_tree, row_slices, shar
 from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, rows_bytes
 from ooc_fw.scaling import Scaling
 from ooc_fw.sources import RowSource, block_slices, check_raw, iter_blocks
+from ooc_fw.sources.base import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from ooc_fw.ranges import ColumnRanges
@@ -296,7 +297,9 @@ def _map_rows(
 ) -> _Found:
     """Merge what a task finds in all rows, or in those of some slices."""
     source.check_unchanged()
-    slices = row_slices(source.n_rows, TASK_ROWS) if slices is None else slices
+    if slices is None:
+        slices = row_slices(source.n_rows, TASK_ROWS)
+        threads = _tasks_at_a_time(source, threads)
     with borrow_workers(dask, threads) as workers:
         shared = shared_source(source, workers)
 
@@ -313,6 +316,24 @@ def _map_rows(
             total = merge_tree(len(slices), found, lambda one, other: one.merged(other))
     source.check_unchanged()
     return total
+
+
+def _tasks_at_a_time(source: RowSource, threads: int) -> int:
+    """Tasks that may run together while chunks that two of them share stay decoded.
+
+    A task ends in the chunk in which the next one began when it began itself: until then, the
+    source keeps the chunks that all of them share. Where chunks are smaller than a block, these are
+    those at the borders of blocks.
+    """
+    kept = int(getattr(source, "cache_bytes", 0))
+    if kept == 0:
+        return threads
+    row_bytes = max(1, 2 * source.decoded_bytes // source.n_rows)  # stored perhaps as float64
+    chunk_bytes, task_bytes = source.chunk_rows * row_bytes, TASK_ROWS * row_bytes
+    shared = task_bytes
+    if chunk_bytes < 2 * CHUNK_BYTES:
+        shared = chunk_bytes * (1 + task_bytes // (2 * CHUNK_BYTES))
+    return max(1, min(threads, (kept - chunk_bytes) // shared))
 
 
 def _count_classes(source: RowSource) -> dict[Any, int] | None:

@@ -162,8 +162,8 @@ def is_text(path: str) -> bool:
     """Whether DATA is to be read as LIBSVM text: it is neither HDF5 nor a .npy array."""
     import h5py
 
-    if path == "-":
-        return True
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return not os.path.isdir(path)  # of a pipe, the first bytes come only once
     if h5py.is_hdf5(path):
         return False
     try:

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.model import Model
@@ -47,6 +48,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
+    from ooc_fw.sources.opening import check_regular
+
+    if args.data != "-":
+        check_regular(args.data)  # it is opened several times
     if _is_model(args.data):
         from ooc_fw.model import load_model
 
@@ -296,13 +301,12 @@ def _scaling(scaling: Scaling | None) -> dict[str, Any]:
 
 
 def _is_model(path: str) -> bool:
-    import h5py
+    from ooc_fw.sources.opening import H5PY_ERRORS, open_file
 
-    try:
-        with h5py.File(path, "r") as file:
-            return "kernel" in file.attrs
-    except OSError:  # not HDF5, or not there: whoever opens it as data explains
-        return False
+    # Not HDF5, or not there: whoever opens it as data explains.
+    with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
+        return "kernel" in file.attrs
+    return False
 
 
 def _is_text(path: str) -> bool:
@@ -323,24 +327,28 @@ def _is_text(path: str) -> bool:
 def _table_format(args: argparse.Namespace) -> str | None:
     """Format of DATA if it is a table that training does not read as it is."""
     import h5py
-    import numpy as np
 
     from ooc_fw.prep.readers import ReadOptions, detect_format
+    from ooc_fw.sources.memmap import open_npy
+    from ooc_fw.sources.opening import H5PY_ERRORS, find_node, open_file
 
     path, is_table = args.data, args.label is not None or args.header is not None
     if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
         return None
     found = detect_format(path, ReadOptions(), is_table=is_table)
     if found == "npy":
-        with contextlib.suppress(ValueError, OSError, EOFError):
-            array = np.load(path, mmap_mode="r")
+        with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
             return found if is_table or array.dtype.names else None
         return None
     if found == "hdf5":
-        with contextlib.suppress(OSError), h5py.File(path, "r") as file:
-            if args.x_name in file or "indptr" in file or "format_version" in file.attrs:
+        with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
+            if "indptr" in set(file) or "format_version" in file.attrs:
                 return None
-            return found if any(isinstance(node, h5py.Dataset) for node in file.values()) else None
+            nodes = [find_node(file, name) for name in (args.x_name, *file)]
+            is_rows = nodes[0] is not None
+            return (
+                found if not is_rows and any(isinstance(n, h5py.Dataset) for n in nodes) else None
+            )
         return None
     return None if found == "libsvm" else found
 
@@ -351,6 +359,7 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
 
     from ooc_fw.attributes import get_texts
     from ooc_fw.sources.checksums import GROUP
+    from ooc_fw.sources.opening import find_node, open_file
 
     result: dict[str, Any] = {
         "file_bytes": os.path.getsize(path) if os.path.exists(path) else None,
@@ -358,13 +367,13 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
         "columns": None,
         "has_checksums": False,
     }
-    with contextlib.suppress(OSError), h5py.File(path, "r") as file:
-        rows = file.get(x_name)
-        values = rows.get("data") if isinstance(rows, h5py.Group) else rows
+    with contextlib.suppress(InputError), open_file(path) as file:
+        rows = find_node(file, x_name)
+        values = find_node(rows, "data") if isinstance(rows, h5py.Group) else rows
         if isinstance(values, h5py.Dataset):
             result["compression"] = _filter_name(values)
         result["columns"] = get_texts(file.attrs, "columns") if x_name == "X" else None
-        result["has_checksums"] = GROUP in file
+        result["has_checksums"] = GROUP in set(file)
     return result
 
 

@@ -32,17 +32,16 @@ from ooc_fw.prep.readers import (
 )
 from ooc_fw.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.sources.base import AnyArray, canonical_csr
-from ooc_fw.sources.hdf5 import (
-    CSR_PARTS,
-    DatasetSlices,
-    check_extent,
+from ooc_fw.sources.hdf5 import CSR_PARTS, DatasetSlices, csr_shape, is_converted
+from ooc_fw.sources.memmap import open_npy
+from ooc_fw.sources.opening import (
     check_filters,
+    check_storage,
     close_file,
-    is_converted,
+    find_node,
     open_file,
     structure_errors,
 )
-from ooc_fw.sources.memmap import open_npy
 
 _CODES = 1 << 20
 """Codes of categories looked at together."""
@@ -136,31 +135,34 @@ class ArrayReader(TableReader):
         self._resources.callback(close_file, file)
         if is_converted(file):
             raise InputError(f"{path} is a converted file already: use it as it is")
-        rows = file.get(options.x_name)
+        rows = find_node(file, options.x_name)
         y_name = self._label = options.y_name
         if rows is not None:
             self.label_names = _label_names(file, options.x_name)
             for place in _label_places(options.label):
-                if options.label is not None and place in file:
+                if options.label is not None and find_node(file, place) is not None:
                     y_name, self._label = place, options.label
                     break
         if isinstance(rows, h5py.Group):
-            if not set(CSR_PARTS) <= set(rows) or len(np.ravel(rows.attrs.get("shape", ()))) != 2:
+            if not set(CSR_PARTS) <= set(rows):
                 raise InputError(
                     f"{path}: {options.x_name!r} is a group, but no CSR matrix ("
                     f"{', '.join(CSR_PARTS)} and the attribute shape); name other rows (--x-name)"
                 )
-            parts = {name: _HDF5Array(rows[name]) for name in CSR_PARTS}
-            labels = file.get(y_name)
+            shape = csr_shape(rows, path)
+            parts = {name: _HDF5Array(find_node(rows, name)) for name in CSR_PARTS}
+            labels = find_node(file, y_name)
             found: dict[str, Any] = {}
             if labels is not None:
                 found[self._label] = self._open_labels(labels, options)
-            return _Arrays(found, {**parts, "shape": np.ravel(rows.attrs["shape"])})
-        members = {name: _HDF5Array(node) for name, node in file.items() if _is_array(node)}
+            return _Arrays(found, {**parts, "shape": np.array(shape)})
+        nodes = {name: find_node(file, name) for name in file}
+        members = {name: _HDF5Array(node) for name, node in nodes.items() if _is_array(node)}
         if rows is not None and _is_array(rows):  # by a path, perhaps
             members[options.x_name] = _HDF5Array(rows)
-        if y_name in file:
-            members[self._label] = self._open_labels(file[y_name], options)
+        labels = find_node(file, y_name)
+        if labels is not None:
+            members[self._label] = self._open_labels(labels, options)
         return _choose(path, members, replace(options, y_name=self._label))
 
     def _open_labels(self, node: Any, options: ReadOptions) -> Any:
@@ -305,7 +307,7 @@ class _HDF5Array(DatasetSlices):
 
     def __init__(self, dataset: Any) -> None:
         check_filters(dataset)
-        check_extent(dataset)
+        check_storage(dataset)
         super().__init__(dataset)
         self.shape = dataset.shape
         text = h5py.check_string_dtype(dataset.dtype) is not None
@@ -328,13 +330,14 @@ class _Categories:
     """
 
     def __init__(self, path: str, group: Any, *, drop: bool) -> None:
-        self._codes = _HDF5Array(group["codes"])
+        self._codes = _HDF5Array(_part(path, group, "codes"))
         self.shape = self._codes.shape
         self.dtype = np.dtype(object)
         if len(self.shape) != 1 or self._codes.dtype.kind not in "iu":
             raise InputError(f"{path}: the codes of {group.name!r} are no list of whole numbers")
         try:
-            words = [word_of(value) for value in _HDF5Array(group["categories"])[:].tolist()]
+            categories = _HDF5Array(_part(path, group, "categories"))
+            words = [word_of(value) for value in categories[:].tolist()]
         except UnicodeDecodeError:
             raise InputError(
                 f"{path}: the categories of {group.name!r} are not UTF-8 text; write them again"
@@ -361,6 +364,14 @@ class _Categories:
         return np.asarray(self._words[self._codes[key]])
 
 
+def _part(path: str, group: Any, name: str) -> Any:
+    """A data set in a group."""
+    node = find_node(group, name)
+    if not _is_array(node):
+        raise InputError(f"{path}: {group.name}/{name} is no data set; write the group again")
+    return node
+
+
 def _label_places(label: str | None) -> tuple[str, ...]:
     """Where labels of this name may be among named arrays: at the root, or beside the rows."""
     return () if label is None else (label, f"obs/{label}")
@@ -368,13 +379,15 @@ def _label_places(label: str | None) -> tuple[str, ...]:
 
 def _label_names(file: Any, x_name: str) -> tuple[str, ...]:
     """What may be labels in a file of named arrays, for messages."""
-    parts = [("", file), ("obs/", file.get("obs"))]
+    parts = [("", file), ("obs/", find_node(file, "obs"))]
     return tuple(
         f"{prefix}{name}"
         for prefix, group in parts
         if isinstance(group, h5py.Group)
-        for name, node in group.items()
+        for name in group
         if name not in (x_name, "_index")
+        for node in [find_node(group, name)]
+        if node is not None
         and (
             (_is_array(node) and len(node.shape) == 1)
             or (isinstance(node, h5py.Group) and "codes" in node)

@@ -26,7 +26,7 @@ import numpy as np
 
 from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
 from ooc_fw.attributes import LABEL_NAMES, get_texts
-from ooc_fw.errors import InputError
+from ooc_fw.errors import DamageError, InputError
 from ooc_fw.files import Output, atomic_path, check_outputs
 from ooc_fw.prep.columns import MAX_FEATURES, WIDE, ColumnMoments, count_labels
 from ooc_fw.prep.libsvm import (
@@ -60,7 +60,7 @@ from ooc_fw.rows import CSRRows, Float64Array, Rows
 from ooc_fw.scaling import KINDS, Scaling
 from ooc_fw.sources.base import as_float32
 from ooc_fw.sources.checksums import CONTENT, content_crc32, read_checksums
-from ooc_fw.sources.hdf5 import H5PY_ERRORS
+from ooc_fw.sources.opening import H5PY_ERRORS, check_plain_tree, find_node, open_file
 
 Input: TypeAlias = TextInput | TableReader
 Parse: TypeAlias = Callable[[Any], ParsedBlock]
@@ -691,17 +691,26 @@ def _open_inputs(inputs: Sequence[str | os.PathLike[str]], stack: ExitStack) -> 
 
 
 def _read_like(path: Path) -> _Like:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; --like takes a converted file")
+    strange = InputError(f"{path} is not a converted file; --like takes one made by ooc-fw convert")
     try:
-        with h5py.File(path, "r") as file:
-            if "support_vectors" in file and "kernel" in file.attrs:
+        opened = open_file(str(path))
+    except DamageError:
+        raise strange from None
+    try:
+        with opened as file:
+            if "support_vectors" in set(file) and "kernel" in file.attrs:
+                check_plain_tree(file)
                 return _read_model(file)
             if "format_version" in file.attrs and file.attrs.get("complete") != 1:
                 raise InputError(f"{path} is an unfinished conversion; convert it again")
-            if "X" not in file:
+            rows, labels = find_node(file, "X"), find_node(file, "y")
+            if rows is None:
                 raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
             read_checksums(file)  # scaling and width are only as good as they are
-            sparse, n_features = _kind_and_width(file["X"])
-            words = get_texts(file["y"].attrs, LABEL_NAMES) if "y" in file else None
+            sparse, n_features = _kind_and_width(rows)
+            words = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
             names = words or file.attrs.get("class_names")
             return _Like(
                 n_features,
@@ -710,14 +719,10 @@ def _read_like(path: Path) -> _Like:
                 _class_names(names),
                 TableRecord.read(file.attrs),
             )
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; --like takes a converted file") from None
     except InputError:
         raise
-    except (*H5PY_ERRORS, IndexError):
-        raise InputError(
-            f"{path} is not a converted file; --like takes one made by ooc-fw convert"
-        ) from None
+    except H5PY_ERRORS:
+        raise strange from None
 
 
 def _read_model(file: h5py.File) -> _Like:

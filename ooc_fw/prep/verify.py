@@ -27,16 +27,13 @@ from ooc_fw.sources.checksums import (
 )
 from ooc_fw.sources.hdf5 import (
     DatasetSlices,
-    check_filters,
     chunk_length,
-    close_file,
     is_converted,
     open_array,
-    open_file,
     rows_of_pointers,
     rows_of_values,
-    structure_errors,
 )
+from ooc_fw.sources.opening import check_filters, close_file, open_file, structure_errors
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""

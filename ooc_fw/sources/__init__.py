@@ -55,6 +55,7 @@ from ooc_fw.sources.hdf5 import (
     open_rows,
 )
 from ooc_fw.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.sources.opening import check_regular, file_name, structure_errors
 from ooc_fw.sources.pair import PairSource
 from ooc_fw.sources.scaled import ScaledSource, check_raw
 from ooc_fw.sources.subset import SubsetSource, complement, draw_parts
@@ -128,10 +129,11 @@ def open_source(
         source = _open_path(path, found, x_name, y_name)
         _let_reopen(source, path, x_name, y_name, with_labels=found is None)
         return source
-    if isinstance(data, h5py.Group):
-        return open_group(data, found, x_name=x_name, y_name=y_name)
-    if isinstance(data, h5py.Dataset):
-        return open_rows(data, found)
+    if isinstance(data, h5py.Group | h5py.Dataset):
+        with structure_errors(file_name(data)):
+            if isinstance(data, h5py.Dataset):
+                return open_rows(data, found)
+            return open_group(data, found, x_name=x_name, y_name=y_name)
     return _open_object(data, found)
 
 
@@ -275,8 +277,7 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
 
 def _first_bytes(path: str) -> bytes:
     """Begin of a file, to tell its kind by."""
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give a file in it")
+    check_regular(path)
     try:
         with open(path, "rb") as file:
             head = file.read(4096)
@@ -303,6 +304,8 @@ def _open_labels(labels: Any) -> Sliceable:
         raise InputError(
             f"{name} must have one dimension, not {len(found.shape)}; give one label a row"
         )
+    if found.dtype.kind not in "biufSUO":
+        raise InputError(f"{name} are of type {found.dtype}; give numbers or text")
     return found
 
 

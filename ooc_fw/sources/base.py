@@ -273,6 +273,8 @@ class SourceBase(ABC):
     shuffled: bool | None = None
     scaling: Scaling | None = None
     statistics: StoredStatistics | None = None
+    cache_bytes: int = 0
+    """Bytes of decoded rows that the source may keep for itself between two reads."""
 
     def __init__(
         self,
@@ -518,6 +520,7 @@ class WrappedSource(SourceBase):
         )
         self.source = source
         self.shuffled = source.shuffled
+        self.cache_bytes = getattr(source, "cache_bytes", 0)
         self.own(source.close)
 
     @property

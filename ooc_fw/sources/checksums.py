@@ -25,6 +25,7 @@ from ooc_fw.attributes import LABEL_NAMES
 from ooc_fw.errors import DamageError
 from ooc_fw.rows import Int64Array
 from ooc_fw.sources.base import AnyArray, Sliceable
+from ooc_fw.sources.opening import check_storage, find_node
 
 STRETCH_BYTES = 64 << 10
 """Short enough that a read of a few hundred kilobytes is compared at little extra cost, long enough
@@ -242,9 +243,11 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
         return {}
     path = str(root.file.filename)
     sums = {}
-    if GROUP in root and HEADER in root.attrs:
-        for name in _stored_names(root[GROUP]):
-            stored = root[GROUP][name]
+    group = find_node(root, GROUP)
+    if group is not None and HEADER in root.attrs:
+        for name in _stored_names(group):
+            stored = group[name]
+            check_storage(stored)
             sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
     if not sums or header_crc32(root, sums) != int(root.attrs[HEADER]):
         raise DamageError(
@@ -252,9 +255,12 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
             f"does not match its checksum; restore a copy or convert the data again"
         )
     for name, checksums in sums.items():
-        _check_size(path, name, root[name], checksums)
-        if name in SMALL_ARRAYS and len(checksums.mismatches(root[name][...], 0)) > 0:
-            raise DamageError(damage_of_small(path, name))
+        array = find_node(root, name)
+        _check_size(path, name, array, checksums)
+        if name in SMALL_ARRAYS:
+            check_storage(array)
+            if len(checksums.mismatches(array[...], 0)) > 0:
+                raise DamageError(damage_of_small(path, name))
     return sums
 
 
@@ -268,16 +274,16 @@ def damage_of_small(path: str, name: str) -> str:
 
 def header_crc32(root: Node, names: Iterable[str]) -> int:
     """Checksum of the attributes and of the types and sizes of the arrays `names`."""
-    rows = root.get("X")
+    rows, labels = find_node(root, "X"), find_node(root, "y")
     content: dict[str, object] = {
         "attributes": {name: _plain(root.attrs.get(name)) for name in ATTRIBUTES},
         "shape": None if rows is None else _plain(rows.attrs.get("shape")),
-        "arrays": {name: _outline(root.get(name)) for name in names},
+        "arrays": {name: _outline(find_node(root, name)) for name in names},
     }
     # Files without these have the checksum they had before there were such attributes.
     table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
-    if "y" in root and LABEL_NAMES in root["y"].attrs:
-        table[LABEL_NAMES] = _plain(root["y"].attrs[LABEL_NAMES])
+    if labels is not None and LABEL_NAMES in labels.attrs:
+        table[LABEL_NAMES] = _plain(labels.attrs[LABEL_NAMES])
     if table:
         content["table"] = table
     return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
@@ -286,6 +292,7 @@ def header_crc32(root: Node, names: Iterable[str]) -> int:
 def content_crc32(root: Node) -> int:
     """Checksum of all arrays and attributes below a group, `CONTENT` on it left out.
 
+    For files without links, see `ooc_fw.sources.opening.check_plain_tree`: they would not be seen.
     Text of variable length counts by its name only: HDF5 may not survive reading it where it is
     damaged (see `ooc_fw.attributes`).
     """

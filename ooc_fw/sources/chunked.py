@@ -12,7 +12,8 @@ import numpy as np
 
 from ooc_fw.errors import DamageError
 from ooc_fw.rows import StoredRows
-from ooc_fw.sources.base import Sliceable, SourceBase, check_real, check_shape
+from ooc_fw.sources.base import AnyArray, Sliceable, SourceBase, check_real, check_shape
+from ooc_fw.sources.decoded import DecodedChunks, equal_chunks
 
 
 def is_chunked(data: Any) -> bool:
@@ -44,19 +45,26 @@ class ChunkedSource(SourceBase):
         # A chunk is decoded whole whatever is asked of it.
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
+        row_bytes = self.n_features * np.dtype(array.dtype).itemsize
+        ends = equal_chunks(self.n_rows, array.chunks[0])
+        self._chunks = DecodedChunks(ends, self._decode, row_bytes)
+        self.cache_bytes = self._chunks.kept_bytes
 
     @property
     def read_bytes(self) -> int:
         """Bytes that reading takes at most: chunks as decoded, side by side, and their rows."""
         span = self.span_rows * self.n_features * int(np.dtype(self._array.dtype).itemsize)
-        return super().read_bytes + 2 * span
+        return super().read_bytes + 2 * span + self.cache_bytes
 
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
+        block = self._chunks.read(start, stop)
+        return block, block.nbytes
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
         try:
-            block = np.asarray(self._array[start:stop])
+            return np.asarray(self._array[start:stop])
         except (OSError, RuntimeError, ValueError) as error:
             raise DamageError(
                 f"rows {start} to {stop - 1} of the {self.name} cannot be read ({error}); write it "
                 f"again"
             ) from error
-        return block, block.nbytes

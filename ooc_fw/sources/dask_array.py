@@ -13,7 +13,8 @@ import numpy as np
 
 from ooc_fw.errors import InputError
 from ooc_fw.rows import StoredRows
-from ooc_fw.sources.base import Sliceable, SourceBase, check_real, check_shape
+from ooc_fw.sources.base import AnyArray, Sliceable, SourceBase, check_real, check_shape
+from ooc_fw.sources.decoded import DecodedChunks
 
 _BLOCKS = 2  # of a Dask array that are in memory at once: one, and the one it is made of
 
@@ -52,13 +53,21 @@ class DaskSource(SourceBase):
         # One block of the array has to be computed whole whatever is asked of it.
         self.max_gap = self.span_rows = self.chunk_rows
         self._array = array
+        row_bytes = self.n_features * array.dtype.itemsize
+        ends = np.cumsum(array.chunks[0], dtype=np.int64)
+        self._chunks = DecodedChunks(ends, self._decode, row_bytes)
+        self.cache_bytes = self._chunks.kept_bytes
 
     @property
     def read_bytes(self) -> int:
         """Bytes that reading takes at most: a whole block, what it is made of, and its rows."""
         block = int(math.prod(max(lengths) for lengths in self._array.chunks))
-        return super().read_bytes + _BLOCKS * block * int(self._array.dtype.itemsize)
+        kept = self.cache_bytes
+        return super().read_bytes + kept + _BLOCKS * block * int(self._array.dtype.itemsize)
 
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
-        block = np.asarray(self._array[start:stop].compute())
+        block = self._chunks.read(start, stop)
         return block, block.nbytes
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
+        return np.asarray(self._array[start:stop].compute())

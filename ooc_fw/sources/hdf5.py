@@ -6,8 +6,9 @@ is `ooc_fw.prep`.
 Uncompressed values are read straight from the file at the offsets that HDF5 reports: a tenth of the
 time of a call through the library for a short slice, no global lock between threads, and an error
 instead of zeros when the file was cut short. Compressed, virtual and otherwise unusual data sets go
-through h5py, which gives zeros for what lies behind the end of a file: no data set is opened whose
-parts do not all lie inside the file, and its size is looked at again with every read.
+through h5py, which gives zeros for what lies behind the end of a file: no data set is opened before
+`ooc_fw.sources.opening` has seen that all of it is there, and the size of the file is looked at
+again with every read.
 
 Arrays of converted files are compared with their checksums (`ooc_fw.sources.checksums`): what is
 read whole at opening and every long read of rows, labels and row numbers.
@@ -15,11 +16,11 @@ read whole at opening and every long read of rows, labels and row numbers.
 
 from __future__ import annotations
 
+import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from contextlib import contextmanager
+from typing import Any
 
 import h5py
 import numpy as np
@@ -39,28 +40,38 @@ from ooc_fw.sources.base import (
     check_real,
 )
 from ooc_fw.sources.checksums import (
+    SMALL_ARRAYS,
     CheckedSlices,
     Checksums,
     Range,
     read_checksums,
 )
+from ooc_fw.sources.decoded import DecodedChunks, equal_chunks
 from ooc_fw.sources.flatfile import ChunkedFileArray, FileArray
+from ooc_fw.sources.opening import (
+    Node,
+    check_filters,
+    check_storage,
+    close_file,
+    file_name,
+    find_node,
+    is_plain_file,
+    open_file,
+    structure_errors,
+)
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 """Newest layout of converted files that this module reads."""
 
-CACHE_BYTES = 16 << 20
-"""Decompressed chunks that HDF5 keeps for each open data set."""
-
 CSR_PARTS = ("data", "indices", "indptr")
 
-Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py carries no type hints
+_LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data set
+_LARGEST_BAND = 1 << 30  # decoded bytes of chunks side by side that are kept together
 
 NO_SUMS: Mapping[str, Checksums] = {}
 """Checksums of a file that has none."""
-
-H5PY_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError)
-"""What h5py raises, depending on the place, for a file whose structure is damaged."""
 
 
 class HDF5Rows(SourceBase):
@@ -92,6 +103,7 @@ class HDF5Rows(SourceBase):
         self._value_bytes = int(values.dtype.itemsize)
         self._library_bytes = 0  # that HDF5 takes for chunks
         self._stamp = _stamp(node)
+        self._others = [FileStamp(path) for path in check_storage(values)]
         self._sums = sums
         if values.id.get_create_plist().get_nfilters():
             # A chunk is decompressed whole whatever is asked of it: ask once.
@@ -103,16 +115,23 @@ class HDF5Rows(SourceBase):
     def _adopt(self, root: Node) -> None:
         """Take over what a converted file says about its rows."""
         self.shuffled = bool(root.attrs.get("shuffled", False))
+        small = {name: find_node(root, name) for name in SMALL_ARRAYS}
+        for name, node in small.items():
+            if node is not None:
+                _check_column(node, name, "biuf", self.n_features)
+                check_storage(node)
         self.scaling = Scaling.read(root)
-        if "mean" in root and "mean_square_norm" in root.attrs:
-            mean = np.asarray(root["mean"], dtype=np.float64)
+        if small["mean"] is not None and "mean_square_norm" in root.attrs:
+            mean = np.asarray(small["mean"][...], dtype=np.float64)
             norm = float(root.attrs["mean_square_norm"])
             if (
                 np.isfinite(norm) and np.isfinite(mean).all()
             ):  # else a row is to blame, and is named
                 self.statistics = StoredStatistics(mean, norm)
-        if "row" in root:
-            self._row = self._open(root["row"], "row")
+        row = find_node(root, "row")
+        if row is not None:
+            _check_column(row, "row", "iu", self.n_rows)
+            self._row = self._open(row, "row")
 
     def _open(
         self, dataset: Node, name: str, rows_of: Callable[[int, int], Range] | None = None
@@ -131,7 +150,9 @@ class HDF5Rows(SourceBase):
         array = open_array(dataset)
         if isinstance(array, DatasetSlices):
             chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
-            self._library_bytes += CACHE_BYTES + 2 * chunk  # compressed and decompressed
+            # Compressed and decompressed, and what is kept here.
+            self._library_bytes += _LIBRARY_CACHE + 2 * chunk + array.kept_bytes
+            self.cache_bytes += array.kept_bytes
         else:
             self.own(array.close)
         return _checked(array, dataset, name, self._sums, rows_of)
@@ -140,6 +161,12 @@ class HDF5Rows(SourceBase):
     def read_bytes(self) -> int:
         """Bytes that reading takes at most: a span of rows, as stored too, and chunks of HDF5."""
         return super().read_bytes * (1 + -(-self._value_bytes // 4)) + self._library_bytes
+
+    def check_unchanged(self) -> None:
+        """Raise InputError when a file behind the rows is not as it was when opened."""
+        super().check_unchanged()
+        for stamp in self._others:
+            stamp.check()
 
     @contextmanager
     def _same_file(self) -> Iterator[None]:
@@ -193,7 +220,7 @@ class HDF5Source(HDF5Rows):
         check_filters(table)
         chunk_rows = None if table.chunks is None else table.chunks[0]
         super().__init__(
-            table, table, root, sums, shape=table.shape, labels=labels, chunk_rows=chunk_rows
+            table, table, root, sums, shape=table.shape or (), labels=labels, chunk_rows=chunk_rows
         )
         self._table = self._open(table, "X")
 
@@ -229,17 +256,21 @@ class HDF5CSRSource(HDF5Rows):
         sums: Mapping[str, Checksums] = NO_SUMS,
     ) -> None:
         name = file_name(group)
-        shape = _csr_shape(group, name, known=bool(sums))
-        data, indices, indptr = (group[part] for part in CSR_PARTS)
-        check_real(name, data.dtype)
-        for part in (data, indices, indptr):
-            check_filters(part)
+        shape = csr_shape(group, name, known=bool(sums))
+        data, indices, indptr = (find_node(group, part) for part in CSR_PARTS)
+        for node, part, kinds in (
+            (data, "data", "biuf"),
+            (indices, "indices", "iu"),
+            (indptr, "indptr", "iu"),
+        ):
+            _check_column(node, f"{group.name}/{part}", kinds)
+            check_filters(node)
         if len(indices) != len(data):
             raise InputError(
                 f"{name} has {len(data)} sparse values but {len(indices)} column numbers; "
                 f"write it again"
             )
-        self._indptr = _row_pointers(indptr, shape[0], len(data), name, sums)
+        self._indptr = _row_pointers(indptr, shape, len(data), sums)
         chunk_rows = None
         if data.chunks is not None:
             chunk_rows = max(1, data.chunks[0] * shape[0] // max(1, len(data)))
@@ -277,21 +308,54 @@ class HDF5CSRSource(HDF5Rows):
 class DatasetSlices:
     """Parts of a data set read through h5py, with its errors as sentences.
 
+    Compressed chunks are decoded once and kept for the next part; HDF5 itself keeps none that is
+    larger than its cache, and decodes it again for every part.
+
     Parameters
     ----------
     dataset : h5py.Dataset
         Data set of one or two dimensions.
+    view : object, optional
+        What is sliced in its place: another form of the same values.
+
+    Attributes
+    ----------
+    kept_bytes : int
+        Decoded bytes that are kept at most.
     """
 
-    def __init__(self, dataset: Node) -> None:
+    def __init__(self, dataset: Node, view: Any = None) -> None:
         self._dataset = dataset
+        self._view = dataset if view is None else view
+        self._read: Callable[[int, int], AnyArray] = self._decode
+        self.kept_bytes = 0
+        if dataset.chunks is None or not dataset.id.get_create_plist().get_nfilters():
+            return
+        length = dataset.chunks[0]
+        row_bytes = max(1, dataset.nbytes // max(1, len(dataset)))
+        in_columns = dataset.chunks[1:] != dataset.shape[1:]
+        if in_columns and length * row_bytes > _LARGEST_BAND:
+            logger.warning(
+                "%s keeps %d rows of a few columns in each chunk, all of which have to be decoded "
+                "for every block of rows, which is slow; ooc-fw convert stores rows together",
+                file_name(dataset),
+                length,
+            )
+            return
+        ends = equal_chunks(len(dataset), length)
+        chunks = DecodedChunks(ends, self._decode, row_bytes)
+        self._read, self.kept_bytes = chunks.read, chunks.kept_bytes
 
     def __len__(self) -> int:
         return int(self._dataset.shape[0])
 
     def __getitem__(self, key: slice) -> AnyArray:
+        start, stop, _ = key.indices(len(self))
+        return self._read(start, max(start, stop))
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
         try:
-            return np.asarray(self._dataset[key])
+            return np.asarray(self._view[start:stop])
         except OSError as error:
             raise DamageError(
                 f"{file_name(self._dataset)} cannot be read ({error}); "
@@ -384,44 +448,6 @@ def open_hdf5(
     return source
 
 
-def open_file(path: str) -> Node:
-    """Open an HDF5 file for reading, with errors as sentences.
-
-    HDF5 compares the size of the file with the one it had when it was last closed, so that a file
-    that was cut short does not open.
-    """
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-    except PermissionError as error:
-        raise InputError(f"{path} cannot be opened: {os.strerror(error.errno or 0)}") from error
-    except OSError as error:
-        if "unable to lock file" in str(error):
-            raise InputError(
-                f"{path} is being written by another program; wait until that is done"
-            ) from error
-        raise DamageError(f"{path} cannot be opened as HDF5 ({error}); write it again") from error
-
-
-def close_file(file: Node) -> None:
-    """Close an HDF5 file that may be damaged."""
-    with suppress(*H5PY_ERRORS):
-        file.close()
-
-
-@contextmanager
-def structure_errors(path: str) -> Iterator[None]:
-    """Turn what h5py raises for a file whose structure is damaged into a sentence."""
-    try:
-        yield
-    except InputError:
-        raise
-    except H5PY_ERRORS as error:
-        raise DamageError(
-            f"{path} is damaged: its structure cannot be followed ({error}); restore a copy or "
-            f"write it again"
-        ) from error
-
-
 def open_group(
     group: Node, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
 ) -> HDF5Rows:
@@ -430,7 +456,8 @@ def open_group(
     Parameters and errors are those of `open_hdf5`; the group stays open.
     """
     name = file_name(group)
-    if x_name not in group:
+    rows = find_node(group, x_name)
+    if rows is None:
         if _is_csr(group):
             return HDF5CSRSource(group, labels)
         raise InputError(
@@ -439,11 +466,12 @@ def open_group(
         )
     converted = is_converted(group)
     sums = read_checksums(group) if converted else {}
-    if labels is None and y_name in group:
-        labels = open_labels(group[y_name], sums if y_name == "y" else NO_SUMS)
+    stored = None if labels is not None else find_node(group, y_name)
+    if stored is not None:
+        labels = open_labels(stored, sums if y_name == "y" else NO_SUMS)
     if not converted or x_name != "X":
-        return open_rows(group[x_name], labels)
-    return open_rows(group["X"], labels, root=group, sums=sums)
+        return open_rows(rows, labels)
+    return open_rows(rows, labels, root=group, sums=sums)
 
 
 def open_rows(
@@ -474,18 +502,24 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
 
     Numbers are handed out as stored; codes with the attribute `LABEL_NAMES`, and text, as words.
     """
-    if not isinstance(dataset, h5py.Dataset) or len(dataset.shape) != 1:
+    if not isinstance(dataset, h5py.Dataset) or len(dataset.shape or ()) != 1:
         raise InputError(
             f"{file_name(dataset)}: the labels {dataset.name!r} must be a data set of one "
             f"dimension; name another (--y-name, or y_name= in Python)"
         )
+    is_text = h5py.check_string_dtype(dataset.dtype) is not None
+    if dataset.dtype.kind not in "biuf" and not is_text:
+        raise InputError(
+            f"{file_name(dataset)}: the labels {dataset.name!r} are of type {dataset.dtype}, but "
+            f"must be numbers or text; name another (--y-name, or y_name= in Python)"
+        )
     check_filters(dataset)
-    check_extent(dataset)
+    check_storage(dataset)
     labels = _checked(DatasetSlices(dataset), dataset, "y", sums)
     names = get_texts(dataset.attrs, LABEL_NAMES)
     if names is not None:
         return NamedLabels(labels, names, file_name(dataset))
-    return TextLabels(labels) if h5py.check_string_dtype(dataset.dtype) else labels
+    return TextLabels(labels) if is_text else labels
 
 
 def open_array(dataset: Node) -> FileArray | ChunkedFileArray | DatasetSlices:
@@ -493,10 +527,10 @@ def open_array(dataset: Node) -> FileArray | ChunkedFileArray | DatasetSlices:
 
     Raises
     ------
-    DamageError
-        A part of it lies outside the file.
+    InputError
+        A part of it is not there; see `check_storage`.
     """
-    check_extent(dataset)
+    check_storage(dataset)
     return find_in_file(dataset) or DatasetSlices(dataset)
 
 
@@ -531,31 +565,6 @@ def rows_of_values(indptr: Int64Array, first: int, stop: int) -> Range:
     return int(rows[0]) - 1, int(rows[1])
 
 
-def check_extent(dataset: Node) -> None:
-    """Raise DamageError when HDF5 expects a part of `dataset` outside the file.
-
-    HDF5 itself would read zeros there. Nothing can be said of objects that are not in one plain
-    file, and nothing needs to be: they are read through h5py and whatever is below it.
-    """
-    if not _is_plain_file(dataset.file) or dataset.file.userblock_size:
-        return
-    properties = dataset.id.get_create_plist()
-    layout, end = properties.get_layout(), 0
-    if layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count():
-        offset = dataset.id.get_offset()
-        end = 0 if offset is None else offset + dataset.id.get_storage_size()
-    elif layout == h5py.h5d.CHUNKED:
-        ends = [0]
-        dataset.id.chunk_iter(lambda chunk: ends.append(chunk.byte_offset + chunk.size))
-        end = max(ends)
-    path = file_name(dataset)
-    if end > os.path.getsize(path):
-        raise DamageError(
-            f"{path} is damaged: {dataset.name} shall lie in bytes up to {end}, but the file has "
-            f"{os.path.getsize(path)}; restore a copy or write it again"
-        )
-
-
 def is_converted(group: Node) -> bool:
     """Whether `ooc-fw convert` wrote this file.
 
@@ -577,22 +586,6 @@ def is_converted(group: Node) -> bool:
     return True
 
 
-def check_filters(dataset: Node) -> None:
-    """Raise InputError when the compression of `dataset` is not installed."""
-    properties = dataset.id.get_create_plist()
-    for position in range(properties.get_nfilters()):
-        code, _, _, label = properties.get_filter(position)
-        if not h5py.h5z.filter_avail(code):
-            with suppress(ImportError):
-                import hdf5plugin  # noqa: F401  (registers its filters on import)
-        if not h5py.h5z.filter_avail(code):
-            known = label.decode(errors="replace") or "unnamed"
-            raise InputError(
-                f"{file_name(dataset)} is compressed with HDF5 filter {code} ({known}), which is "
-                f"not installed; try: pip install 'ooc-fw[compression]'"
-            )
-
-
 def find_in_file(dataset: Node) -> FileArray | ChunkedFileArray | None:
     """Where the values of `dataset` lie on disk.
 
@@ -604,7 +597,7 @@ def find_in_file(dataset: Node) -> FileArray | ChunkedFileArray | None:
     """
     properties, shape, dtype = dataset.id.get_create_plist(), dataset.shape, dataset.dtype
     if (
-        not _is_plain_file(dataset.file)
+        not is_plain_file(dataset.file)
         or dataset.file.userblock_size
         or dtype.kind not in "biuf"
         or not h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type())
@@ -636,57 +629,60 @@ def _chunk_offsets(dataset: Node) -> Int64Array:
     return offsets
 
 
-def file_name(node: Node) -> str:
-    """Path of the file that `node` is in."""
-    return str(node.file.filename)
-
-
-def _is_plain_file(file: Node) -> bool:
-    """Whether `file` is one file on disk that nobody in this process writes to."""
-    return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
-
-
 def _stamp(node: Node) -> FileStamp | None:
     """What the file that HDF5 has open is like: another one may have its name by now."""
-    if not _is_plain_file(node.file):
+    if not is_plain_file(node.file):
         return None
     return FileStamp(file_name(node), node.file.id.get_vfd_handle())
 
 
 def _is_csr(node: Node) -> bool:
-    return isinstance(node, h5py.Group) and all(part in node for part in CSR_PARTS)
+    return isinstance(node, h5py.Group) and set(CSR_PARTS) <= set(node)
 
 
-def _csr_shape(group: Node, name: str, *, known: bool) -> tuple[int, int]:
+def csr_shape(group: Node, name: str, *, known: bool = False) -> tuple[int, int]:
     """Shape of a CSR group, which its three arrays alone do not tell.
 
     A group `known` to be ours is not asked for its kind: that is text for others, which lies where
     no checksum covers it (see `ooc_fw.attributes`).
     """
-    if not known and "encoding-type" in group.attrs:
-        kind = get_text(group.attrs, "encoding-type")
-        if kind != "csr_matrix":
-            raise InputError(f"{name}: {group.name!r} is a {kind}; write it as a csr_matrix")
+    for attribute in () if known else ("encoding-type", "h5sparse_format"):
+        kind = get_text(group.attrs, attribute) if attribute in group.attrs else "csr"
+        if kind.removesuffix("_matrix") != "csr":
+            by_column = ", stored by columns" if kind.startswith("csc") else ""
+            raise InputError(
+                f"{name}: {group.name!r} is a {kind}{by_column}; write it as a csr_matrix, by rows "
+                f"(tocsr() in Python)"
+            )
     shape = np.ravel(group.attrs.get("shape", ()))
     if len(shape) != 2:
         raise InputError(
             f"{name}: the sparse matrix {group.name!r} has no attribute 'shape'; "
             f"add it (rows, columns)"
         )
+    if shape.dtype.kind not in "iu" or shape.min() < 0:
+        raise InputError(
+            f"{name}: the attribute 'shape' of {group.name!r} must be two whole numbers, not "
+            f"{shape.tolist()}; correct it"
+        )
     check_width(name, int(shape[1]))
     return int(shape[0]), int(shape[1])
 
 
 def _row_pointers(
-    indptr: Node, n_rows: int, n_stored: int, name: str, sums: Mapping[str, Checksums]
+    indptr: Node, shape: tuple[int, int], n_stored: int, sums: Mapping[str, Checksums]
 ) -> Int64Array:
     """Row pointers in RAM, known to be usable."""
-    if indptr.shape != (n_rows + 1,):
+    name, n_rows = file_name(indptr), shape[0]
+    if len(indptr) != n_rows + 1:
+        by_column = len(indptr) == shape[1] + 1
         raise InputError(
-            f"{name} has {n_rows} sparse rows but {indptr.size} row pointers instead of "
-            f"{n_rows + 1}; write it again"
+            f"{name} has {n_rows} sparse rows but {len(indptr)} row pointers instead of "
+            f"{n_rows + 1}; "
+            + ("is it stored by columns (CSC)? " if by_column else "")
+            + "write it again as CSR"
         )
-    check_extent(indptr)
+    check_storage(indptr)
     array = _checked(DatasetSlices(indptr), indptr, "X/indptr", sums, rows_of_pointers)
     pointers = np.asarray(array[: n_rows + 1], dtype=np.int64)
     if pointers[0] != 0 or pointers[-1] != n_stored or np.any(pointers[1:] < pointers[:-1]):
@@ -695,6 +691,22 @@ def _row_pointers(
             f"values stored; write it again"
         )
     return pointers
+
+
+def _check_column(node: Node, name: str, kinds: str, length: int | None = None) -> None:
+    """Raise InputError unless a node is a vector of numbers, of the `length` given if any."""
+    path = str(node.file.filename)
+    if not isinstance(node, h5py.Dataset) or len(node.shape or ()) != 1:
+        raise InputError(f"{path}: {name!r} must be a data set of one dimension; write it again")
+    if node.dtype.kind not in kinds:
+        what = "whole numbers" if kinds == "iu" else "numbers"
+        raise InputError(
+            f"{path}: {name!r} is of type {node.dtype}, but must be {what}; convert it"
+        )
+    if length is not None and len(node) != length:
+        raise DamageError(
+            f"{path}: {name!r} has {len(node)} values instead of {length}; write it again"
+        )
 
 
 def rows_of_pointers(first: int, stop: int) -> Range:

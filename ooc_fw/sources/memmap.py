@@ -7,6 +7,7 @@ are read by offset (`ooc_fw.sources.flatfile`).
 from __future__ import annotations
 
 import functools
+import math
 import mmap
 import os
 from typing import Any
@@ -24,6 +25,7 @@ from ooc_fw.sources.base import (
     check_shape,
 )
 from ooc_fw.sources.flatfile import FileArray
+from ooc_fw.sources.opening import check_regular
 
 
 class MemmapSource(SourceBase):
@@ -77,17 +79,39 @@ def open_npy(path: str) -> FileArray:
     InputError
         The file holds objects or no table, or is shorter than it says.
     """
+    check_regular(path)
     try:
-        array = np.load(path, mmap_mode="r")
-    except (ValueError, OSError, EOFError) as error:
+        with open(path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, in_columns, dtype = read_header(file)
+            shape += dtype.shape  # a type of several numbers makes columns
+            dtype, offset = dtype.base, file.tell()
+            _check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
+    except (ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
         ) from error
-    if array.ndim != 1:
-        check_shape(path, array.shape)
-    found = find_in_file(array)
-    assert found is not None  # numpy maps every .npy file
-    return found
+    if len(shape) != 1:
+        check_shape(path, shape)
+    strides = [dtype.itemsize]
+    for length in shape[:-1] if in_columns else shape[:0:-1]:
+        strides.append(strides[-1] * length)
+    return FileArray(path, offset, shape, tuple(strides if in_columns else strides[::-1]), dtype)
+
+
+def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
+    """Raise ValueError unless an array is one of numbers for which a file has room."""
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its shape is said to be {shape}")
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are not loaded")
+    if math.prod(shape) * dtype.itemsize > n_bytes:
+        raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
 
 
 def find_in_file(array: AnyArray) -> FileArray | None:

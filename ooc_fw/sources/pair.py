@@ -45,6 +45,7 @@ class PairSource(SourceBase):
         self.in_memory = first.in_memory and second.in_memory
         self.shuffled = shuffled
         self.scaling = first.scaling
+        self.cache_bytes = sum(getattr(source, "cache_bytes", 0) for source in (first, second))
 
     def is_first(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether each of these rows is one of `first`."""
