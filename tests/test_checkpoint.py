@@ -31,7 +31,7 @@ SLOW = {"fw", "partan"}
 
 
 def train(problem, source=None, **arguments):
-    names = ("callbacks", "checkpoint", "resume", "program")
+    names = ("callbacks", "checkpoint", "resume")
     keywords = {name: arguments.pop(name) for name in names if name in arguments}
     options = TrainOptions(**{"C": problem.C, "sample_size": 20} | arguments)
     source = problem.source() if source is None else source
@@ -127,7 +127,6 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(tmp_path):
         "lmo": "sampled",
         "tol": 1e-3,
         "memory_limit": 1 << 40,
-        "program": 0,
     }
     expected = train(problem, **options)
     path = tmp_path / "run.ckpt"
