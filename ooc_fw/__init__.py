@@ -34,6 +34,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``steps.py``       step rules: how to move the weights
 ``active_set.py``  rows, weights and gradient of the vertices held in RAM
 ``kept.py``        states kept on the way, and which is the best where a run stops early
+``newton.py``      the minimum on few vertices, by linear systems
 ``kernel_rows.py`` kernel values between vertices: all, or a cache of rows
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``decisions.py``   decision values in two stages: float32 with a bound, float64

@@ -9,6 +9,7 @@ Vertices of weight 0 may stay for a while: candidates a sweep has found, or vert
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,14 +20,22 @@ import numpy.typing as npt
 from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.growing import GrowingArray, GrowingRows
-from ooc_fw.kernel_rows import BlockBudgetError, KernelRows
+from ooc_fw.kernel_rows import BlockBudgetError, KernelRows, value_type
 from ooc_fw.kernels import FLOAT64_UNIT
+from ooc_fw.newton import minimise
 from ooc_fw.problem import relative_gap
-from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+
+logger = logging.getLogger(__name__)
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, a second or less
 _FETCHED = 64  # rows computed at once when steps lack one
+LARGEST_SYSTEM = 2048
+"""Free vertices up to which linear systems are solved: so many take about 0.3 s on one core."""
+
+_SYSTEM_COPIES = 3  # of its matrix while it is solved
+_SYSTEM_STEPS = 128  # a system of n vertices takes as long as n^2 over this pairwise steps
 SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
 
 
@@ -62,12 +71,15 @@ class ActiveSet:
         self.engine = engine
         self._C = C
         self._penalties = penalties
+        self._largest_C = C if penalties is None else float(penalties.max())
         self.rho = math.nan
         self.rounding = math.inf
         self._kernel_rows = kernel_rows
         self._places: dict[int, int] = {}
         self._rows = GrowingRows()
-        self._values = self._rows  # what products see; a second copy only where it differs
+        self._values = self._rows  # what float32 products see; a second copy only where it differs
+        self._quantised = kernel_rows.dtype == np.uint16  # where it is precise enough
+        self._least_type = kernel_rows.dtype  # of kernel values, since rounding misled steps
         self._vectors = {
             name: GrowingArray(dtype)
             for name, dtype in (
@@ -139,11 +151,20 @@ class ActiveSet:
     @property
     def quantised(self) -> bool:
         """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
-        return self._kernel_rows.quantised
+        return bool(self._kernel_rows.dtype == np.uint16)
 
-    def kernel_row(self, place: int) -> Float32Array:
+    @property
+    def precise(self) -> bool:
+        """Whether kernel values are float64, since float32 ones would mislead the steps."""
+        return bool(self._kernel_rows.dtype == np.float64)
+
+    def kernel_row(self, place: int) -> npt.NDArray[Any]:
         """Kernel values between one vertex and all, shape (m,)."""
         return self._kernel_rows.row(place, self.engine, self.operand)
+
+    def prepare(self, rows: Rows) -> Operand:
+        """Rows made ready for products, in the precision of the kernel values."""
+        return self.engine.prepare64(rows) if self.precise else self.engine.prepare(rows)
 
     @property
     def rows(self) -> Rows:
@@ -152,7 +173,9 @@ class ActiveSet:
 
     @property
     def operand(self) -> Operand:
-        """Rows of the vertices made ready for products."""
+        """Rows of the vertices made ready for products, in the precision of the kernel values."""
+        if self.precise:
+            return self.engine.prepare64(self.rows)
         return Operand(self._values.view, self._vectors["norms"].view, self._vectors["terms"].view)
 
     @property
@@ -184,12 +207,17 @@ class ActiveSet:
         return self.rho - float(self.alpha @ (self.alpha / self.penalties))
 
     def decision_at(self, x: Operand) -> Float64Array:
-        """w.phi(x) + b, shape (len(x),), from float32 kernel values.
+        """w.phi(x) + b, shape (len(x),), of rows that `prepare` made ready.
 
         Times its label it is the gradient at a row that is no vertex.
         """
         beta = self.alpha * self.labels
-        return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
+        return np.asarray(self._weighted_sum(x, self.operand, beta) + beta.sum())
+
+    def _weighted_sum(self, x: Operand, z: Operand, beta: Float64Array) -> Float64Array:
+        """sum_j beta_j k(x_i, z_j), shape (len(x),), in the precision of the kernel values."""
+        engine = self.engine
+        return (engine.weighted_sum64 if self.precise else engine.weighted_sum)(x, z, beta)
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
         """Gradient at the vertices from place `first` on, at which `alpha` has no weight.
@@ -207,7 +235,7 @@ class ActiveSet:
         rows = self._kernel_rows
         slots = rows.slots[first:]
         if (slots < 0).any():
-            sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
+            sums[:] = self._weighted_sum(x[first:], x[:first], beta)
         else:
 
             def weigh(part: slice) -> None:
@@ -250,6 +278,9 @@ class ActiveSet:
             raise BlockBudgetError
         y = labels[new].astype(np.float64)
         operand = self.engine.prepare(rows)
+        largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
+        wanted = self._type_for(m, largest_new)
+        self._hold(max(wanted, self._kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
         if before == 0 and operand.values is not rows:
             self._values = GrowingRows()
         self._rows.append(rows)
@@ -267,6 +298,41 @@ class ActiveSet:
         self._append("grad", self.gradient_at(before, self.alpha))
         self._append("alpha", np.zeros(len(new)))
         self._append("pinned", np.zeros(len(new), dtype=np.bool_))
+
+    # -- precision of kernel values --------------------------------------------------------------
+
+    def _type_for(self, m: int, largest_new: float = 0.0) -> np.dtype[Any]:
+        """Type of kernel values that m vertices need; new ones have k(x, x) up to `largest_new`."""
+        largest = max(largest_new, float(self.diag.max(initial=0.0)))
+        wanted = value_type(m, self._largest_C, largest, self._quantised)
+        return max(wanted, self._least_type)
+
+    def _hold(self, dtype: np.dtype[Any]) -> None:
+        """Hold kernel values in some type; where it is another one, renew the gradient."""
+        if dtype == self._kernel_rows.dtype:
+            return
+        self._kernel_rows.change(dtype)
+        if len(self) > 0:
+            logger.info("%d vertices: their kernel values are held in %s", len(self), dtype)
+            self._kernel_rows.fill(self.engine, self.operand)
+            self.refresh()
+
+    def widen(self) -> bool:
+        """Hold kernel values in the next type from now on; False when they are float64."""
+        if self.precise:
+            return False
+        self._least_type = np.dtype(np.float32 if self.quantised else np.float64)
+        self._hold(self._least_type)
+        return True
+
+    def take_systems(self) -> bool:
+        """Turn to float64 kernel values, for linear systems in place of steps that take too long.
+
+        False where there are too many vertices; they turn back where these become too many.
+        """
+        if len(self) <= LARGEST_SYSTEM:
+            self._hold(np.dtype(np.float64))
+        return self.precise
 
     def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
         self._vectors[name].append(block)
@@ -312,7 +378,8 @@ class ActiveSet:
         """
         arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
         rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
-        return {**arrays, **rows, "rho": self.rho, "rounding": self.rounding}
+        numbers = {"rho": self.rho, "rounding": self.rounding}
+        return {**arrays, **rows, **numbers, "least_type": self._least_type.name}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
         """Fill an empty active set from what `state` gave and the rows and labels of its vertices.
@@ -322,12 +389,14 @@ class ActiveSet:
         BlockBudgetError
             When the kernel block would outgrow its budget.
         """
+        self._least_type = np.dtype(state["rows_type"])  # vertices come all at once
         self.add(state["ids"], rows, labels)
         held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
         self._kernel_rows.restore(held, self.engine, self.operand)
         for name in ("alpha", "grad", "pinned"):
             self._vectors[name].view[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
+        self._least_type = np.dtype(state["least_type"])
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -337,13 +406,18 @@ class ActiveSet:
         self.refresh()
 
     def aim_at(self, C: float) -> None:
-        """Take another penalty of all rows, with the same weights and kernel values; O(m)."""
+        """Take another penalty of all rows, with the same weights; O(m).
+
+        Kernel values stay, unless the other penalty needs or allows another type of them.
+        """
         change = 1 / C - 1 / self._C
-        self._C, self._penalties = C, None
+        self._C, self._penalties, self._largest_C = C, None, C
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
         self.pinned[:] = False
+        self._least_type = min(self._least_type, np.dtype(np.float32))
+        self._hold(self._type_for(len(self)))
 
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
@@ -411,9 +485,11 @@ class ActiveSet:
         steps, drops : int
             Steps taken, and how many of them dropped a vertex.
         """
-        grad = self.grad.astype(np.float32) if tol >= _FLOAT32_GAP else self.grad
         rows = self._kernel_rows
-        steps = drops = 0
+        steps, drops = self._solve_systems(tol, max_steps) if self.precise else (0, 0)
+        narrow = tol >= _FLOAT32_GAP and not self.precise
+        grad = self.grad.astype(np.float32) if narrow else self.grad
+        moved = False
         at_once = max(1, int(_STEP_WORK / len(self)))
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
@@ -430,6 +506,7 @@ class ActiveSet:
                 tol,
                 min(max_steps - steps, at_once),
             )
+            moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
             if is_late is not None and is_late():
                 break
@@ -438,7 +515,38 @@ class ActiveSet:
                     break
                 continue
             rows.fetch(self._soon_needed(missing, grad), self.engine, self.operand)
-        if steps > 0:
+        if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
+
+    def _solve_systems(self, tol: float, max_steps: int) -> tuple[int, int]:
+        """Pairwise steps replaced by linear systems on the free vertices, while these are few.
+
+        Badly conditioned problems, of large kernel values or penalties, would take millions of
+        steps. The result counts as many steps as would have taken the same time.
+        """
+        rows, y = self._kernel_rows, self.labels
+        n_free = np.count_nonzero((self.alpha > 0) | (self.grad < self.rho * (1 - tol)))
+        fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+        each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
+        if not fits or not rows.whole or max_steps < each or self.relative_gap() <= tol:
+            return 0, 0
+
+        def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
+            block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
+            block *= y[places, None] * y[places]
+            np.fill_diagonal(block, self.diag[places])
+            return np.asarray(block)
+
+        def gradient(alpha: Float64Array) -> Float64Array:
+            sums = np.empty(len(alpha))
+            beta = alpha * y
+            core.weigh_rows(rows.values, rows.slots, beta, sums)
+            return np.asarray(y * (sums + beta.sum()) + alpha / self.penalties)
+
+        found = minimise(matrix, gradient, self.alpha, tol, max_steps // each)
+        drops = np.count_nonzero((self.alpha > 0) & (found.alpha == 0))
+        self.alpha[:], self.grad[:] = found.alpha, found.grad
+        self.rho = float(self.alpha @ self.grad)
+        return found.n_systems * each, int(drops)

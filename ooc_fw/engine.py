@@ -506,9 +506,10 @@ class Engine:
         return rows.toarray() if isinstance(rows, CSRRows) else rows
 
     def block(self, x: Operand, z: Operand, out: AnyFloat) -> None:
-        """Kernel values k(x_i, z_j) in float32 into `out`, shape (len(x), len(z)).
+        """Kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
 
-        Where `out` is of uint16, multiples of 1/65535; for kernels with values in [0, 1].
+        They are of float32 where `out` is, multiples of 1/65535 where it is of uint16 (for kernels
+        with values in [0, 1]), and of float64 where it is, for rows that `prepare64` made ready.
 
         The longer side is divided among the threads and streams past the shorter one, of which the
         sparse product makes columns. A value has the same bits whatever the side, the block and
@@ -516,7 +517,8 @@ class Engine:
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
-        map_products, constants = _MAPS[self.fast.dtype], self._constants(self.fast)
+        method = self.exact if out.dtype == np.float64 else self.fast
+        map_products, constants = _MAPS[method.dtype], self._constants(method)
         code = int(self.kernel.code)
         quantised = out.dtype == np.uint16
 
@@ -532,7 +534,7 @@ class Engine:
                 tile += np.float32(0.5)  # the assignment below cuts off
             out[rows, cols] = tile.T if narrow else tile
 
-        self._for_tiles(x, z, self.fast, fill)
+        self._for_tiles(x, z, method, fill)
 
     def weighted_sum(
         self, x: Operand, z: Operand, weights: Float64Array, nearest: Nearest | None = None

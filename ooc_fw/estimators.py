@@ -41,7 +41,7 @@ from ooc_fw.solver import Warm, warn_of_gamma
 from ooc_fw.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.sources.chunked import is_chunked
 from ooc_fw.sources.subset import ranges_of
-from ooc_fw.state import Solution, Status, StepKind, TrainOptions
+from ooc_fw.state import Solution, Status, StepKind, TrainOptions, why_not_converged
 from ooc_fw.stats import encode_labels, sigma2
 from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
 
@@ -257,9 +257,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             self.classes_ = classes
             self._solve(part, codes, options, penalties, kept, warm, started)
         if not Status(self.model_.status).reached:
+            may_go_on = self.model_.status != Status.ROUNDING
             warnings.warn(
-                f"stopped by {self.model_.status} before the {self.stopping} gap reached "
-                f"{self.tol}; allow more with max_iter or tol",
+                why_not_converged(self.model_.status, self.stopping, self.tol)
+                + ("; allow more with max_iter or tol" if may_go_on else ""),
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -335,7 +336,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         """
         if not self.warm_start or not hasattr(self, "model_"):
             return None
-        if self.model_.status == Status.STREAMED or not np.array_equal(self.classes_, classes):
+        streamed = Status.STREAMED, Status.UNSETTLED
+        if self.model_.status in streamed or not np.array_equal(self.classes_, classes):
             return None
         warm: list[Warm | None] = []
         for pair in self.pairs_:

@@ -4,9 +4,14 @@ Owns the memory of the kernel block. A row holds the values between one vertex a
 while all rows fit, this is the whole symmetric block and nothing is ever computed twice. Beyond, it
 is a cache of rows from which the least recently used one goes. Knows nothing of weights.
 
-Values of kernels in [0, 1] may be held in 16 bits, as multiples of 1/65535: half the memory, and
-half of what a step reads. Their rounding, below 1e-5, moves a gradient in proportion to the weight
-moved since it was last computed exactly, so that an exact gradient now and then is enough.
+Values are held in one of three types. Values of kernels in [0, 1] may be held in 16 bits, as
+multiples of 1/65535: half the memory of float32, and half of what a step reads. Their rounding,
+below 1e-5, moves a gradient in proportion to the weight moved since it was last computed exactly,
+so that an exact gradient now and then is enough, as long as the problem that steps see is convex.
+
+Rounding the values of m vertices adds a symmetric matrix with entries of standard deviation sigma,
+whose eigenvalues reach down to about -2 sigma sqrt(m), like those of a random matrix. The diagonal
+1/C must outweigh that. `value_type` says which type is the smallest that is precise enough.
 """
 
 from __future__ import annotations
@@ -21,12 +26,42 @@ import numpy.typing as npt
 from ooc_fw._core import steps as core
 from ooc_fw.engine import Engine, Operand
 from ooc_fw.growing import GrowingArray, LazyTable
-from ooc_fw.rows import Float32Array, Int64Array
+from ooc_fw.rows import Int64Array
 
 logger = logging.getLogger(__name__)
 
 _WIDEST = 8  # times the side of the largest whole block: vertices a cache of rows may serve
 _BATCH_BYTES = 4 << 20  # of rows computed at once, to be put where there is room
+
+
+_RIDGE_SHARE = 0.2  # of 1 / C, that the least eigenvalue of the rounding errors may reach
+_STEP16 = 1 / 65535  # between two values in 16 bits
+
+
+def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:
+    """Smallest type of kernel values in which steps see a convex problem.
+
+    Parameters
+    ----------
+    m : int
+        Number of vertices.
+    largest_C : float
+        Largest penalty of a vertex.
+    largest_value : float
+        Largest kernel value; k(x, x) of some vertex.
+    quantised : bool
+        Whether 16 bits may be used at all: for kernels with values in [0, 1].
+
+    Notes
+    -----
+    Numbers that are rounded to multiples of h err by a standard deviation of h / sqrt(12); in
+    float32 the spacing of numbers is at most 2^-23 of the largest one. Measured on RBF kernels:
+    runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last resort.
+    """
+    largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
+    if quantised and largest_step >= _STEP16:
+        return np.dtype(np.uint16)
+    return np.dtype(np.float32 if largest_step >= 2.0**-23 * largest_value else np.float64)
 
 
 class BlockBudgetError(MemoryError):
@@ -43,15 +78,16 @@ class KernelRows:
     budget : int
         Bytes that the rows may take.
     quantised : bool
-        Hold values in 16 bits; the kernel must lie in [0, 1].
+        Begin with values in 16 bits; the kernel must lie in [0, 1]. Otherwise with float32.
 
     Attributes
     ----------
     capacity : int
-        Largest number of vertices; growing beyond raises `BlockBudgetError`.
-    values : ndarray of float32 or uint16
+        Largest number of vertices; growing beyond raises `BlockBudgetError`. It does not depend on
+        the type that values change to.
+    values : ndarray of uint16, float32 or float64
         The rows, by slot; of row s the first len(self) values count.
-    unit : float32
+    unit : float32 or float64
         Factor that makes kernel values of them.
     used : ndarray of int64
         When the row of each slot was last used, by `clock`; steps write it.
@@ -59,17 +95,25 @@ class KernelRows:
 
     def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:
         dtype = np.dtype(np.uint16 if quantised else np.float32)
-        side = max(2, math.isqrt(budget // dtype.itemsize))
-        self.capacity = min(n_max, _WIDEST * side)
-        self.unit = np.float32(1 / 65535) if quantised else np.float32(1)
-        self.quantised = quantised
-        self.clock = 0
         self._budget = budget
-        self._table = LazyTable(min(self.capacity, side), self.capacity, dtype)
+        self.capacity = min(n_max, _WIDEST * self._side(dtype))
+        self.clock = 0
+        self._slots = GrowingArray(np.int64)
+        self._open(dtype)
+
+    def _side(self, dtype: np.dtype[Any]) -> int:
+        """Side of the largest whole block that fits the budget."""
+        return max(2, math.isqrt(self._budget // dtype.itemsize))
+
+    def _open(self, dtype: np.dtype[Any]) -> None:
+        """Have an empty table of some type."""
+        unit = np.float64(1) if dtype == np.float64 else np.float32(1)
+        self.unit = np.float32(_STEP16) if dtype == np.uint16 else unit
+        self._table = LazyTable(min(self.capacity, self._side(dtype)), self.capacity, dtype)
         self.values = self._table.values
         self.used = np.zeros(len(self.values), dtype=np.int64)
         self._owners = np.full(len(self.values), -1, dtype=np.int64)  # vertex of each slot
-        self._slots = GrowingArray(np.int64)
+        self.slots[:] = -1
 
     def __len__(self) -> int:
         return len(self._slots.view)
@@ -79,11 +123,37 @@ class KernelRows:
         """Slot of each vertex's row, -1 where it is not held; shape (m,)."""
         return self._slots.view
 
-    def row(self, place: int, engine: Engine, z: Operand) -> Float32Array:
-        """Kernel values between one vertex and all, in float32."""
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values held."""
+        return self.values.dtype
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows of all vertices are held."""
+        return bool((self.slots >= 0).all())
+
+    def row(self, place: int, engine: Engine, z: Operand) -> npt.NDArray[Any]:
+        """Kernel values between one vertex and all, in float32 or float64."""
         self.fetch(np.array([place]), engine, z)
         values = self.values[self.slots[place], : len(self)]
-        return values * self.unit if self.quantised else values
+        return values * self.unit if self.dtype == np.uint16 else values
+
+    def change(self, dtype: npt.DTypeLike) -> None:
+        """Hold values of another type from now on; no row is held then, see `fill`."""
+        del self.values, self._table  # their memory goes before more is taken
+        self._open(np.dtype(dtype))
+
+    def fill(self, engine: Engine, z: Operand) -> None:
+        """Compute the rows of all vertices, if they fit; otherwise steps fetch what they need."""
+        m = len(self)
+        if 0 < m <= self._make_room_for(m):
+            self._fill(np.arange(m), engine, z)
+
+    def whole_fits(self, copies: int, m: int) -> bool:
+        """Whether so many more blocks of m x m values fit the budget beside the rows held."""
+        held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
+        return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
     # -- growing and shrinking -------------------------------------------------------------------
 
@@ -149,6 +219,7 @@ class KernelRows:
             "used": self.used[held],
             "clock": self.clock,
             "budget": self._budget,
+            "type": self.dtype.name,
         }
 
     def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:

@@ -21,7 +21,7 @@ from ooc_fw._core import steps as core
 from ooc_fw.active_set import ActiveSet
 from ooc_fw.distinct import distinct_rows
 from ooc_fw.engine import Engine, Operand
-from ooc_fw.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.sampling import BlockSampler, Sampler
 from ooc_fw.sources import RowSource, iter_blocks
 from ooc_fw.steps import StepRecord
@@ -153,7 +153,7 @@ class SampledLMO:
         rows = self._source.take(row_ids)
         labels = self._labels[row_ids]
         distinct = distinct_rows(rows)
-        grads = labels * distinct.spread(active.decision_at(self._engine.prepare(distinct.rows)))
+        grads = labels * distinct.spread(active.decision_at(active.prepare(distinct.rows)))
         chosen = self._choose(row_ids, grads, request, active)
         k = int(grads.argmin())
         seen = replace(nothing, least=min(nothing.least, float(grads[k])), worst=int(row_ids[k]))
@@ -304,18 +304,26 @@ class FullLMO:
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._kept: list[tuple[int, Operand]] | None = None
-        self._columns: OrderedDict[int, Float32Array] = OrderedDict()
+        self._columns: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._keeps_rows = keeps_rows  # made ready for products, or reads them for every column
-        self._max_columns = max(2, column_bytes // (4 * source.n_rows))
+        self._column_bytes = column_bytes
+        self._precise = False  # whether what is kept is float64
 
-    def _operands(self) -> Iterator[tuple[int, Operand]]:
+    def _follow(self, active: ActiveSet) -> None:
+        """Forget what is kept in another precision than that of the active set."""
+        if active.precise != self._precise:
+            self._precise, self._kept = active.precise, None
+            self._columns.clear()
+            self.reset()
+
+    def _operands(self, active: ActiveSet) -> Iterator[tuple[int, Operand]]:
         """All rows in order, as (first row, rows made ready for products)."""
         if self._kept is not None:
             yield from self._kept
             return
         kept = []
         for start, rows in iter_blocks(self._source, 0, self._source.n_rows):
-            operand = self._engine.prepare(rows)
+            operand = active.prepare(rows)
             if self._keeps_rows:
                 kept.append((start, operand))
             yield start, operand
@@ -324,6 +332,7 @@ class FullLMO:
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Propose the rows of least gradient."""
+        self._follow(active)
         if self._grad is None:
             self._grad = self._gradient(active)
         worst = int(core.argmin(self._grad))
@@ -356,23 +365,23 @@ class FullLMO:
 
     def _gradient(self, active: ActiveSet) -> Float64Array:
         grad = np.empty(self._source.n_rows)
-        for start, x in self._operands():
+        for start, x in self._operands(active):
             part = slice(start, start + len(x))
             grad[part] = self._labels[part] * active.decision_at(x)
         grad[active.ids] = active.grad
         return grad
 
-    def _column(self, row_id: int, active: ActiveSet) -> Float32Array:
+    def _column(self, row_id: int, active: ActiveSet) -> npt.NDArray[Any]:
         """Kernel values between a vertex and all rows, from the cache where possible."""
         column = self._columns.get(row_id)
         if column is None:
-            column = np.empty(self._source.n_rows, dtype=np.float32)
+            column = np.empty(self._source.n_rows, np.float64 if self._precise else np.float32)
             place = active.place_of(row_id)
             assert place is not None
             vertex = active.operand[place : place + 1]
-            for start, x in self._operands():
+            for start, x in self._operands(active):
                 self._engine.block(vertex, x, column[None, start : start + len(x)])
-            if len(self._columns) >= self._max_columns:
+            if len(self._columns) >= max(2, self._column_bytes // column.nbytes):
                 self._columns.popitem(last=False)
             self._columns[row_id] = column
         self._columns.move_to_end(row_id)
@@ -380,6 +389,7 @@ class FullLMO:
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Apply the step to the gradient of every row."""
+        self._follow(active)
         if self._grad is None:
             return
         before = self._grad.copy() if self._keeps_before else None

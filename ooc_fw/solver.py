@@ -70,7 +70,13 @@ from ooc_fw.screening import Screen
 from ooc_fw.sources import CachedSource, RowSource
 from ooc_fw.sources.base import CHUNK_BYTES
 from ooc_fw.state import START_ROWS, Callback, Solution, SolverState, Status, StepKind, TrainOptions
-from ooc_fw.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, Partan, StepRecord
+from ooc_fw.steps import (
+    INNER_STEPS_PER_VERTEX,
+    STEP_RULES,
+    FullyCorrective,
+    Partan,
+    StepRecord,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +87,6 @@ _RELATED_SHARE = 0.01  # of pairs of rows; below, gamma is called too large
 _FARTHEST_ROWS = 1024  # among which the farthest pair is sought
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 15  # whose kernel values with each other take at most 4 GiB in float32
-_QUANTISED_C = 1000.0  # largest C with kernel values in 16 bits
 _INNER_AIM = 0.8  # of the tolerance, to which a corrective step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a corrective step optimises
 _LEAST_BATCH = 512  # vertices that a step which takes many may always add
@@ -91,7 +96,9 @@ _SETTLED_GAP = 1e-2  # on the vertices saved, to which a run that stops early op
 _BRIEF = 1.0  # seconds for that, and as many to choose among states, after an interrupt
 _UNCERTIFIED_DRAW = 2048  # rows, at least, over which the gap of a run without certificate is known
 _LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
-_IDLE_ROUNDS = 8  # without a smaller gap, after which a run is given up
+_IDLE_ROUNDS = 8  # without a smaller gap, after which rounding is found to allow no less
+_UNFINISHED = 4  # corrective steps on the same vertices, after which they get nowhere
+_LEAST_PROGRESS = 1e-3  # of the gap, by which such a step must lower the objective at least
 _TIGHTER = 0.8  # factor of the training tolerance after rounding has hidden a violation
 
 
@@ -320,11 +327,6 @@ class Path:
         deadline = Deadline(options.max_time, time.perf_counter())
         self._engine.evaluations = 0
         before = self._run
-        if before is not None:
-            quantised = is_quantised(options, self._engine.kernel, self._source.n_rows)
-            if quantised != before.active.quantised:
-                self._warm, self._run = (before.active.ids, before.active.alpha), None
-                before = None  # its memory goes before more is taken
         run = _Run(
             self._source,
             self._labels,
@@ -414,23 +416,16 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
         )
 
 
-def is_quantised(
-    options: TrainOptions, kernel: Kernel, n_rows: int, largest_C: float | None = None
-) -> bool:
-    """Whether kernel values between vertices are held in 16 bits.
+def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
+    """Whether kernel values between vertices begin in 16 bits.
 
     Where memory counts: under a limit, or with many rows. It takes steps on many vertices, between
-    which gradients can be computed anew; single steps move more weight, and round more. Rounding m
-    rows adds a matrix with eigenvalues down to about -9e-6 sqrt(m), which 1/C must outweigh: the
-    problem that steps see would not be convex. `largest_C` is that of rows with penalties of their
-    own.
+    which gradients can be computed anew; single steps move more weight, and round more. How long
+    they stay in 16 bits follows from C and the number of vertices, see `kernel_rows.value_type`.
     """
-    fits = STEP_RULES[options.method].takes_many and kernel.constant_diagonal
-    return (
-        fits
-        and (options.C if largest_C is None else largest_C) <= _QUANTISED_C
-        and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
-    )
+    method, _, _ = choose_method(options, n_rows)
+    fits = STEP_RULES[method].takes_many and kernel.constant_diagonal
+    return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
 
 
 def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
@@ -508,8 +503,7 @@ class _Run:
         self.goes_on = before is not None  # from weights for another C, on the same rows
         if before is None:
             self.rows = CachedSource(source, plan.row_cache)
-            largest = None if penalties is None else float(penalties.max())
-            quantised = is_quantised(options, engine.kernel, source.n_rows, largest)
+            quantised = is_quantised(options, engine.kernel, source.n_rows)
             n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
             kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
             self.active = ActiveSet(engine, options.C, kernel_rows, penalties)
@@ -535,8 +529,9 @@ class _Run:
         self.least, self.idle_rounds = math.inf, 0  # least gap certified, rounds since then
         self.trained = False  # whether a sweep is next
         self.resumed = False
-        # Whether the gradient is renewed now that no vertices are added.
-        self.exact = not self.active.quantised
+        self.exact = False  # whether the gradient was renewed when vertices were no longer added
+        self.unfinished = 0  # corrective steps on the same vertices that got nowhere
+        self.least_rho = math.inf  # after a renewed gradient between them
         self.sweep_seconds: float | None = None  # of the last sweep over all rows
         self.swept_share = 1.0  # of the rows, that the last sweep looked at
         self.read_before = 0, 0  # rows and bytes, by the run that this one goes on from
@@ -618,15 +613,16 @@ class _Run:
                     self.lmo.reset()
                     self.idle_rounds = 0
                     continue
+            if self.idle_rounds >= _IDLE_ROUNDS // 2 and self.active.widen():
+                self.idle_rounds = 0
             self.aim *= _TIGHTER
-        logger.warning("the gap stays at %.3g: rounding allows no less", self.least)
-        return Status.MAX_ITER
+        return Status.ROUNDING
 
     def _train(self) -> None:
         """Step until the gap passes the test, on a second draw too."""
         self.state.phase = "train"
         if not self.resumed:
-            self.exact = not self.active.quantised
+            self.exact = False
         self.resumed = False
         while True:
             last = self.state.iteration == self.options.max_iter
@@ -634,7 +630,7 @@ class _Run:
                 if last or time.perf_counter() >= self.saved_at + self.checkpoint.every_s:
                     self._save()
             candidates = self._propose()
-            if candidates.n_scanned == 0 and not self.exact:
+            if candidates.n_scanned == 0 and self.active.quantised and not self.exact:
                 # Nothing will be added any more; from here on little weight moves.
                 self._refresh()
                 self.exact = True
@@ -703,6 +699,7 @@ class _Run:
         self.rule.inner_tol = max(_INNER_SHARE * violation, _INNER_AIM * self._tolerance())
         record = self._timed_step(self._toward(candidates))
         self.lmo.update(record, active)
+        self._watch(added=candidates.rows is not None)
         self.rule.prune(active)
         self._count(record)
         self.between = not self.cut  # a step that was cut is not on the course of the run
@@ -724,6 +721,29 @@ class _Run:
             self.cut = True
             return True
         return self.deadline.is_over(len(self.active), self._sweep_work())
+
+    def _watch(self, added: bool) -> None:
+        """Turn to more precise kernel values where steps on the same vertices get nowhere.
+
+        Such a corrective step ends far from the gap it aims at, and leaves the objective, computed
+        anew, nearly where it was: it is misled by rounding.
+        """
+        rule, active = self.rule, self.active
+        gap = active.relative_gap()
+        if not isinstance(rule, FullyCorrective) or added or rule.cut or gap <= rule.inner_tol:
+            self.unfinished, self.least_rho = 0, math.inf
+            return
+        self.unfinished += 1
+        if self.unfinished == 1:
+            return
+        self._refresh()
+        progress = 0.0 if active.precise else _LEAST_PROGRESS * min(gap, 1.0)
+        if active.rho < self.least_rho * (1 - progress):
+            self.unfinished, self.least_rho = 1, active.rho
+        elif self.unfinished > _UNFINISHED:
+            if not active.widen():
+                raise _Stop(Status.ROUNDING)
+            self.unfinished, self.least_rho = 0, math.inf
 
     def _toward(self, candidates: Candidates) -> int:
         """Place of the toward vertex in the active set."""
@@ -1063,6 +1083,8 @@ class _Run:
                 "rng": self.rng.bit_generator.state,
                 "aim": self.aim,
                 "exact": self.exact,
+                "unfinished": self.unfinished,
+                "least_rho": self.least_rho,
                 "least": self.least,
                 "idle_rounds": self.idle_rounds,
                 "swept_share": self.swept_share,
@@ -1113,6 +1135,7 @@ class _Run:
         self.rng.bit_generator.state = run["rng"]
         self.trained, self.aim, self.exact = run["trained"], run["aim"], run["exact"]
         self.full, self.taken = run["full"], run["taken"]
+        self.unfinished, self.least_rho = run["unfinished"], run["least_rho"]
         self.least, self.idle_rounds = run["least"], run["idle_rounds"]
         self.swept_share = run["swept_share"]
         self.state.iteration = run["iteration"]

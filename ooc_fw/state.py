@@ -28,12 +28,24 @@ class Status(enum.StrEnum):
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
     SUPPORT_LIMIT = "support_limit"
+    ROUNDING = "rounding"  # float64 allows no smaller gap
     STREAMED = "streamed"
+    UNSETTLED = "unsettled"  # a stream whose last chunk still has rows that violate their margin
 
     @property
     def reached(self) -> bool:
         """Whether the gap passed the stopping test, as far as it was to be looked at."""
         return self in (Status.CONVERGED, Status.SAMPLED)
+
+
+def why_not_converged(status: str, stopping: str, tol: float) -> str:
+    """Say why the gap is above the tolerance, and what helps, for a warning."""
+    if status == Status.ROUNDING:
+        return (
+            f"float64 rounding allows no smaller gap, and the {stopping} gap is above {tol}; scale "
+            f"the columns or lower C"
+        )
+    return f"stopped by {status} before the {stopping} gap reached {tol}"
 
 
 class StepKind(enum.StrEnum):

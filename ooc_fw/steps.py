@@ -29,6 +29,7 @@ from ooc_fw.rows import Float64Array, Int64Array
 from ooc_fw.state import StepKind
 
 INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
+_SYSTEM_STEPS_PER_VERTEX = 400  # with linear systems, which count as many steps
 
 
 @dataclass(frozen=True)
@@ -285,12 +286,29 @@ class FullyCorrective(StepRule):
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         before = active.alpha.copy()
-        most = INNER_STEPS_PER_VERTEX * len(active)
-        most = most if self.inner_limit is None else min(most, self.inner_limit)
-        self.inner_steps, drops = active.optimise(self.inner_tol, most, self.is_late)
+        self.inner_steps = 0
+        self.inner_steps, drops = self._optimise(active)
+        if not self.cut and active.relative_gap() > self.inner_tol:
+            if not active.precise and active.take_systems():
+                steps, more_drops = self._optimise(active)
+                self.inner_steps, drops = self.inner_steps + steps, drops + more_drops
         change = active.alpha - before
         moved = np.flatnonzero(change)
         return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
+
+    def _optimise(self, active: ActiveSet) -> tuple[int, int]:
+        """Steps and drops of pairwise steps, as many as there may be."""
+        each = _SYSTEM_STEPS_PER_VERTEX if active.precise else INNER_STEPS_PER_VERTEX
+        most = each * len(active)
+        if self.inner_limit is not None:
+            most = min(most, self.inner_limit - self.inner_steps)
+        return active.optimise(self.inner_tol, most, self.is_late)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the last step ended early since time is short."""
+        short = self.inner_limit is not None and self.inner_steps >= self.inner_limit
+        return short or (self.is_late is not None and self.is_late())
 
 
 class Corrective(FullyCorrective):

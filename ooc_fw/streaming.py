@@ -80,7 +80,6 @@ _SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators 
 _NEAR = 1.5  # margins up to which rows are looked at again before the whole chunk is
 _INNER_AIM = 0.8  # of the tolerance, to which a step optimises at the end
 _INNER_SHARE = 0.3  # of the violation just seen, to which a step optimises
-_STEPS_PER_VERTEX = 50  # pairwise ones after vertices were forgotten
 _PASSES = 40  # over a chunk or a part of it, after which the next chunk's turn comes
 _FLOAT64_GAP = 1e-10  # relative gap that steps in float64 are sure to reach
 _HASHED_ROWS = 16384  # at once
@@ -130,7 +129,8 @@ class Stream:
     max_support : int
         Largest number of support vectors between two chunks. Within a chunk a quarter more
         vertices are held, or 512 more where that is more, so that the kernel block takes at most
-        ``6.25 max_support^2`` bytes from 2,048 on.
+        ``6.25 max_support^2`` bytes from 2,048 on, and twice that where C is so large that its
+        values have to be float64.
     solution : Solution, optional
         Weights to go on from; the stream's rows are new ones.
     n_rows : int
@@ -373,9 +373,18 @@ class Stream:
         self.bytes_read += _n_bytes(rows)
         self._state.rows_read, self._state.bytes_read = self.rows_read, self.bytes_read
 
-    def conclude(self, rows: Rows, gap: float) -> None:
+    def conclude(self, rows: Rows, gap: float, settled: bool) -> None:
         """Close a chunk: take the weights of now as the solution."""
         self.n_rows += len(rows)
+        before = None if self.solution is None else self.solution.status
+        if not settled and before != Status.UNSETTLED:
+            logger.warning(
+                "the stream does not settle at C = %g: after %d passes over a chunk its gap is "
+                "%.3g; lower C or scale the columns",
+                self.options.C,
+                _PASSES,
+                gap,
+            )
         state, active, support = self._state, self.active, self.active.support
         self._evaluations, self._seconds = state.kernel_evaluations, state.elapsed_s
         ids = active.ids.tolist()
@@ -387,7 +396,7 @@ class Stream:
             np.array(list(self._positions.values()), dtype=np.int64),
         )
         self.solution = Solution(
-            status=Status.STREAMED,
+            status=Status.STREAMED if settled else Status.UNSETTLED,
             method=Corrective.name,
             lmo="stream",
             choice=f"corrective steps on the active set, {self.n_rows} rows seen once",
@@ -436,7 +445,8 @@ class _Lesson:
                 looked = False
             gap = self._gap(looked)
             stream.report(gap, self.callbacks)
-            stream.conclude(chunk, gap)
+            settled = self.settled and stream.active.relative_gap() <= stream.tolerance()
+            stream.conclude(chunk, gap, settled)
 
     def _prepare(self) -> None:
         """The different rows of the chunk, by their ids."""
@@ -450,6 +460,7 @@ class _Lesson:
             self.rows, self.labels = take_rows(self.rows, first), self.labels[first]
         self.margins = np.zeros(len(self.ids))  # g / rho, when last looked at
         self.share = 1.0  # of violators in the part last looked at
+        self.settled = False  # whether no row that is learned from violates its margin
 
     def _start(self) -> None:
         """First active set: the first rows of both classes, as far as they are there."""
@@ -469,13 +480,16 @@ class _Lesson:
         """
         where = self._learned()
         whole = True
-        for _ in range(_PASSES):
+        for number in range(_PASSES):
+            if number == _PASSES // 2:
+                self.stream.active.widen()  # rounding may be what keeps it from settling
             if self._pass(where):
                 near = self._learned()
                 near = near[self.margins[near] < _NEAR]
                 where, whole = near[self.stream.active.outside(self.ids[near])], False
                 self.stream.active.refresh()
             elif whole:
+                self.settled = True
                 return len(where) == len(self.ids)
             else:
                 where, whole = self._learned(), True
@@ -510,7 +524,7 @@ class _Lesson:
     def _look(self, part: Int64Array) -> None:
         """Margins of some rows under the weights of now; wrong for vertices."""
         active = self.stream.active
-        x = active.engine.prepare(self.stream.in_form(take_rows(self.rows, part)))
+        x = active.prepare(self.stream.in_form(take_rows(self.rows, part)))
         self.margins[part] = self.labels[part] * active.decision_at(x) / active.rho
 
     def _candidates(self, part: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
@@ -547,8 +561,8 @@ class _Lesson:
     def _settle(self) -> None:
         """Optimise on the active set alone."""
         active = self.stream.active
-        tolerance = _INNER_AIM * self.stream.tolerance()
-        active.optimise(tolerance, _STEPS_PER_VERTEX * len(active))
+        self.rule.inner_tol = _INNER_AIM * self.stream.tolerance()
+        self.rule.step(active, 0)
         active.refresh()
 
     def _gap(self, looked: bool) -> float:

@@ -68,7 +68,8 @@ ALLOWED = {
     "stats": {"ranges", "sources", "parallel", "_core"},
     "prep": {"ranges", "sources", "stats", "distinct", "_core"},
     "kernel_rows": {"engine", "_core"},
-    "active_set": {"kernels", "engine", "kernel_rows", "problem", "_core"},
+    "newton": {"problem"},
+    "active_set": {"kernels", "engine", "kernel_rows", "newton", "problem", "_core"},
     "steps": {"active_set", "_core"},
     "lmo": {
         "sampling",

@@ -2,13 +2,16 @@
 
 All functions see the active set as plain arrays over its m vertices: weights `alpha`, gradient
 `grad` = (Q alpha) and diagonal `diag` of Q in float64, labels `y` as float64 +1 or -1, and the
-kernel block `K` in float32 of shape (capacity, capacity), of which the leading m x m part counts.
+kernel block `K`, whose row slots[k] holds the values of vertex k in its leading m columns. They are
+multiples of `unit`: of uint16 or float32 with a unit of float32, or of float64 with one of float64.
 Q_ij = y_i y_j (K_ij + 1) off the diagonal.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
@@ -19,6 +22,18 @@ _ONE = np.float32(1)  # of a type that leaves the others theirs
 _TINY = np.float32(1e-30)  # keeps a quotient finite where two vertices coincide
 _NEARLY = 0.5  # of the slope of the best pair, that a pair of rows at hand must have
 _STILL = 1e-9  # weight moved below which a direction is mostly rounding
+
+
+def _number(stored):
+    """A stored kernel value in the precision it counts in: multiples of a unit in float32."""
+    return stored if isinstance(stored, np.float64) else np.float32(stored)
+
+
+@overload(_number, inline="always")
+def _number_of_type(stored):
+    if stored is types.float64:
+        return lambda stored: stored
+    return lambda stored: np.float32(stored)
 
 
 @njit(cache=True, inline="always")
@@ -105,7 +120,7 @@ def _raise_to_gains(lanes, grad, away, diag, row, unit, g_i, scale, q_ii, twice_
     """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
     for k in range(lanes.size):
         slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
-        curvature = q_ii + diag[k] - twice_y_i * away[k] * (np.float32(row[k]) * unit + _ONE)
+        curvature = q_ii + diag[k] - twice_y_i * away[k] * (_number(row[k]) * unit + _ONE)
         lanes[k] = max(lanes[k], slope * slope / max(curvature, _TINY))
 
 
@@ -119,7 +134,7 @@ def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes)
     ----------
     away : ndarray, shape (m,)
         Labels of the support vertices, 0 at the others.
-    row : ndarray of float32 or uint16, shape (m,)
+    row : ndarray of uint16, float32 or float64, shape (m,)
         Kernel values between vertex i and the active set, in multiples of `unit`.
     g_i, q_ii, y_i : float
         Gradient, diagonal entry and label of vertex i.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from
+from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from, penalties_from
 from ooc_fw.memory import format_bytes
 
 if TYPE_CHECKING:
@@ -49,11 +49,13 @@ def run(args: argparse.Namespace) -> int:
 
     options = options_from(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
-        _, codes = encode_labels(source)
+        classes, codes = encode_labels(source)
+        penalties = penalties_from(args, classes, codes)
+        largest_C = options.C if penalties is None else float(penalties.max())
         plan = plan_run(source, options)
         options = replace(options, threads=min(options.threads, plan.max_threads))
         kernel = kernel_from(args, source, options.threads, workers)
-        estimate = _estimate(source, codes, kernel, options, plan)
+        estimate = _estimate(source, codes, kernel, options, plan, largest_C)
     result = {
         "memory_limit": plan.limit,
         "memory": plan.terms(),
@@ -69,15 +71,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(
-    source: RowSource, codes: Int64Array, kernel: Kernel, options: TrainOptions, plan: MemoryPlan
+    source: RowSource,
+    codes: Int64Array,
+    kernel: Kernel,
+    options: TrainOptions,
+    plan: MemoryPlan,
+    largest_C: float,
 ) -> dict[str, Any]:
     """Rates of this machine, the support to expect, and what a run would cost at most."""
     import numpy as np
 
     from ooc_fw.engine import Engine, choose_arithmetic
+    from ooc_fw.kernel_rows import value_type
     from ooc_fw.one_versus_one import solve_classes
     from ooc_fw.pairs import union_of_rows
     from ooc_fw.rows import CSRRows
+    from ooc_fw.solver import is_quantised
     from ooc_fw.sources import ArraySource, CSRSource
     from ooc_fw.state import TrainOptions
 
@@ -112,12 +121,16 @@ def _estimate(
         pairs = solve_classes(small, own, len(names), kernel, TrainOptions(C=options.C, tol=1e-2))
         share = len(union_of_rows(pairs)) / len(ids)
     support = min(plan.max_vertices, int(share * source.n_rows))
+    largest_value = float(kernel.diagonal(x.norms).max())
+    quantised = is_quantised(options, kernel, source.n_rows)
+    value_bytes = value_type(support, largest_C, largest_value, quantised).itemsize
     sweep = source.n_rows * support / rate + source.n_rows / rows_a_second
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": rate,
         "support_share_of_sample": share,
         "support_at_most": support,
+        "kernel_value_bytes": value_bytes,
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
         "seconds_at_most": _PASSES * sweep,
@@ -135,6 +148,9 @@ def _text(plan: MemoryPlan, result: dict[str, Any]) -> str:
         f"{result['kernel_values_per_second']:.3g} kernel values/s",
         f"support vectors: {100 * result['support_share_of_sample']:.0f} % of a sample, so at most "
         f"about {result['support_at_most']}; the share falls as the data grow",
+        f"kernel values between so many take {result['kernel_value_bytes']} bytes each, "
+        f"{format_bytes(result['kernel_value_bytes'] * result['support_at_most'] ** 2)} if all are "
+        f"held",
         f"a sweep reads {format_bytes(result['sweep_bytes'])} and takes at most about "
         f"{result['sweep_seconds_at_most']:.3g} s, a whole run {result['seconds_at_most']:.3g} s",
     ]

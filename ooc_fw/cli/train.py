@@ -216,7 +216,7 @@ def run(args: argparse.Namespace) -> int:
         place = common.ModelPlace(_output_path(args))
         with source.limited(Deadline(options.max_time, started).check):
             classes, codes = encode_labels(source)
-            penalties = _penalties(args, classes, codes)
+            penalties = penalties_from(args, classes, codes)
             if args.probability:
                 check_can_hold_out(classes, codes)
             plan = plan_run(source, options)
@@ -433,10 +433,10 @@ def summary(choice: str, result: dict[str, Any]) -> str:
 
 
 def _warning(status: str, options: TrainOptions) -> str:
-    return (
-        f"ooc-fw: warning: stopped by {status} before the {options.stopping} gap reached "
-        f"{options.tol}; the model is valid but less exact"
-    )
+    from ooc_fw.state import why_not_converged
+
+    why = why_not_converged(status, options.stopping, options.tol)
+    return f"ooc-fw: warning: {why}; the model is valid but less exact"
 
 
 def options_from(args: argparse.Namespace) -> TrainOptions:
@@ -465,7 +465,7 @@ def kernel_from(
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
-def _penalties(
+def penalties_from(
     args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
 ) -> Float64Array | None:
     """Penalty of each row, None without class weights."""

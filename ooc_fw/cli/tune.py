@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
     from ooc_fw.progress import LINE_SECONDS, Lines, to_json
-    from ooc_fw.state import Status, TrainOptions
+    from ooc_fw.state import Status, TrainOptions, why_not_converged
     from ooc_fw.tuning import draw, tune
 
     options = TrainOptions(
@@ -153,9 +153,10 @@ def run(args: argparse.Namespace) -> int:
     print(to_json(values) if args.json else _report(result, values["model"]))
     status = None if result.model is None else result.model.status
     if status is not None and not Status(status).reached:
+        why = why_not_converged(status, "relative", args.tol)
         print(
-            f"ooc-fw: warning: the last training was stopped by {status} before the gap reached "
-            f"{args.tol}; the model is valid but less exact{place.note(model_path)}",
+            f"ooc-fw: warning: the last training: {why}; the model is valid but less exact"
+            f"{place.note(model_path)}",
             file=sys.stderr,
         )
     return 128 + signal.SIGINT if result.interrupted or status == "interrupted" else 0
