@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+import ooc_fw.kernel_rows
 import ooc_fw.memory
 import ooc_fw.solver
 from ooc_fw.checkpoint import (
@@ -105,6 +106,28 @@ def test_every_kernel_and_storage(kernel, sparse, tmp_path):
         )
         resumed = train(problem, source=problem.source(sparse), resume=path, threads=3, **options)
         assert_same(resumed, expected)
+
+
+def changing_type(monkeypatch, name):
+    """A problem on which kernel values change their type in the middle of a run."""
+    if name == "float32":
+        monkeypatch.setattr(ooc_fw.kernel_rows, "_RIDGE_SHARE", 6e-5)  # from 130 vertices on
+        return make_problem(make_kernel("rbf", gamma=1.0), n_rows=1500, C=1.0, overlap=2.0)
+    return make_problem(make_kernel("rbf", gamma=0.3), n_rows=600, C=1e4, overlap=2.0)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, tmp_path):
+    problem = changing_type(monkeypatch, name)
+    options = {"method": "corrective", "tol": 1e-5, "memory_limit": 4 << 30}
+    expected = train(problem, **options)
+    path = tmp_path / "run.ckpt"
+    types = []
+    for k in range(expected.iterations):
+        train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
+        types.append(load_checkpoint(path)[1]["active"]["rows_type"])
+        assert_same(train(problem, resume=path, **options), expected)
+    assert types[0] != types[-1] == name
 
 
 @pytest.mark.parametrize("method", ["corrective", "swap2"])

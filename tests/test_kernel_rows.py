@@ -76,7 +76,7 @@ def test_rounding_leaves_the_problem_convex(C, seed):
 def test_rows_change_their_type(budget):
     X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
     exact = np.exp(-np.square(X[:, None].astype(np.float64) - X[None]).sum(axis=2))
-    with Engine(make_kernel("rbf"), 2) as engine:
+    with Engine(make_kernel("rbf", gamma=1.0), 2) as engine:
         rows = KernelRows(200, budget, quantised=True)
         rows.add(200, engine, engine.prepare(X))
         for name, error in (("float32", 1e-6), ("float64", 1e-14), ("uint16", 1e-5)):

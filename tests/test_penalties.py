@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from ooc_fw.checkpoint import CheckpointPlan
 from ooc_fw.errors import InputError
+from ooc_fw.kernel_rows import KernelRows
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.model import Model, load_model
 from ooc_fw.one_versus_one import solve_classes, support_vectors_of
 from ooc_fw.penalties import check_sample_weight, row_penalties
-from ooc_fw.solver import is_quantised, solve
+from ooc_fw.solver import solve
 from ooc_fw.sources import ArraySource
 from ooc_fw.state import Status, TrainOptions
 from ooc_fw.steps import STEP_RULES
@@ -141,12 +142,23 @@ def test_penalties_must_be_positive(value):
         train(replace(problem, C=np.ones(3)))
 
 
-def test_one_large_penalty_keeps_kernel_values_exact():
-    options = TrainOptions(method="corrective", memory_limit=1 << 30)
-    kernel = make_kernel("rbf", gamma=1.0)
-    assert is_quantised(options, kernel, 10)
-    assert is_quantised(options, kernel, 10, 1000.0)
-    assert not is_quantised(options, kernel, 10, 1001.0)
+def test_one_large_penalty_keeps_kernel_values_exact(monkeypatch):
+    """The precision of kernel values is that which the largest penalty of all needs."""
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
+    options = {"method": "corrective", "memory_limit": 1 << 30}
+    opened = []
+    change = KernelRows.change
+
+    def watched(self, dtype):
+        opened.append(np.dtype(dtype).name)
+        change(self, dtype)
+
+    monkeypatch.setattr(KernelRows, "change", watched)
+    train(problem, **options)
+    assert opened == []
+    problem.C[7] = 1e4
+    train(problem, **options)
+    assert opened[0] == "float32"
 
 
 def test_checkpoints_belong_to_penalties(tmp_path):

@@ -430,3 +430,34 @@ def test_refused_labels_are_not_remembered():
     assert labels.known == []
     with pytest.raises(InputError, match="row 0 of text has the label nan, but every row needs"):
         labels.encode(np.array([np.nan]))
+
+
+# -- large penalties -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [1e3, 1e5])
+def test_a_stream_settles_at_a_large_penalty(C):
+    """The first chunk alone is a problem that `solve` solves, and the gaps of all chunks pass."""
+    problem = make_problem(RBF(gamma=0.3), n_rows=500, C=C, overlap=2.0)
+    stream = open_stream(problem, tol=1e-3)
+    for chunk in cut(problem, 300):
+        stream.learn([chunk])
+        assert stream.solution.status is Status.STREAMED
+        assert stream.solution.sampled_gap <= 1e-3
+    whole = open_stream(problem, tol=1e-3)
+    whole.learn(cut(problem))
+    assert whole.solution.objective == pytest.approx(problem.optimum.objective, rel=1e-3)
+
+
+def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
+    monkeypatch.setattr("ooc_fw.streaming._PASSES", 1)
+    stream = open_stream(problem)
+    stream.learn(cut(problem, 80, 160))
+    assert stream.solution.status is Status.UNSETTLED
+    assert stream.solution.sampled_gap > TOL
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "does not settle" in caplog.text
+    monkeypatch.undo()
+    for _ in range(2):
+        stream.learn(cut(problem))
+    assert stream.solution.status is Status.STREAMED

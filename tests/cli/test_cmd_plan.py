@@ -26,6 +26,21 @@ def test_plan_as_json(data, capsys):
     assert result["seconds_at_most"] > 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "n_bytes"),
+    [
+        (["--memory", "2GiB"], 2),
+        (["--memory", "2GiB", "--C", "10000"], 4),
+        (["--memory", "2GiB", "--class-weight", "-1=10000"], 4),
+        ([], 4),
+        (["--C", "1e9"], 8),
+    ],
+)
+def test_plan_knows_the_precision_of_kernel_values(data, capsys, arguments, n_bytes):
+    assert main(["plan", data, "--json", "--gamma", "0.5", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["kernel_value_bytes"] == n_bytes
+
+
 def test_plan_for_people(data, capsys):
     assert main(["plan", data, "--memory", "2GiB", "--gamma", "0.5"]) == 0
     text = capsys.readouterr().out
