@@ -10,8 +10,6 @@ Q_ij = y_i y_j (K_ij + 1) off the diagonal.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
@@ -22,18 +20,6 @@ _ONE = np.float32(1)  # of a type that leaves the others theirs
 _TINY = np.float32(1e-30)  # keeps a quotient finite where two vertices coincide
 _NEARLY = 0.5  # of the slope of the best pair, that a pair of rows at hand must have
 _STILL = 1e-9  # weight moved below which a direction is mostly rounding
-
-
-def _number(stored):
-    """A stored kernel value in the precision it counts in: multiples of a unit in float32."""
-    return stored if isinstance(stored, np.float64) else np.float32(stored)
-
-
-@overload(_number, inline="always")
-def _number_of_type(stored):
-    if stored is types.float64:
-        return lambda stored: stored
-    return lambda stored: np.float32(stored)
 
 
 @njit(cache=True, inline="always")
@@ -116,11 +102,16 @@ def argmin(values):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _raise_to_gains(lanes, grad, away, diag, row, unit, g_i, scale, q_ii, twice_y_i):
-    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
+def _raise_to_gains(lanes, grad, away, diag, row, units, g_i, scale, q_ii, twice_y_i):
+    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
+
+    `units` holds the unit of the row, in the precision that kernel values count in.
+    """
+    number = units.dtype.type
+    unit = units[0]
     for k in range(lanes.size):
         slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
-        curvature = q_ii + diag[k] - twice_y_i * away[k] * (_number(row[k]) * unit + _ONE)
+        curvature = q_ii + diag[k] - twice_y_i * away[k] * (number(row[k]) * unit + _ONE)
         lanes[k] = max(lanes[k], slope * slope / max(curvature, _TINY))
 
 
@@ -149,6 +140,7 @@ def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes)
     """
     m = grad.size
     lanes[:] = 0
+    units = np.full(1, unit)
     twice_y_i = y_i + y_i
     for s in range(0, m, LANES):
         e = min(s + LANES, m)
@@ -158,7 +150,7 @@ def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes)
             away[s:e],
             diag[s:e],
             row[s:e],
-            unit,
+            units,
             g_i,
             scale,
             q_ii,
@@ -175,7 +167,7 @@ def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes)
         single[0] = 0
         e = k + 1
         _raise_to_gains(
-            single, grad[k:e], away[k:e], diag[k:e], row[k:e], unit, g_i, scale, q_ii, twice_y_i
+            single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, g_i, scale, q_ii, twice_y_i
         )
         if single[0] > best:
             best = single[0]
