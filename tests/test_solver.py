@@ -546,7 +546,7 @@ def test_a_linear_kernel_on_raw_columns(name, C, method):
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes"])
 def test_a_polynomial_kernel_on_raw_columns(name, degree):
     X, y = raw_columns(name)
-    problem = SmallProblem(make_kernel("poly", degree=degree, coef0=1.0), X, y, 1.0)
+    problem = SmallProblem(make_kernel("poly", gamma=1.0, degree=degree, coef0=1.0), X, y, 1.0)
     solution = train(problem, method="corrective", lmo="auto", max_time=60)
     assert solution.status in (Status.CONVERGED, Status.ROUNDING)
     assert_optimal_on_raw_columns(problem, solution)
