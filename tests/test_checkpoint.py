@@ -112,7 +112,7 @@ def changing_type(monkeypatch, name):
     """A problem on which kernel values change their type in the middle of a run."""
     if name == "float32":
         monkeypatch.setattr(ooc_fw.kernel_rows, "_RIDGE_SHARE", 6e-5)  # from 47 vertices on
-        return make_problem(make_kernel("rbf", gamma=1.0), n_rows=1500, C=1.0, overlap=2.0)
+        return make_problem(make_kernel("rbf", gamma=1.0), n_rows=900, C=1.0, overlap=2.0)
     return make_problem(make_kernel("rbf", gamma=0.3), n_rows=600, C=1e4, overlap=2.0)
 
 

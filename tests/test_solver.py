@@ -566,7 +566,7 @@ def assert_optimal_on_raw_columns(problem, solution):
 
 def test_a_large_penalty_on_noisy_rows():
     """Hundreds of pairwise steps a vertex would not do."""
-    problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=600, C=1e5, overlap=2.0)
+    problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
     solution = train(problem, method="corrective", lmo="auto", max_time=60)
     assert solution.status is Status.CONVERGED
     assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-3
@@ -591,7 +591,8 @@ def test_values_in_16_bits_give_way_as_vertices_grow(monkeypatch, share):
     solution = train(problem, memory_limit=4 << 30, **options)
     assert {(before, after) for before, after, _ in held} == {("uint16", "float32")}
     assert 20 <= held[-1][2] < len(expected.alpha)
-    assert_solved(solution, problem, 1e-6)
+    assert solution.status is expected.status is Status.CONVERGED
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-6
     assert solution.objective == pytest.approx(expected.objective, rel=1e-6)
 
 
