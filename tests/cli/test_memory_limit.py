@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from ooc_fw.memory import PROGRAM_BYTES
+from ooc_fw import memory
 from ooc_fw.testing.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 6000, 12
@@ -67,7 +67,7 @@ def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout)["peak_rss_bytes"] <= PROGRAM_BYTES
+    assert json.loads(done.stdout)["peak_rss_bytes"] <= memory.PROGRAM_BYTES
 
 
 def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tmp_path, ooc_fw):
