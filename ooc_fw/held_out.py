@@ -224,7 +224,12 @@ def _train_without(
     rest[rows] = False
     with SubsetSource(source, complement(ranges_of(rows), source.n_rows)) as part:
         own = None if penalties is None else penalties[rest]
-        pairs = solve_classes(part, codes[rest], n_classes, kernel, options, penalties=own, **how)
+        try:
+            pairs = solve_classes(
+                part, codes[rest], n_classes, kernel, options, penalties=own, **how
+            )
+        except KeyboardInterrupt:  # before the first step; the final machines are there
+            return None
         if any(pair.solution.status is Status.INTERRUPTED for pair in pairs):
             return None
         return Model.from_pairs(
