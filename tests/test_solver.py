@@ -231,9 +231,10 @@ def test_max_iter(lmo, max_iter, certify):
 @METHODS
 def test_time_limit(method, lmo, certify):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
+    train(problem, method=method, lmo=lmo, max_iter=2)  # compiles, which no time limit cuts short
     solution = train(problem, method=method, lmo=lmo, tol=1e-13, max_time=0.05, certify=certify)
     assert_consistent(solution, problem)
-    assert solution.status in (Status.TIME_LIMIT, Status.CONVERGED, Status.MAX_ITER)
+    assert solution.status.reached or solution.status in (Status.TIME_LIMIT, Status.MAX_ITER)
     assert solution.seconds < 5
     if not certify:
         assert solution.certified_gap is None

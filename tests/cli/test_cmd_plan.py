@@ -31,7 +31,7 @@ def test_plan_as_json(data, capsys):
     [
         (["--memory", "2GiB"], 2),
         (["--memory", "2GiB", "--C", "10000"], 4),
-        (["--memory", "2GiB", "--class-weight", "-1=10000"], 4),
+        (["--memory", "2GiB", "--class-weight=-1=10000"], 4),
         ([], 4),
         (["--C", "1e9"], 8),
     ],
