@@ -85,11 +85,14 @@ def is_decided(values: Float64Array, bound: Float64Array, n_classes: int) -> npt
     ndarray of bool, shape (n_rows,)
     """
     rows = np.arange(len(values))
+    # Scores are rounded too: large sums of decision values differ in their last bits only.
+    rounding = 4 * n_classes * np.finfo(np.float64).eps
+    bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
     first = class_scores(values, n_classes).argmax(axis=1)
     least = _scores(values - bound, values + bound, n_classes)[rows, first]
     others = _scores(values + bound, values - bound, n_classes)
     others[rows, first] = -np.inf
-    return np.asarray(least > others.max(axis=1))
+    return np.asarray(least > others.max(axis=1) + rounding)
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:

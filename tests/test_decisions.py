@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
+from ooc_fw.errors import InputError
 from ooc_fw.kernels import KERNELS, make_kernel
 from ooc_fw.model import DECISION_ACCURACY, Machine, Model
 from ooc_fw.pairs import class_pairs, class_scores, is_decided
@@ -66,7 +67,10 @@ def applied_models(draw):
     )
     rows = form(X[cut:])
     with model.engine() as engine:
-        x, z = engine.prepare64(rows), engine.prepare64(model.support_vectors)
+        try:
+            x, z = engine.prepare64(rows), engine.prepare64(model.support_vectors)
+        except InputError:  # values of the kernel are beyond float32, which is refused
+            reject()
         own = engine.error_bound64(x, z) + (cut + 4) * 2**-53
     return model, X[:cut], X[cut:], rows, own / model.machines[0].rho
 
@@ -80,7 +84,8 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
     own = (own * 1.01)[:, None] + 4e-16 * np.abs(exact)
     error = np.abs(values.reshape(exact.shape) - exact)
     assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
-    if model.kernel.shift_invariant:
+    # The arithmetic is chosen for rows like the vectors.
+    if model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
         assert own.max() * model.machines[0].rho <= 1e-8
 
     (for_labels,) = model.decide([rows], labels_only=True)
