@@ -174,7 +174,7 @@ def test_a_run_may_be_stopped_again_and_again(method, every, tmp_path):
         solution = train(
             problem, checkpoint=CheckpointPlan(path), resume=resume, **options | {"max_iter": stop}
         )
-        if solution.status is not Status.MAX_ITER:
+        if solution.iterations < stop:  # a stopped run may be certified, with other weights
             break
         resume = path
     assert_same(solution, expected)
