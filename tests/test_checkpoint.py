@@ -416,7 +416,7 @@ def test_a_newer_format_is_refused(checkpoint, monkeypatch):
         load_checkpoint(path)
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(checkpoint, monkeypatch):
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(checkpoint, monkeypatch, caplog):
     problem, path = checkpoint
     before = path.read_bytes()
 
@@ -424,9 +424,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(checkpoint, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ooc_fw.files._flush_to_disk", full)
-    with pytest.raises(OSError, match="No space left") as raised:
-        train(problem, method="swap2", resume=path, checkpoint=CheckpointPlan(path, every_s=0))
-    assert raised.value.filename == str(path)
+    train(problem, method="swap2", resume=path, checkpoint=CheckpointPlan(path, every_s=0))
+    warnings = [text for text in caplog.messages if "No space left" in text]
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
