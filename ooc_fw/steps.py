@@ -30,6 +30,7 @@ from ooc_fw.state import StepKind
 
 INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
 _SYSTEM_STEPS_PER_VERTEX = 400  # with linear systems, which count as many steps
+_PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
 
 
 @dataclass(frozen=True)
@@ -283,13 +284,18 @@ class FullyCorrective(StepRule):
     """Adds the vertex, then optimises on the whole active set (CVM; MEB paper, algorithm 1)."""
 
     name = "cvm"
+    _unfinished = 0  # steps in a row that ended above the gap they aimed at
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         before = active.alpha.copy()
         self.inner_steps = 0
         self.inner_steps, drops = self._optimise(active)
-        if not self.cut and active.relative_gap() > self.inner_tol:
-            if not active.precise and active.take_systems():
+        if self.cut or active.relative_gap() <= self.inner_tol:
+            self._unfinished = 0
+        else:
+            self._unfinished += 1
+            turns = self._unfinished >= _PATIENCE and not active.precise
+            if turns and active.take_systems():
                 steps, more_drops = self._optimise(active)
                 self.inner_steps, drops = self.inner_steps + steps, drops + more_drops
         change = active.alpha - before
@@ -303,6 +309,12 @@ class FullyCorrective(StepRule):
         if self.inner_limit is not None:
             most = min(most, self.inner_limit - self.inner_steps)
         return active.optimise(self.inner_tol, most, self.is_late)
+
+    def state(self) -> dict[str, Any]:
+        return {"unfinished": self._unfinished}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._unfinished = state["unfinished"]
 
     @property
     def cut(self) -> bool:
