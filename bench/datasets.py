@@ -26,7 +26,7 @@ from typing import TypeAlias
 from bench.process import OOC_FW, ROOT, ChildError, Measured, run_measured
 
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
-PACKAGE_DATA = ROOT / "ooc_fw" / "data"
+PACKAGE_DATA = ROOT / "ooc_fw" / "data" / "samples"
 
 Text: TypeAlias = Path | tuple[str, ...]
 """LIBSVM text: a file, or a command that writes it on standard output."""

@@ -31,10 +31,10 @@ from bench.report import table
 from bench.run import DEFAULT_WORK
 from bench.storage import read_labelled
 from bench.verify import squared_hinge_gaps
-from ooc_fw.kernels import make_kernel
-from ooc_fw.solver import solve
-from ooc_fw.sources import open_source
-from ooc_fw.state import Solution, Status, StepKind, TrainOptions
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.state import Solution, Status, StepKind, TrainOptions
 
 SETS = ("w7a", "ijcnn1", "a8a")
 TOLERANCE = 1e-4  # the papers'

@@ -10,60 +10,23 @@ command ``ooc-fw train`` calls. Callbacks of `solve` are told how the run stands
 
 Map of the code
 ---------------
-Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A module imports the
+Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A package imports the
 ones below it, never back (``tests/test_layers.py`` holds this).
 
 =================  ================================================================================
 ``cli/``           the command line: ``main.py`` and one module a command
 ``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
-``progress.py``    callbacks that show or log a run
-``report.py``      logs of runs as a page of HTML
-``figures.py``     their figures, by matplotlib
-``runlog.py``      what such a log says of a run
-``solver.py``      `solve`: the one outer loop; stopping, certification
-``one_versus_one`` a machine for each pair of classes, from one reading of the data
-``tuning.py``      `tune`: which C and gamma, by validation
-``streaming.py``   `Stream`: a machine trained by rows that come by once
-``held_out.py``    sigmoids from decision values of rows that no machine has seen
-``model.py``       a trained model: file, decision function
-``calibration.py`` probabilities of decision values: sigmoids, pairwise coupling
-``checkpoint.py``  the state of a run in a file, to go on from
-``certificate.py`` the exact duality gap: one sweep over all rows
-``screening.py``   which rows a later sweep need not look at, and why
-``lmo.py``         linear minimization oracles: which rows to step toward
-``steps.py``       step rules: how to move the weights
-``active_set.py``  rows, weights and gradient of the vertices held in RAM
-``kept.py``        states kept on the way, and which is the best where a run stops early
-``newton.py``      the minimum on few vertices, by linear systems
-``kernel_rows.py`` kernel values between vertices: all, or a cache of rows
+``training/``      from data to a model: classifiers of pairs of classes, probabilities, `tune`
+``report/``        what a run says of itself: progress, log, figures and page
+``model/``         a trained model: its record and file, predictions, votes and probabilities
+``solve/``         `solve`: the outer loop, steps, oracles, active set, checkpoint, stream
+``convert/``       text and tables to HDF5: parse, scale, shuffle; a look at a file before
+``certify/``       the exact duality gap: a pass over all rows, and which rows may be left out
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
-``decisions.py``   decision values in two stages: float32 with a bound, float64
-``distinct.py``    equal rows of a block, found once
-``engine.py``      blocks of kernel values and kernel sums, on all threads
-``products.py``    dense products with the same bits in every block
-``blas.py``        BLAS at one thread while engines are open
-``kernels.py``     the kernels: product, map, diagonal, rounding bound
-``stats.py``       one-pass statistics of a file: mean, sigma^2, classes
-``parallel.py``    one ordered map over parts of a file, here or by Dask
-``sampling.py``    which rows to read next; integers only
-``sources/``       rows from HDF5, .npy, memory maps, arrays, Dask
-``prep/``          text and tables to HDF5: parse, scale, shuffle; a look at a file before
-``memory.py``      the plan that divides a memory limit
+``kernels/``       kernels, and blocks of kernel values with bounds on their rounding
+``data/``          rows and where they come from: sources, sampling, scaling, statistics
 ``_core/``         the compiled functions, the only importer of numba
-``scaling.py``     per-column scaling, as stored in files
-``ranges.py``      ranges and moments of columns; a scaling from them
-``labels.py``      which label values a file can hold
-``files.py``       where results go: files written atomically, streams, what is refused
-``scratch.py``     directories for rows set aside, and what killed runs left of them
-``growing.py``     arrays that grow, the active set's buffers
-``interrupt.py``   Ctrl-C and SIGTERM between iterations
-``deadline.py``    the time limit, and what the end of a run will take
-``pairs.py``       pairs of classes: their order, their union, their vote
-``penalties.py``   penalties of rows: class and sample weights
-``attributes.py``  text in the attributes of HDF5 files
-``state.py``       records: options, progress, solution
-``rows.py``        dense and CSR rows in RAM
-``errors.py``      `InputError`: a user's mistake, in one sentence
+``system/``        files, signals, memory and threads; `InputError`, a user's mistake in a sentence
 ``testing/``       contract tests, strategies and reference solvers for tests
 =================  ================================================================================
 """
@@ -74,37 +37,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooc_fw.certificate import certify as certify
-    from ooc_fw.errors import InputError as InputError
+    from ooc_fw.certify.sweep import certify as certify
+    from ooc_fw.data.sources import open_source as open_dataset  # noqa: F401
+    from ooc_fw.data.sources import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
-    from ooc_fw.kernels import make_kernel as make_kernel
-    from ooc_fw.model import Model as Model
-    from ooc_fw.model import load_model as load_model
-    from ooc_fw.solver import solve as solve
-    from ooc_fw.sources import open_source as open_dataset  # noqa: F401
-    from ooc_fw.sources import train_test_split as train_test_split
-    from ooc_fw.state import Solution as Solution
-    from ooc_fw.state import SolverState as SolverState
-    from ooc_fw.state import Status as Status
-    from ooc_fw.state import TrainOptions as TrainOptions
-    from ooc_fw.tuning import tune as tune
+    from ooc_fw.kernels.functions import make_kernel as make_kernel
+    from ooc_fw.model.record import Model as Model
+    from ooc_fw.model.record import load_model as load_model
+    from ooc_fw.solve.loop import solve as solve
+    from ooc_fw.solve.state import Solution as Solution
+    from ooc_fw.solve.state import SolverState as SolverState
+    from ooc_fw.solve.state import Status as Status
+    from ooc_fw.solve.state import TrainOptions as TrainOptions
+    from ooc_fw.system.errors import InputError as InputError
+    from ooc_fw.training.tuning import tune as tune
 
 # Public name -> (module, name there). Loaded on first use: importing the package stays cheap.
 _PUBLIC = {
     "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
-    "InputError": ("errors", "InputError"),
-    "Model": ("model", "Model"),
-    "Solution": ("state", "Solution"),
-    "SolverState": ("state", "SolverState"),
-    "Status": ("state", "Status"),
-    "TrainOptions": ("state", "TrainOptions"),
-    "certify": ("certificate", "certify"),
-    "load_model": ("model", "load_model"),
-    "make_kernel": ("kernels", "make_kernel"),
-    "open_dataset": ("sources", "open_source"),
-    "solve": ("solver", "solve"),
-    "train_test_split": ("sources", "train_test_split"),
-    "tune": ("tuning", "tune"),
+    "InputError": ("system.errors", "InputError"),
+    "Model": ("model.record", "Model"),
+    "Solution": ("solve.state", "Solution"),
+    "SolverState": ("solve.state", "SolverState"),
+    "Status": ("solve.state", "Status"),
+    "TrainOptions": ("solve.state", "TrainOptions"),
+    "certify": ("certify.sweep", "certify"),
+    "load_model": ("model.record", "load_model"),
+    "make_kernel": ("kernels.functions", "make_kernel"),
+    "open_dataset": ("data.sources", "open_source"),
+    "solve": ("solve.loop", "solve"),
+    "train_test_split": ("data.sources", "train_test_split"),
+    "tune": ("training.tuning", "tune"),
 }
 
 __all__ = sorted(_PUBLIC)

@@ -1,8 +1,9 @@
 """The scikit-learn face of the trainer.
 
 Owns the translation between scikit-learn's conventions (parameters, checks, trailing-underscore
-attributes, warnings) and `ooc_fw.solver.solve` or `ooc_fw.streaming.Stream`. Holds no algorithm.
-Data on disk passes through unread: only arrays in RAM go through scikit-learn's validation.
+attributes, warnings) and `ooc_fw.solve.loop.solve` or `ooc_fw.solve.stream.Stream`. Holds no
+algorithm. Data on disk passes through unread: only arrays in RAM go through scikit-learn's
+validation.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.deadline import Deadline
-from ooc_fw.errors import InputError
-from ooc_fw.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
-from ooc_fw.kernels import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model import Model, borrow_source
-from ooc_fw.one_versus_one import solve_classes, support_vectors_of
-from ooc_fw.pairs import PairSolution, class_pairs, class_scores, union_of_rows
-from ooc_fw.parallel import Workers, borrow_workers
-from ooc_fw.penalties import check_sample_weight, row_penalties
-from ooc_fw.progress import Progress
-from ooc_fw.rows import Float64Array, Int64Array, Rows
-from ooc_fw.scaling import Scaling
-from ooc_fw.solver import Warm, warn_of_gamma
-from ooc_fw.sources import RowSource, SubsetSource, refuse_annotated
-from ooc_fw.sources.chunked import is_chunked
-from ooc_fw.sources.subset import ranges_of
-from ooc_fw.state import Solution, Status, StepKind, TrainOptions, why_not_converged
-from ooc_fw.stats import encode_labels, sigma2
-from ooc_fw.streaming import MAX_SUPPORT, Stream, TwoLabels, pools
+from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
+from ooc_fw.data.sources.chunked import is_chunked
+from ooc_fw.data.sources.subset import ranges_of
+from ooc_fw.data.statistics import encode_labels, sigma2
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows
+from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.report.progress import Progress
+from ooc_fw.solve.deadline import Deadline
+from ooc_fw.solve.loop import Warm, warn_of_gamma
+from ooc_fw.solve.state import Solution, Status, StepKind, TrainOptions, why_not_converged
+from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
+from ooc_fw.system.errors import InputError
+from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
+from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
+from ooc_fw.training.penalties import check_sample_weight, row_penalties
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -64,13 +65,13 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Kernel.
     gamma : float or "auto"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, see
-        `ooc_fw.kernels.resolve_gamma`.
+        `ooc_fw.kernels.functions.resolve_gamma`.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
     C : float
         Penalty of a unit squared slack.
     method : str
-        Step rule, a name in `ooc_fw.steps.STEP_RULES`, or "auto".
+        Step rule, a name in `ooc_fw.solve.steps.STEP_RULES`, or "auto".
     lmo : {"auto", "full", "sampled"}
         Oracle.
     sample_size : int
@@ -113,8 +114,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         are certified as ever.
     probability : bool
         Have `predict_proba`: `fit` trains further machines without part of the rows, on which
-        sigmoids are fitted, see `ooc_fw.held_out`; it takes up to twice as long, most often less.
-        `partial_fit` fits none.
+        sigmoids are fitted, see `ooc_fw.training.held_out`; it takes up to twice as long, most
+        often less. `partial_fit` fits none.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         These rows.
     dual_coef_ : ndarray of float64, shape (n_machines, n_support)
         Weight times label, divided by rho, of each machine, 0 where a row does not support it.
-        Machines come in the order of `ooc_fw.pairs.class_pairs`, and the larger class of
+        Machines come in the order of `ooc_fw.model.pairs.class_pairs`, and the larger class of
         each is positive: the opposite of scikit-learn's sign for more than two classes.
     intercept_ : ndarray of float64, shape (n_machines,)
         Bias, divided by rho.
@@ -391,7 +392,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         distance of its rows, so that it should be a fair sample of what is to come. After `fit`,
         its machine and kernel are gone on from; `fit` itself starts anew. `C`, `tol`, `stopping`,
         `n_jobs` and `max_support` may be changed between calls; `method`, `lmo`, `sample_size`,
-        `certify`, `max_iter` and `random_state` have no part in it. See `ooc_fw.streaming`.
+        `certify`, `max_iter` and `random_state` have no part in it. See `ooc_fw.solve.stream`.
         """
         options = self._options()
         first = not hasattr(self, "solution_")

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.errors import InputError
-from ooc_fw.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.system.errors import InputError
 
 WEIGHT_SUM_TOLERANCE = 1e-9
 """Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""

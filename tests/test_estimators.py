@@ -24,10 +24,10 @@ from sklearn.utils.estimator_checks import (
 )
 
 import ooc_fw
-from ooc_fw.errors import InputError, OutOfTimeError
+from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeSVC
-from ooc_fw.model import load_model
-from ooc_fw.sources import open_source
+from ooc_fw.model.record import load_model
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import (
     EXPECTED_FAILED_CHECKS,
@@ -164,7 +164,7 @@ def test_threads_do_not_change_the_machine(fitted, table, n_jobs):
 
 
 def test_verbose_shows_progress(table, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_fw.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.0)
     FrankWolfeSVC(verbose=1).fit(*table)
     assert "support vectors" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ SCRIPT = """
 import json, sys
 import dask.array, h5py, numpy as np
 from ooc_fw import FrankWolfeSVC
-from ooc_fw.memory import peak_rss_bytes
+from ooc_fw.system.memory import peak_rss_bytes
 
 def open_array(folder, name):
     if name == "memmap":

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from ooc_fw.errors import InputError
-from ooc_fw.kernels import make_kernel
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import StoppingTest, check_signs, pair_gap, relative_gap
+from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import make_problem
 
 

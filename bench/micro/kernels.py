@@ -18,11 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.certificate import certify
-from ooc_fw.engine import Engine
-from ooc_fw.kernels import make_kernel
-from ooc_fw.rows import CSRRows, Rows, take_rows
-from ooc_fw.sources import RowSource, open_source
+from ooc_fw.certify.sweep import certify
+from ooc_fw.data.rows import CSRRows, Rows, take_rows
+from ooc_fw.data.sources import RowSource, open_source
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import make_kernel
 
 TILE = 512
 VERTICES = 4096

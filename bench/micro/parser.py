@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.prep.convert import convert_libsvm
-from ooc_fw.prep.libsvm import iter_libsvm
+from ooc_fw.convert.convert import convert_libsvm
+from ooc_fw.convert.libsvm import iter_libsvm
 
 TEXT_BYTES = 64 << 20
 REPEATS = 3

@@ -1,7 +1,7 @@
 """Compiled loops of the converter: parse LIBSVM text, move sparse rows, sum up what is stored.
 
 Owns the grammar of a line and the rounding of its numbers. Reads no file, words no message and
-knows nothing of scaling: `ooc_fw.prep` does. A parser stops at the first line it cannot take and
+knows nothing of scaling: `ooc_fw.convert` does. A parser stops at the first line it cannot take and
 says why by a `Problem`; its caller raises, skips the line, or supplies the number asked for.
 
 Notes
@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.moments import two_product, two_sum
-from ooc_fw.rows import Float32Array, Float64Array, FloatArray, Int64Array
+from ooc_fw._core.types import Float32Array, Float64Array, FloatArray, Int64Array
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]

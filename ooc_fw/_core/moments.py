@@ -4,7 +4,7 @@ Owns the record of a column and its arithmetic. Sums are pairs of float64, high 
 ("double-double": Dekker, 1971, "A floating-point technique for extending the available precision"),
 good to some 100 bits. Rounded to float64 at the end, they are the same for any order of the rows
 and any cut into blocks, except where the true sum lies within 2**-100 or so of the middle between
-two float64; `ooc_fw.scaling.Scaling.same_as` forgives a difference in the last bits.
+two float64; `ooc_fw.data.scaling.Scaling.same_as` forgives a difference in the last bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compiled loops of the shuffle: rows as records of 32-bit words, packed and unpacked.
 
-Owns the layout of a record. Knows nothing of files and keys: `ooc_fw.prep.spool` does.
+Owns the layout of a record. Knows nothing of files and keys: `ooc_fw.convert.spool` does.
 
     words 0, 1   position of the row in the input, int64
     words 2, 3   label, float64

@@ -1,7 +1,7 @@
 """``ooc-fw certify``: the exact duality gap of any model over the data it was trained on.
 
 Owns the check that model and data belong together and the verdict. The sweep is
-`ooc_fw.certificate`.
+`ooc_fw.certify.sweep`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.progress import RowProgress
+from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.certificate import Certificate
-    from ooc_fw.model import Model
+    from ooc_fw.certify.sweep import Certificate
+    from ooc_fw.model.record import Model
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the certificate, or that of the worst machine and each."""
-    from ooc_fw.model import load_model
+    from ooc_fw.model.record import load_model
 
     model = load_model(args.model)
     found = [_fields(certificate) for certificate in certify_model(model, args)]
@@ -68,12 +68,12 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     """Certificate of each machine over DATA, after checking that model and data belong together."""
     import numpy as np
 
-    from ooc_fw.certificate import certify
-    from ooc_fw.model import as_class_values
-    from ooc_fw.one_versus_one import split_classes
-    from ooc_fw.pairs import class_pairs
-    from ooc_fw.rows import take_rows
-    from ooc_fw.stats import encode_labels
+    from ooc_fw.certify.sweep import certify
+    from ooc_fw.data.rows import take_rows
+    from ooc_fw.data.statistics import encode_labels
+    from ooc_fw.model.pairs import class_pairs
+    from ooc_fw.model.record import as_class_values
+    from ooc_fw.training.one_versus_one import split_classes
 
     threads = common.thread_count(args)
     with common.open_data(args) as source:

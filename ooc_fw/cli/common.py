@@ -15,17 +15,17 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ooc_fw.errors import InputError
-from ooc_fw.memory import parse_bytes
-from ooc_fw.progress import RowProgress, to_json
+from ooc_fw.report.progress import RowProgress, to_json
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import parse_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ooc_fw.model import Model
-    from ooc_fw.parallel import Workers
-    from ooc_fw.rows import Float64Array, Int64Array, Rows
-    from ooc_fw.sources import RowSource
+    from ooc_fw.data.parallel import Workers
+    from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+    from ooc_fw.data.sources import RowSource
+    from ooc_fw.model.record import Model
 
 NPY_MAGIC = b"\x93NUMPY"
 
@@ -99,7 +99,7 @@ def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
     if args.dask is None:
         yield None
         return
-    from ooc_fw.parallel import borrow_workers
+    from ooc_fw.data.parallel import borrow_workers
 
     with borrow_workers(args.dask, thread_count(args)) as workers:
         yield workers
@@ -107,7 +107,7 @@ def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
 
 def open_data(args: argparse.Namespace) -> RowSource:
     """Open the source that DATA names."""
-    from ooc_fw.sources import open_source
+    from ooc_fw.data.sources import open_source
 
     return open_source(
         args.data,
@@ -215,7 +215,7 @@ def _apply_to_text(
 ) -> Iterator[AppliedRows]:
     import numpy as np
 
-    from ooc_fw.prep.libsvm import iter_libsvm
+    from ooc_fw.convert.libsvm import iter_libsvm
 
     if args.dask is not None:
         raise InputError(

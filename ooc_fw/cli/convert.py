@@ -1,7 +1,7 @@
 """``ooc-fw convert``: LIBSVM text and tables to HDF5.
 
 Owns the command's options, its progress bar and the report on standard error. The work is done by
-`ooc_fw.prep.convert`, imported late so that help and usage errors come at once.
+`ooc_fw.convert.convert`, imported late so that help and usage errors come at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli.common import SEED, Number
-from ooc_fw.prep.missing import MISSING
+from ooc_fw.convert.missing import MISSING
 
 if TYPE_CHECKING:
-    from ooc_fw.prep.convert import ConversionReport, Progress
+    from ooc_fw.convert.convert import ConversionReport, Progress
 
 SHOWN_CLASSES = 10
 
@@ -162,8 +162,8 @@ def _add_table_arguments(group: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from ooc_fw.prep.convert import convert_tables
-    from ooc_fw.prep.tables import TableOptions
+    from ooc_fw.convert.convert import convert_tables
+    from ooc_fw.convert.tables import TableOptions
 
     table = TableOptions(
         label=args.label,

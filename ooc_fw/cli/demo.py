@@ -13,8 +13,8 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from ooc_fw.files import write_atomic
-from ooc_fw.scratch import scratch_directory
+from ooc_fw.system.files import write_atomic
+from ooc_fw.system.scratch import scratch_directory
 
 COMMANDS = (
     "convert a1a.xz train.h5",
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             directory = Path(args.directory)
             directory.mkdir(parents=True, exist_ok=True)
         for name in ("a1a.xz", "a1a.t.xz"):
-            write_atomic(directory / name, (files("ooc_fw") / "data" / name).read_bytes())
+            write_atomic(directory / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
         print(f"$ cd {shlex.quote(str(directory))}")
         stack.enter_context(contextlib.chdir(directory))
         return _run_all()

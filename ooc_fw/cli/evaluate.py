@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.files import Output, check_outputs
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ooc_fw.model import Model
-    from ooc_fw.rows import Int64Array
+    from ooc_fw.data.rows import Int64Array
+    from ooc_fw.model.record import Model
 
 MOST_UNKNOWN = 1000
 """Labels the model does not know that are told apart; more are no classes."""
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the measures."""
     import numpy as np
 
-    from ooc_fw.calibration import Reliability
-    from ooc_fw.figures import check_format, load_matplotlib
-    from ooc_fw.model import as_class_values, load_model
+    from ooc_fw.model.probabilities import Reliability
+    from ooc_fw.model.record import as_class_values, load_model
+    from ooc_fw.report.figures import check_format, load_matplotlib
 
     started = time.perf_counter()
     model = load_model(args.model)
@@ -269,13 +269,13 @@ def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> 
     Parameters
     ----------
     measures : dict
-        What `ooc_fw.calibration.Reliability.measures` gives.
+        What `ooc_fw.model.probabilities.Reliability.measures` gives.
     names : list of str
         Classes.
     path : Path
         Where the figure shall appear; the suffix says in which format.
     """
-    from ooc_fw.figures import load_matplotlib, save
+    from ooc_fw.report.figures import load_matplotlib, save
 
     load_matplotlib()
     from matplotlib.figure import Figure

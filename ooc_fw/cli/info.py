@@ -1,6 +1,6 @@
 """``ooc-fw info``: what a data or model file holds, and what to do before training.
 
-Owns the choice of what to tell. What is measured, on how many rows, is `ooc_fw.prep.preflight`.
+Owns the choice of what to tell. What is measured, on how many rows, is `ooc_fw.convert.preflight`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.model import Model
-    from ooc_fw.prep.preflight import Findings, Labels
-    from ooc_fw.scaling import Scaling
-    from ooc_fw.sources import RowSource
+    from ooc_fw.convert.preflight import Findings, Labels
+    from ooc_fw.data.scaling import Scaling
+    from ooc_fw.data.sources import RowSource
+    from ooc_fw.model.record import Model
 
 
 SHOWN = 12
@@ -48,12 +48,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    from ooc_fw.sources.opening import check_regular
+    from ooc_fw.data.sources.opening import check_regular
 
     if args.data != "-":
         check_regular(args.data)  # it is opened several times
     if _is_model(args.data):
-        from ooc_fw.model import load_model
+        from ooc_fw.model.record import load_model
 
         result = describe_model(load_model(args.data))
     elif (format_name := _table_format(args)) is not None:
@@ -150,8 +150,8 @@ def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
     storage : dict
         Result of `_storage`.
     """
-    from ooc_fw.prep.preflight import Circumstances, advice, look_at_labels, look_at_source
-    from ooc_fw.stats import average_squared_distance
+    from ooc_fw.convert.preflight import Circumstances, advice, look_at_labels, look_at_source
+    from ooc_fw.data.statistics import average_squared_distance
 
     labels = look_at_labels(source)
     statistics = source.statistics
@@ -192,15 +192,15 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Tell what the beginning of LIBSVM text holds."""
     import numpy as np
 
-    from ooc_fw.prep.libsvm import iter_libsvm
-    from ooc_fw.prep.preflight import (
+    from ooc_fw.convert.libsvm import iter_libsvm
+    from ooc_fw.convert.preflight import (
         TEXT_BYTES,
         Circumstances,
         advice,
         count_labels,
         look_at_rows,
     )
-    from ooc_fw.rows import rows_bytes
+    from ooc_fw.data.rows import rows_bytes
 
     kept, labels, n_bytes, whole = [], [], 0, True
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
@@ -228,8 +228,8 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Tell what the beginning of a table holds, and how to convert it."""
-    from ooc_fw.prep.preflight import advice_on_table, look_at_table
-    from ooc_fw.prep.tables import TableOptions, find_column, open_table
+    from ooc_fw.convert.preflight import advice_on_table, look_at_table
+    from ooc_fw.convert.tables import TableOptions, find_column, open_table
 
     options = TableOptions(
         header=args.header, labels=args.labels, x_name=args.x_name, y_name=args.y_name
@@ -301,7 +301,7 @@ def _scaling(scaling: Scaling | None) -> dict[str, Any]:
 
 
 def _is_model(path: str) -> bool:
-    from ooc_fw.sources.opening import H5PY_ERRORS, open_file
+    from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
 
     # Not HDF5, or not there: whoever opens it as data explains.
     with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
@@ -328,9 +328,9 @@ def _table_format(args: argparse.Namespace) -> str | None:
     """Format of DATA if it is a table that training does not read as it is."""
     import h5py
 
-    from ooc_fw.prep.readers import ReadOptions, detect_format
-    from ooc_fw.sources.memmap import open_npy
-    from ooc_fw.sources.opening import H5PY_ERRORS, find_node, open_file
+    from ooc_fw.convert.readers import ReadOptions, detect_format
+    from ooc_fw.data.sources.memmap import open_npy
+    from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
     path, is_table = args.data, args.label is not None or args.header is not None
     if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
@@ -357,9 +357,9 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
     """Bytes of the file, the filter of its values, and what the file says beside its rows."""
     import h5py
 
-    from ooc_fw.attributes import get_texts
-    from ooc_fw.sources.checksums import GROUP
-    from ooc_fw.sources.opening import find_node, open_file
+    from ooc_fw.data.attributes import get_texts
+    from ooc_fw.data.sources.checksums import GROUP
+    from ooc_fw.data.sources.opening import find_node, open_file
 
     result: dict[str, Any] = {
         "file_bytes": os.path.getsize(path) if os.path.exists(path) else None,

@@ -33,8 +33,8 @@ from ooc_fw.cli import (
     tune,
     verify,
 )
-from ooc_fw.errors import InputError, OutOfTimeError
-from ooc_fw.interrupt import Terminated, signal_of, terminating
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
 COMMANDS = {
     "convert": convert,

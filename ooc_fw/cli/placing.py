@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ooc_fw.errors import InputError
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.cli.common import AppliedRows
-    from ooc_fw.rows import Float64Array, Int64Array
+    from ooc_fw.data.rows import Float64Array, Int64Array
 
 BUCKET_BYTES = 16 << 20
 """Results that are put in order at once in RAM; a table of more goes to disk."""

@@ -1,6 +1,6 @@
 """``ooc-fw plan``: what a training run would take, before it runs.
 
-Owns the calibration and the estimate. The division of memory is `ooc_fw.memory.plan_memory`.
+Owns the calibration and the estimate. The division of memory is `ooc_fw.system.memory.plan_memory`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from, penalties_from
-from ooc_fw.memory import format_bytes
+from ooc_fw.system.memory import format_bytes
 
 if TYPE_CHECKING:
-    from ooc_fw.kernels import Kernel
-    from ooc_fw.memory import MemoryPlan
-    from ooc_fw.rows import Int64Array
-    from ooc_fw.sources import RowSource
-    from ooc_fw.state import TrainOptions
+    from ooc_fw.data.rows import Int64Array
+    from ooc_fw.data.sources import RowSource
+    from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.system.memory import MemoryPlan
 
 _CALIBRATION_SECONDS = 0.5  # of each: reading rows, kernel values
 _CALIBRATION_ROWS = 2048
@@ -44,8 +44,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, calibrate, print."""
-    from ooc_fw.solver import plan_run
-    from ooc_fw.stats import encode_labels
+    from ooc_fw.data.statistics import encode_labels
+    from ooc_fw.solve.loop import plan_run
 
     options = options_from(args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
@@ -81,14 +81,14 @@ def _estimate(
     """Rates of this machine, the support to expect, and what a run would cost at most."""
     import numpy as np
 
-    from ooc_fw.engine import Engine, choose_arithmetic
-    from ooc_fw.kernel_rows import value_type
-    from ooc_fw.one_versus_one import solve_classes
-    from ooc_fw.pairs import union_of_rows
-    from ooc_fw.rows import CSRRows
-    from ooc_fw.solver import is_quantised
-    from ooc_fw.sources import ArraySource, CSRSource
-    from ooc_fw.state import TrainOptions
+    from ooc_fw.data.rows import CSRRows
+    from ooc_fw.data.sources import ArraySource, CSRSource
+    from ooc_fw.kernels.engine import Engine, choose_arithmetic
+    from ooc_fw.model.pairs import union_of_rows
+    from ooc_fw.solve.kernel_rows import value_type
+    from ooc_fw.solve.loop import is_quantised
+    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.training.one_versus_one import solve_classes
 
     started, read = time.perf_counter(), 0
     step = max(1, int((4 << 20) * source.n_rows / max(1, source.decoded_bytes)))

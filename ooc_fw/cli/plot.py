@@ -1,6 +1,6 @@
 """``ooc-fw plot``: logs of training runs as a figure.
 
-Owns the options. The panels are those of `ooc_fw.figures`.
+Owns the options. The panels are those of `ooc_fw.report.figures`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import argparse
 from pathlib import Path
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.files import Output, check_outputs
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
 
 _PANELS = ("gap", "objective", "support", "rows", "kernel", "memory", "steps")
 
@@ -53,8 +53,8 @@ def output_path(args: argparse.Namespace, suffix: str) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     """Read, draw, save."""
-    from ooc_fw import figures
-    from ooc_fw.runlog import read_runs
+    from ooc_fw.report import figures
+    from ooc_fw.report.runlog import read_runs
 
     figures.load_matplotlib()
     output = output_path(args, ".png")

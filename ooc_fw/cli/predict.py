@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.files import Output, atomic_path, check_outputs, is_stream, open_output
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, atomic_path, check_outputs, is_stream, open_output
 
 if TYPE_CHECKING:
-    from ooc_fw.model import Model
-    from ooc_fw.rows import Float64Array, Int64Array
+    from ooc_fw.data.rows import Float64Array, Int64Array
+    from ooc_fw.model.record import Model
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 _CHUNK_ROWS = 1 << 14  # of HDF5 output
@@ -64,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Write the results of each row."""
     from ooc_fw.cli.placing import in_order
-    from ooc_fw.model import load_model
+    from ooc_fw.model.record import load_model
 
     output = None if args.output == "-" else Path(args.output)
     if output is not None:
@@ -105,7 +105,7 @@ def _writer(
         yield _Lines(sys.stdout, model, decision, probability)
         return
     if suffix in HDF5_SUFFIXES:
-        from ooc_fw.prep.writer import create_file
+        from ooc_fw.convert.writer import create_file
 
         with atomic_path(output) as path, create_file(path) as file:
             yield _Datasets(file, model, decision, probability)

@@ -1,6 +1,6 @@
 """``ooc-fw report``: logs of training runs as one page of HTML.
 
-Owns the options. The page is made by `ooc_fw.report`.
+Owns the options. The page is made by `ooc_fw.report.page`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Read, draw, write."""
-    from ooc_fw.figures import load_matplotlib
-    from ooc_fw.files import write_output
-    from ooc_fw.report import page
-    from ooc_fw.runlog import read_runs
+    from ooc_fw.report.figures import load_matplotlib
+    from ooc_fw.report.page import page
+    from ooc_fw.report.runlog import read_runs
+    from ooc_fw.system.files import write_output
 
     load_matplotlib()
     output = output_path(args, ".html")

@@ -1,7 +1,7 @@
 """``ooc-fw train --stream``: from LIBSVM text that goes by once to a model file.
 
 Owns the passage from text to chunks, how such a run ends, and its report. The training is
-`ooc_fw.streaming.Stream`.
+`ooc_fw.solve.stream.Stream`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.files import Output, check_outputs
-from ooc_fw.interrupt import signal_of
-from ooc_fw.memory import peak_rss_bytes
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.interrupt import signal_of
+from ooc_fw.system.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from ooc_fw.kernels import Kernel
-    from ooc_fw.progress import EventLog
-    from ooc_fw.rows import CSRRows
-    from ooc_fw.state import Callback, Solution, TrainOptions
-    from ooc_fw.streaming import Stream, TwoLabels
+    from ooc_fw.data.rows import CSRRows
+    from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.report.progress import EventLog
+    from ooc_fw.solve.state import Callback, Solution, TrainOptions
+    from ooc_fw.solve.stream import Stream, TwoLabels
 
 _NO_PART = {
     "class_weight": None,
@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     _check(args)
 
-    from ooc_fw.progress import Progress
-    from ooc_fw.state import TrainOptions
-    from ooc_fw.streaming import TwoLabels
+    from ooc_fw.report.progress import Progress
+    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.solve.stream import TwoLabels
 
     options = TrainOptions(
         C=args.C,
@@ -118,9 +118,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solution:
     """Write the model, with the larger label as the positive one."""
-    from ooc_fw.model import Model
-    from ooc_fw.scaling import Scaling
-    from ooc_fw.state import Status
+    from ooc_fw.data.scaling import Scaling
+    from ooc_fw.model.record import Model
+    from ooc_fw.solve.state import Status
 
     assert stream.solution is not None
     solution, classes = stream.solution, labels.classes
@@ -139,7 +139,7 @@ def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solut
 
 
 def _open_log(args: argparse.Namespace, options: TrainOptions) -> EventLog | None:
-    from ooc_fw.progress import EventLog
+    from ooc_fw.report.progress import EventLog
 
     if args.log is None:
         return None
@@ -188,8 +188,8 @@ def _learn(
 
     A block in which the signal arrives counts as not read.
     """
-    from ooc_fw.prep.libsvm import iter_libsvm
-    from ooc_fw.streaming import MAX_SUPPORT, Stream
+    from ooc_fw.convert.libsvm import iter_libsvm
+    from ooc_fw.solve.stream import MAX_SUPPORT, Stream
 
     stream: Stream | None = None
     n_rows = 0
@@ -212,9 +212,9 @@ def _learn(
 
 def _kernel(args: argparse.Namespace, rows: CSRRows, options: TrainOptions) -> Kernel:
     """Kernel with gamma as given, or from the first block of text."""
-    from ooc_fw.kernels import make_kernel, resolve_gamma
-    from ooc_fw.sources import CSRSource
-    from ooc_fw.stats import sigma2
+    from ooc_fw.data.sources import CSRSource
+    from ooc_fw.data.statistics import sigma2
+    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 
     name = "the first block of text"
     gamma = resolve_gamma(

@@ -1,7 +1,7 @@
 """``ooc-fw train``: from a data file to a model file.
 
 Owns the training options, the report and where the model goes. The algorithm is
-`ooc_fw.solver.solve`.
+`ooc_fw.solve.loop.solve`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
-from ooc_fw.deadline import Deadline
-from ooc_fw.errors import InputError, OutOfTimeError
-from ooc_fw.files import Output, check_outputs
-from ooc_fw.memory import format_bytes, peak_rss_bytes
-from ooc_fw.scratch import remove_abandoned
+from ooc_fw.solve.deadline import Deadline
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.memory import format_bytes, peak_rss_bytes
+from ooc_fw.system.scratch import remove_abandoned
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ooc_fw.checkpoint import CheckpointPlan
-    from ooc_fw.kernels import Kernel
-    from ooc_fw.model import Model
-    from ooc_fw.pairs import PairSolution
-    from ooc_fw.parallel import Workers
-    from ooc_fw.progress import EventLog, Progress
-    from ooc_fw.rows import Float64Array, Int64Array
-    from ooc_fw.sources import RowSource
-    from ooc_fw.state import TrainOptions
+    from ooc_fw.data.parallel import Workers
+    from ooc_fw.data.rows import Float64Array, Int64Array
+    from ooc_fw.data.sources import RowSource
+    from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.model.pairs import PairSolution
+    from ooc_fw.model.record import Model
+    from ooc_fw.report.progress import EventLog, Progress
+    from ooc_fw.solve.checkpoint import CheckpointPlan
+    from ooc_fw.solve.state import TrainOptions
 
 logger = logging.getLogger(__name__)
 
@@ -201,12 +201,12 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()  # imports count: they are part of what the user waits for
     remove_abandoned()
 
-    from ooc_fw.held_out import check_can_hold_out, with_time_for_sigmoids
-    from ooc_fw.model import Model
-    from ooc_fw.one_versus_one import describe_choice, solve_classes, support_vectors_of
-    from ooc_fw.solver import plan_run, warn_of_gamma
-    from ooc_fw.state import Status
-    from ooc_fw.stats import encode_labels
+    from ooc_fw.data.statistics import encode_labels
+    from ooc_fw.model.record import Model
+    from ooc_fw.solve.loop import plan_run, warn_of_gamma
+    from ooc_fw.solve.state import Status
+    from ooc_fw.training.held_out import check_can_hold_out, with_time_for_sigmoids
+    from ooc_fw.training.one_versus_one import describe_choice, solve_classes, support_vectors_of
 
     options = options_from(args)
     checkpoint = _checkpoint_plan(args)
@@ -325,7 +325,7 @@ def _sigmoids(
     started: float,
 ) -> list[tuple[float, float]] | None:
     """Sigmoids of all machines; their runs are shown but not logged, being other runs."""
-    from ooc_fw.held_out import held_out_sigmoids
+    from ooc_fw.training.held_out import held_out_sigmoids
 
     if not args.quiet:
         print("calibrating on rows held out", file=sys.stderr)
@@ -356,7 +356,7 @@ def report(
 
     Of several machines, counts are of all and gaps those of the worst; ``machines`` has each.
     """
-    from ooc_fw.pairs import worst_gap
+    from ooc_fw.model.pairs import worst_gap
 
     solutions = [pair.solution for pair in pairs]
     first = solutions[0]
@@ -433,7 +433,7 @@ def summary(choice: str, result: dict[str, Any]) -> str:
 
 
 def _warning(status: str, options: TrainOptions) -> str:
-    from ooc_fw.state import why_not_converged
+    from ooc_fw.solve.state import why_not_converged
 
     why = why_not_converged(status, options.stopping, options.tol)
     return f"ooc-fw: warning: {why}; the model is valid but less exact"
@@ -441,7 +441,7 @@ def _warning(status: str, options: TrainOptions) -> str:
 
 def options_from(args: argparse.Namespace) -> TrainOptions:
     """Training options of the arguments."""
-    from ooc_fw.state import TrainOptions
+    from ooc_fw.solve.state import TrainOptions
 
     names = {field.name for field in dataclasses.fields(TrainOptions)} - {"threads"}
     return TrainOptions(
@@ -453,9 +453,9 @@ def kernel_from(
     args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
 ) -> Kernel:
     """Kernel of the arguments; an automatic gamma takes the source's statistics."""
-    from ooc_fw.kernels import make_kernel, resolve_gamma
-    from ooc_fw.progress import RowProgress
-    from ooc_fw.stats import sigma2
+    from ooc_fw.data.statistics import sigma2
+    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
+    from ooc_fw.report.progress import RowProgress
 
     def average_distance() -> float:
         with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
@@ -469,7 +469,7 @@ def penalties_from(
     args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
 ) -> Float64Array | None:
     """Penalty of each row, None without class weights."""
-    from ooc_fw.penalties import row_penalties
+    from ooc_fw.training.penalties import row_penalties
 
     weights = args.class_weight
     if isinstance(weights, dict) and classes.dtype.kind in "biuf":
@@ -496,7 +496,7 @@ def _output_path(args: argparse.Namespace) -> Path:
 
 
 def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
-    from ooc_fw.checkpoint import CheckpointPlan
+    from ooc_fw.solve.checkpoint import CheckpointPlan
 
     if args.checkpoint is None:
         if args.checkpoint_every is not None:
@@ -510,7 +510,7 @@ def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
 def _open_log(
     args: argparse.Namespace, source: RowSource, kernel: Kernel, options: TrainOptions
 ) -> EventLog | None:
-    from ooc_fw.progress import EventLog
+    from ooc_fw.report.progress import EventLog
 
     if args.log is None:
         return None
@@ -534,7 +534,7 @@ def _open_log(
 def _progress(
     args: argparse.Namespace, options: TrainOptions, log: EventLog | None, started: float
 ) -> Progress:
-    from ooc_fw.progress import Progress
+    from ooc_fw.report.progress import Progress
 
     return Progress(
         quiet=args.quiet,

@@ -1,7 +1,7 @@
 """``ooc-fw tune``: from a data file to the best C and gamma, and a model trained with them.
 
 Owns the options, the words for lists of values and where results go. The search is
-`ooc_fw.tuning.tune`.
+`ooc_fw.training.tuning.tune`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import InputError
-from ooc_fw.files import Output, check_outputs, write_output
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs, write_output
 
 if TYPE_CHECKING:
-    from ooc_fw.tuning import Point, TuneResult
+    from ooc_fw.training.tuning import Point, TuneResult
 
 
 _MOST_VALUES = 1000  # of a range such as 2^-5..2^15
@@ -112,9 +112,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
-    from ooc_fw.progress import LINE_SECONDS, Lines, to_json
-    from ooc_fw.state import Status, TrainOptions, why_not_converged
-    from ooc_fw.tuning import draw, tune
+    from ooc_fw.report.progress import LINE_SECONDS, Lines, to_json
+    from ooc_fw.solve.state import Status, TrainOptions, why_not_converged
+    from ooc_fw.training.tuning import draw, tune
 
     options = TrainOptions(
         method=args.method,
@@ -214,7 +214,7 @@ def _check_outputs(args: argparse.Namespace) -> Path:
             outputs.append(Output(what, path, streamed=True))
     check_outputs(outputs, [args.data, args.labels])
     if args.figure:
-        from ooc_fw.figures import check_format, load_matplotlib
+        from ooc_fw.report.figures import check_format, load_matplotlib
 
         load_matplotlib()
         check_format(args.figure)

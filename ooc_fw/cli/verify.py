@@ -1,7 +1,7 @@
 """``ooc-fw verify``: whether a data file is still what was written.
 
 Owns the command's options, the words of its report and its verdict. The work is done by
-`ooc_fw.prep.verify`.
+`ooc_fw.convert.verify`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.errors import DamageError
+from ooc_fw.system.errors import DamageError
 
 if TYPE_CHECKING:
-    from ooc_fw.prep.verify import ArrayReport, Progress, VerifyReport
+    from ooc_fw.convert.verify import ArrayReport, Progress, VerifyReport
 
 DAMAGED = 1
 
@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print what was compared and what was found; returns the exit status."""
-    from ooc_fw.prep.verify import verify_file
+    from ooc_fw.convert.verify import verify_file
 
     try:
         with _progress_bar(sys.stderr.isatty() and not args.json) as progress:

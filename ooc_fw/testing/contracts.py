@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_fw.errors import InputError
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Rows
-from ooc_fw.sources.base import RowSource
+from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Rows
+from ooc_fw.data.sources.base import RowSource
+from ooc_fw.system.errors import InputError
 
 
 def small_table(n_rows: int = 57, n_features: int = 5, seed: int = 0) -> Float32Array:

@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.rows import Float32Array
-from ooc_fw.sources.base import AnyArray
+from ooc_fw.data.rows import Float32Array
+from ooc_fw.data.sources.base import AnyArray
 
 
 def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.kernels import Kernel
-from ooc_fw.rows import CSRRows, Float32Array, Float64Array, Int8Array, Int64Array, Rows
-from ooc_fw.sources import ArraySource, CSRSource, RowSource
+from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int8Array, Int64Array, Rows
+from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
+from ooc_fw.kernels.functions import Kernel
 
 Extended = np.longdouble
 """Widest float of the machine: 64 bits of mantissa on x86, at least those of float64 elsewhere."""

@@ -13,7 +13,7 @@ import pytest
 
 from bench import datasets, kdd_full
 from bench.process import ChildError
-from ooc_fw.scaling import Scaling
+from ooc_fw.data.scaling import Scaling
 
 FEATURES = ("duration", "flag=S0", "flag=SF", "src_bytes", "rate")
 RAW = [

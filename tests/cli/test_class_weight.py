@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 from ooc_fw.testing.reference import SmallProblem
 
 

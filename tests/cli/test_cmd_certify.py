@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 
 
 def test_json(ooc_fw, model_file, data_file):

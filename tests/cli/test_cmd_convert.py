@@ -9,7 +9,7 @@ import h5py
 import pytest
 
 from ooc_fw.cli import convert
-from ooc_fw.errors import InputError
+from ooc_fw.system.errors import InputError
 
 
 def run(*arguments: object) -> int:

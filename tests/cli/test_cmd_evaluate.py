@@ -21,7 +21,7 @@ from sklearn.metrics import (
 from ooc_fw.cli import common
 from ooc_fw.cli.evaluate import Confusion
 from ooc_fw.cli.main import main
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 
 labels = st.sampled_from([-7.0, 3.0, 5.0])
 

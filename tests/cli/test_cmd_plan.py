@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ooc_fw.cli.main import main
-from ooc_fw.kernels import make_kernel
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
 

@@ -12,7 +12,7 @@ import pytest
 
 from ooc_fw.cli.common import format_label
 from ooc_fw.cli.main import main
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 from ooc_fw.testing.files import write_dense
 
 
@@ -326,7 +326,7 @@ def test_peak_of_the_process_does_not_grow_with_the_rows(small_model, tmp_path):
         data = write_rows(tmp_path / "data.h5", n_rows)
         code = (
             "import sys; from ooc_fw.cli.main import main; status = main(sys.argv[1:]); "
-            "from ooc_fw.memory import peak_rss_bytes; print(status, peak_rss_bytes())"
+            "from ooc_fw.system.memory import peak_rss_bytes; print(status, peak_rss_bytes())"
         )
         arguments = ["predict", small_model, data, "--decision", "-o", tmp_path / "out.h5"]
         done = subprocess.run(

@@ -136,6 +136,6 @@ def test_help_does_not_load_matplotlib():
 
 def test_panels_of_the_command_are_those_there_are():
     from ooc_fw.cli.plot import _PANELS
-    from ooc_fw.figures import PANELS
+    from ooc_fw.report.figures import PANELS
 
     assert tuple(PANELS) == _PANELS

@@ -6,9 +6,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.kernels import KERNELS
-from ooc_fw.model import load_model
-from ooc_fw.steps import STEP_RULES
+from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.model.record import load_model
+from ooc_fw.solve.steps import STEP_RULES
 
 KEYS = {
     "status": str,

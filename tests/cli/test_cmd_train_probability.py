@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.estimators import FrankWolfeSVC
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 
 
 def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
@@ -43,7 +43,7 @@ def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
 
 
 def test_interrupt_while_calibrating(ooc_fw, data_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", lambda *_, **__: None)
+    monkeypatch.setattr("ooc_fw.training.held_out.held_out_sigmoids", lambda *_, **__: None)
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--json")
     assert outcome.status == 130
     assert "interrupted: the model gives no probabilities" in outcome.err
@@ -57,7 +57,7 @@ def test_a_model_is_there_while_it_is_calibrated(ooc_fw, data_file, tmp_path, mo
     def fail(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", fail)
+    monkeypatch.setattr("ooc_fw.training.held_out.held_out_sigmoids", fail)
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--quiet")
     assert outcome.status == 130
     assert load_model(tmp_path / "m.h5").certified_gap <= 1e-3

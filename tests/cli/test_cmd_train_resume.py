@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from ooc_fw import solver
-from ooc_fw.checkpoint import load_checkpoint
-from ooc_fw.errors import OutOfTimeError
-from ooc_fw.model import load_model
-from ooc_fw.state import Status
+from ooc_fw.model.record import load_model
+from ooc_fw.solve import loop as solver
+from ooc_fw.solve.checkpoint import load_checkpoint
+from ooc_fw.solve.state import Status
+from ooc_fw.system.errors import OutOfTimeError
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
 
@@ -62,7 +62,7 @@ def test_no_time_for_probabilities_leaves_the_model(ooc_fw, data_file, tmp_path,
     def late(*_, **__):
         raise OutOfTimeError("over")
 
-    monkeypatch.setattr("ooc_fw.held_out.held_out_sigmoids", late)
+    monkeypatch.setattr("ooc_fw.training.held_out.held_out_sigmoids", late)
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability")
     assert outcome.status == 0
     assert "no time left: the model gives no probabilities" in outcome.err
@@ -165,7 +165,7 @@ def test_a_second_signal_ends_at_once(
 
 
 def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
-    for place in ("ooc_fw.stats.encode_labels", "ooc_fw.model.Model.save"):
+    for place in ("ooc_fw.data.statistics.encode_labels", "ooc_fw.model.record.Model.save"):
         monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGTERM))
         outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
         assert outcome == (143, "", "ooc-fw: terminated\n")

@@ -15,9 +15,9 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
-from ooc_fw.model import load_model
-from ooc_fw.prep.libsvm import iter_libsvm
+from ooc_fw.model.record import load_model
 
 KEYS = {
     "status": str,
@@ -120,7 +120,7 @@ def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
 
 
 def test_accuracy_on_real_data(ooc_fw, tmp_path, small_blocks):
-    folder = files("ooc_fw") / "data"
+    folder = files("ooc_fw.data") / "samples"
     accuracy = {}
     ooc_fw("convert", folder / "a1a.xz", tmp_path / "a1a.h5")
     for name, data in (("fit", [tmp_path / "a1a.h5"]), ("stream", ["--stream", folder / "a1a.xz"])):

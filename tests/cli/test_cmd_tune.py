@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ooc_fw.cli.tune import _gammas, _values
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
 
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):
@@ -55,8 +55,8 @@ def test_search_alone(ooc_fw, data_file):
 def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from ooc_fw import tuning
-    from ooc_fw.state import Status
+    from ooc_fw.solve.state import Status
+    from ooc_fw.training import tuning
 
     fit = tuning.fit_point
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ooc_fw.cli import main as cli
-from ooc_fw.errors import InputError
+from ooc_fw.system.errors import InputError
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_status_of_the_command_is_returned(failing, ooc_fw):
 def test_warnings_are_one_line_each(failing, ooc_fw):
     def action():
         warnings.warn("not shuffled", UserWarning, stacklevel=1)
-        logging.getLogger("ooc_fw.model").warning("scaled %s", "oddly")
+        logging.getLogger("ooc_fw.model.record").warning("scaled %s", "oddly")
         return 0
 
     failing(action)
@@ -143,7 +143,10 @@ def test_standard_output_that_cannot_be_written(model_file, data_file, arguments
         assert bool(program.stdout) == (closing == "2>&-")
 
 
-@pytest.mark.parametrize("moment", ["ooc_fw.stats.encode_labels", "ooc_fw.one_versus_one.solve"])
+@pytest.mark.parametrize(
+    "moment",
+    ["ooc_fw.data.statistics.encode_labels", "ooc_fw.training.one_versus_one.solve"],
+)
 def test_interrupt_shows_no_traceback(ooc_fw, data_file, tmp_path, monkeypatch, moment):
     monkeypatch.setattr(moment, raiser(KeyboardInterrupt()))
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.cli.common import AppliedRows
 from ooc_fw.cli.placing import in_order
-from ooc_fw.errors import InputError
+from ooc_fw.system.errors import InputError
 
 
 def blocks_of(ids, values, cuts, n_rows):

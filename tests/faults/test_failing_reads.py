@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.prep import text as text_module
+from ooc_fw.convert import text as text_module
 from ooc_fw.testing.files import write_dense, write_sparse
 
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from ooc_fw.checkpoint import load_checkpoint
-from ooc_fw.model import load_model
+from ooc_fw.model.record import load_model
+from ooc_fw.solve.checkpoint import load_checkpoint
 
 FULL = "File too large"  # what a limit on the size of files is called
 NO_SPACE = "No space left on device"
@@ -135,7 +135,7 @@ def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
         filler.write_bytes(bytes(shutil.disk_usage(folder).free - (64 << 10)))
         ended = nursery.run(*convert, prelude=pipe)
     else:
-        fill = fill_before("ooc_fw.prep.writer", "write_checksums", 1, filler)
+        fill = fill_before("ooc_fw.convert.writer", "write_checksums", 1, filler)
         ended = nursery.run(*convert, prelude=pipe + fill)
     ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(1,))
     assert out.read_bytes() == older
@@ -166,7 +166,7 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     nursery.run(*train).assert_failed(f"{out}: {NO_SPACE}", status=(1,))
     assert (out.read_bytes(), checkpoint.read_bytes()) == before
     assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
-    fill = fill_before("ooc_fw.solver", "save_checkpoint", 3, filler)
+    fill = fill_before("ooc_fw.solve.loop", "save_checkpoint", 3, filler)
     filler.unlink()
     elsewhere = folder.parent / "m.h5"
     train = "train", data, "-o", elsewhere, *train[4:]

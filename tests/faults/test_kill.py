@@ -9,9 +9,9 @@ import signal
 import pytest
 from harness import contents
 
-from ooc_fw.checkpoint import load_checkpoint
-from ooc_fw.model import load_model
-from ooc_fw.prep.verify import verify_file
+from ooc_fw.convert.verify import verify_file
+from ooc_fw.model.record import load_model
+from ooc_fw.solve.checkpoint import load_checkpoint
 
 
 def few_or_many(first, second):

@@ -57,15 +57,15 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 40, "--quiet"
     convert = "convert", text_file, out, "--quiet"
     command, module, name, named = {
-        "model": (train, "ooc_fw.model", "write_atomic", out),
+        "model": (train, "ooc_fw.model.record", "write_atomic", out),
         "checkpoint": (
             (*train, "--checkpoint", checkpoint),
-            "ooc_fw.checkpoint",
+            "ooc_fw.solve.checkpoint",
             "write_atomic",
             checkpoint,
         ),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.prep.convert", "_open_spool", out),
-        "output": (convert, "ooc_fw.prep.convert", "atomic_path", out),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert", "_open_spool", out),
+        "output": (convert, "ooc_fw.convert.convert", "atomic_path", out),
     }[what]
     assert ooc_fw(*command).status == 0
     before = {path: path.read_bytes() for path in folder.iterdir()}

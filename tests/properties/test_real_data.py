@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_fw.kernels import make_kernel
-from ooc_fw.solver import solve
-from ooc_fw.state import Status, TrainOptions
-from ooc_fw.stats import compute_statistics
-from ooc_fw.steps import STEP_RULES
+from ooc_fw.data.statistics import compute_statistics
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.testing.reference import SmallProblem
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_fw.solver import solve
-from ooc_fw.state import Status, TrainOptions
-from ooc_fw.steps import STEP_RULES
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.testing.strategies import SEEDS, problems
 
 MAX_ITER = 60

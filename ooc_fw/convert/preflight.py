@@ -1,0 +1,589 @@
+"""A look at data before training: what would spoil a model or waste a run, and what to do about it.
+
+Owns the sample that is looked at, the measures taken of it, and the sentences that follow. Changes
+nothing. Small files are looked at whole; of large ones a sample from all over the file, at a cost
+that does not grow with them, and labels, of which each takes 8 bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core.statistics import add_dense, add_sparse
+from ooc_fw.convert.readers import TableReader, Wanted, is_foreign_number, parse_number
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.kernels.distinct import row_hashes
+from ooc_fw.system.errors import DamageError, InputError
+
+SAMPLE_BYTES = 64 << 20
+"""Rows, in RAM, that are looked at."""
+
+STRETCHES = 64
+"""Parts of a large file that its sample is read from."""
+
+SAMPLE_SEED = 0
+
+LABELS = 1 << 20
+"""Labels looked at together."""
+
+SWAMPED = 0.1
+"""A column is swamped when its spread and its range are below this share of the largest ones."""
+
+RAW_SQUARE = 100.0
+"""Squared distance of two rows, a column, above which gamma needs a word."""
+
+UNRELATED = 1e-6
+"""Kernel values below which two rows have nothing in common."""
+
+MANY_CLASSES = 100
+
+FEW_ROWS = 20
+"""Of fewer rows than these nobody can tell categories from names."""
+
+BAD_ROWS = 1000
+"""Rows with values that are not finite after which no more of them are looked for."""
+
+TEXT_BYTES = 32 << 20
+"""Rows, in RAM, that are looked at of text, from its beginning."""
+
+FOREIGN = "numbers with commas"
+"""What a column holds whose numbers have decimal commas or separators of thousands."""
+
+LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
+"""What columns of labels are often called."""
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the labels are like.
+
+    Parameters
+    ----------
+    counts : dict
+        Rows of each label, sorted by label.
+    n_runs : int
+        Stretches of equal labels; as many as classes where rows are sorted by class.
+    n_missing : int
+        Labels that are NaN.
+    """
+
+    counts: dict[Any, int]
+    n_runs: int
+    n_missing: int
+
+    @property
+    def sorted(self) -> bool:
+        """Whether there are far fewer changes of label than in random order."""
+        n = sum(self.counts.values())
+        mixed = n - sum(count * count for count in self.counts.values()) / max(1, n)
+        return len(self.counts) > 1 and n > 20 and self.n_runs - 1 < 0.1 * mixed
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the rows looked at are like.
+
+    Parameters
+    ----------
+    n_looked : int
+        Rows looked at.
+    n_bad : int
+        Those with a value that is not finite, left out of all that follows.
+    bad_example : str or None
+        Where the first such value is.
+    n_repeated : int
+        Rows that equal an earlier one.
+    density : float
+        Share of values that are not zero.
+    low, high, deviation : ndarray of float64, shape (n_features,)
+        Range and standard deviation of each column.
+    """
+
+    n_looked: int
+    n_bad: int
+    bad_example: str | None
+    n_repeated: int
+    density: float
+    low: Float64Array
+    high: Float64Array
+    deviation: Float64Array
+
+    @property
+    def constant(self) -> Int64Array:
+        """Columns of one value."""
+        return np.flatnonzero(self.low == self.high)
+
+    def swamping(self) -> tuple[Int64Array, int]:
+        """Columns that outweigh others in a distance, the heaviest first, and how many others.
+
+        Both the range and the deviation must differ: with columns scaled to one range, a rare 1
+        among zeros has a small deviation, and with columns scaled to one deviation a large range.
+        """
+        spread = self.high - self.low
+        if not len(spread) or not spread.max() > 0:
+            return np.empty(0, dtype=np.int64), 0
+        top = int(np.argmax(self.deviation))
+        small = (self.deviation < SWAMPED * self.deviation[top]) & (spread < SWAMPED * spread[top])
+        n_small = int(np.count_nonzero(small & (spread > 0)))
+        heavy = np.flatnonzero(~small & (spread > 0))
+        if n_small == 0:
+            return heavy[:0], 0
+        return heavy[np.argsort(-self.deviation[heavy], kind="stable")], n_small
+
+
+def look_at_labels(source: RowSource) -> Labels | None:
+    """Go through all labels; None where there are none."""
+    if not source.has_labels:
+        return None
+    starts = range(0, source.n_rows, LABELS)
+    return count_labels(
+        source.labels(start, min(source.n_rows, start + LABELS)) for start in starts
+    )
+
+
+def count_labels(blocks: Iterable[npt.NDArray[Any]]) -> Labels:
+    """Count labels that come in blocks."""
+    counts: dict[Any, int] = {}
+    n_runs = n_missing = 0
+    last: Any = None
+    for block in blocks:
+        labels = block
+        if labels.dtype.kind == "f":
+            there = ~np.isnan(labels)
+            n_missing += len(labels) - int(np.count_nonzero(there))
+            labels = labels[there]
+        if len(labels) == 0:
+            continue
+        values, numbers = np.unique(labels, return_counts=True)
+        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
+            counts[value] = counts.get(value, 0) + number
+        n_runs += int(np.count_nonzero(labels[1:] != labels[:-1])) + int(labels[0] != last)
+        last = labels[-1]
+    return Labels(dict(sorted(counts.items())), n_runs, n_missing)
+
+
+def look_at_source(source: RowSource) -> Findings:
+    """Look at all rows of a small source, or a sample of a large one.
+
+    Raises
+    ------
+    DamageError
+        The file cannot be read.
+    """
+    look = _Look(source.n_features)
+    for start, stop in sample_slices(source):
+        for first, last in block_slices(source, start, stop):
+            look.add_from(source, first, last)
+    return look.findings()
+
+
+def look_at_rows(blocks: Iterable[CSRRows]) -> Findings:
+    """Look at sparse rows whose width may grow from block to block."""
+    kept = list(blocks)
+    width = max((rows.n_features for rows in kept), default=0)
+    look = _Look(width)
+    for rows in kept:
+        look.add(CSRRows(rows.data, rows.indices, rows.indptr, width))
+    return look.findings()
+
+
+def sample_slices(source: RowSource) -> list[tuple[int, int]]:
+    """Rows to look at: all of them, or as many stretches from all over the file as will do."""
+    n_rows = source.n_rows
+    wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
+    if wanted >= n_rows:
+        return [(0, n_rows)]
+    rng = np.random.default_rng(SAMPLE_SEED)
+    length = wanted // STRETCHES
+    borders = [n_rows * place // STRETCHES for place in range(STRETCHES + 1)]
+    starts = [
+        int(rng.integers(begin, end - length, endpoint=True))
+        for begin, end in itertools.pairwise(borders)
+    ]
+    return [(start, start + length) for start in starts]
+
+
+class _Look:
+    """Sums, ranges and hashes of rows, block by block."""
+
+    def __init__(self, n_features: int) -> None:
+        self._n = 0
+        self._n_bad = 0
+        self._bad_example: str | None = None
+        self._n_stored = 0
+        self._sums, self._squares = np.zeros(n_features), np.zeros(n_features)
+        self._low = np.full(n_features, np.inf, dtype=np.float32)
+        self._high = np.full(n_features, -np.inf, dtype=np.float32)
+        self._stored = np.zeros(n_features, dtype=np.int64)
+        self._sparse = False
+        self._shift: Float64Array | None = None
+        self._hashes: list[Any] = []
+
+    def add_from(self, source: RowSource, start: int, stop: int) -> None:
+        """Take rows of a source into account, those that it refuses one by one."""
+        if self._n_bad >= BAD_ROWS:
+            return
+        try:
+            self.add(source.read(start, stop))
+        except DamageError:
+            raise
+        except InputError as error:
+            if stop - start == 1:
+                self._n_bad += 1
+                self._bad_example = self._bad_example or str(error).partition(";")[0]
+                return
+            middle = (start + stop) // 2
+            self.add_from(source, start, middle)
+            self.add_from(source, middle, stop)
+
+    def add(self, rows: Rows) -> None:
+        """Take rows into account."""
+        columns = self._sums, self._squares, self._low, self._high
+        if isinstance(rows, CSRRows):
+            self._sparse = True
+            add_sparse(rows.data, rows.indices, *columns, self._stored)
+            self._n_stored += int(np.count_nonzero(rows.data))
+        else:
+            add_dense(rows, *columns)
+            self._n_stored += int(np.count_nonzero(rows))
+        self._n += len(rows)
+        self._hashes.append(row_hashes(rows))
+
+    def findings(self) -> Findings:
+        """What was found; rows that could not be read are counted only."""
+        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
+        if self._sparse or self._n == 0:
+            implicit = self._stored < self._n
+            low[implicit] = np.minimum(low[implicit], 0)
+            high[implicit] = np.maximum(high[implicit], 0)
+        if self._n == 0:
+            low[:] = high[:] = 0
+        n = max(1, self._n)
+        deviation = np.sqrt(np.maximum(self._squares / n - (self._sums / n) ** 2, 0))
+        hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
+        return Findings(
+            self._n + self._n_bad,
+            self._n_bad,
+            self._bad_example,
+            len(hashes) - len(np.unique(hashes)),
+            self._n_stored / max(1, n * len(low)),
+            low,
+            high,
+            deviation,
+        )
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """What the beginning of a column of a table holds.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    kind : str
+        "numbers", "words", FOREIGN, or the type of what can be used as neither.
+    n_missing : int
+        Cells without a value.
+    n_different : int
+        Different words; of numbers, 0.
+    low, high : float
+        Range of the numbers.
+    """
+
+    name: str
+    kind: str
+    n_missing: int
+    n_different: int = 0
+    low: float = 0.0
+    high: float = 0.0
+
+
+def look_at_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
+    """Look at the first block of a table; the number of its rows, and each column."""
+    block = next(iter(reader.blocks()), None)
+    if block is None:
+        raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
+    usable = [name for name in reader.proper_columns if name not in reader.unusable]
+    typed = not reader.words_everywhere
+    numbers = [name for name in usable if typed and name not in reader.words]
+    words = [name for name in usable if name not in numbers]
+    cells = reader.parse(block, Wanted(usable[0], tuple(numbers), tuple(words), skip=True))
+    found = {name: TableColumn(name, f"type {kind}", 0) for name, kind in reader.unusable.items()}
+    if not isinstance(cells.numbers, CSRRows):
+        for name, column in zip(numbers, cells.numbers.T, strict=True):
+            found[name] = _number_column(name, column)
+    for name, texts in zip(words, cells.words, strict=True):
+        values = [parse_number(word) for word in texts.values]
+        strange = [word for word, value in zip(texts.values, values, strict=True) if value is None]
+        if not typed and strange and all(map(is_foreign_number, strange)):
+            found[name] = TableColumn(name, FOREIGN, int(np.count_nonzero(texts.codes < 0)))
+        elif typed or strange:
+            missing = int(np.count_nonzero(texts.codes < 0))
+            found[name] = TableColumn(name, "words", missing, len(texts.values))
+        else:
+            known = np.array([*values, np.nan], dtype=np.float64)
+            found[name] = _number_column(name, known[texts.codes])
+    return len(cells), [found[name] for name in reader.columns if name in found]
+
+
+def _number_column(name: str, column: Float64Array) -> TableColumn:
+    there = column[~np.isnan(column)]
+    if len(there) == 0:
+        return TableColumn(name, "numbers", len(column))
+    low, high = float(there.min()), float(there.max())
+    return TableColumn(name, "numbers", len(column) - len(there), 0, low, high)
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What else is known of the data.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows in all.
+    storage : {"dense", "csr", "text"}
+        How the rows are kept.
+    names : sequence of str or None
+        What the columns are called; None where they have numbers only.
+    shuffled : bool or None
+        Whether the rows are in random order, None when nothing says so.
+    filter : str or None
+        Compression.
+    has_checksums : bool
+        Whether changes of the file would be noticed.
+    chunk_bytes : int
+        Size of a chunk of rows.
+    """
+
+    n_rows: int
+    storage: str
+    names: Sequence[str] | None = None
+    shuffled: bool | None = None
+    filter: str | None = None
+    has_checksums: bool = False
+    chunk_bytes: int = 0
+
+
+def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Iterator[str]:
+    """What follows from the findings: plain sentences, the most serious first."""
+    whole = found.n_looked >= data.n_rows
+    where = f"all {found.n_looked} rows" if whole else f"the {found.n_looked} rows looked at"
+    if found.n_bad:
+        yield (
+            f"{found.n_bad} of {where} hold values that are missing or not finite "
+            f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
+            f"mean"
+        )
+    yield from _advice_on_labels(labels, data)
+    yield from _advice_on_columns(found, where, data)
+    if found.n_repeated >= 0.1 * max(1, found.n_looked):
+        yield (
+            f"{found.n_repeated} of {where} repeat an earlier one: this costs little in training, "
+            f"but copies of training rows in a test set make a model look better than it is"
+        )
+    yield from _advice_on_storage(found, labels, data)
+
+
+def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[str]:
+    if labels is None:
+        if data.storage != "text":
+            yield "there are no labels: name them with --y-name or --labels before training"
+        return
+    if labels.n_missing:
+        yield f"{labels.n_missing} labels are missing: training refuses them; leave the rows out"
+    n_classes = len(labels.counts)
+    total = sum(labels.counts.values())
+    if n_classes == 1:
+        yield "all rows have the same label: training needs rows of at least two classes"
+    elif n_classes > MANY_CLASSES:
+        yield (
+            f"there are {n_classes} different labels: if they are amounts and not classes, this is "
+            f"regression, which is not done here"
+        )
+    elif n_classes > 1:
+        rare, count = min(labels.counts.items(), key=lambda item: item[1])
+        if count < 0.02 * total:
+            yield (
+                f"class {_word(rare)} has {count} of {total} rows ({100 * count / total:.2g} %): "
+                f"accuracy says little about it; look at the balanced accuracy"
+            )
+
+
+def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iterator[str]:
+    constant = found.constant
+    if len(constant):
+        yield (
+            f"{len(constant)} of {len(found.low)} columns have one value in {where} "
+            f"({_names(constant, data.names)}): they tell nothing and can be left out"
+        )
+    heavy, n_small = found.swamping()
+    if n_small:
+        j = int(heavy[0])
+        some = _names(heavy, data.names)
+        again = " again from its source" if data.storage != "text" else ""
+        yield (
+            f"the columns are not scaled alike: {some} "
+            f"({_range(found, j)}) {'outweighs' if len(heavy) == 1 else 'outweigh'} {n_small} "
+            f"others, which hardly count in the distances of an RBF kernel; convert{again} with "
+            f"--scale minmax or --scale standard"
+        )
+    square = 2 * float(np.square(found.deviation).sum())
+    if square > RAW_SQUARE * max(1, len(found.low)):
+        yield (
+            f"two rows are {np.sqrt(square):.3g} apart on average: with an RBF kernel and a gamma "
+            f"above {-np.log(UNRELATED) / square:.1g} they have nothing in common; scale the "
+            f"columns (--scale standard) or take --gamma auto, here about {0.5 / square:.1g}"
+        )
+
+
+def _advice_on_storage(
+    found: Findings, labels: Labels | None, data: Circumstances
+) -> Iterator[str]:
+    if data.storage == "text":
+        yield (
+            "this is text: ooc-fw convert makes of it what training reads, shuffled and scaled "
+            "if you like (--scale)"
+        )
+        return
+    if not data.shuffled:
+        order = (
+            "are sorted by class"
+            if labels is not None and labels.sorted
+            else (
+                "keep the order of their input" if data.shuffled is False else "may be in any order"
+            )
+        )
+        yield (
+            f"the rows {order}: training then samples from all over the file, which is slower; "
+            f"ooc-fw convert shuffles once (a test file needs no shuffling)"
+        )
+    if data.storage == "dense" and found.density < 0.1 and len(found.low) > 10:
+        yield (
+            f"{100 * (1 - found.density):.0f} % of the values are zeros: ooc-fw convert --sparse "
+            f"would store a fraction of the bytes"
+        )
+    if data.storage == "csr" and found.density > 0.5:
+        yield (
+            f"only {100 * (1 - found.density):.0f} % of the values are zeros: ooc-fw convert "
+            f"--dense takes less room and computes faster"
+        )
+    if data.filter not in (None, "none"):
+        if data.chunk_bytes > 32 << 20:
+            yield (
+                f"a compressed chunk holds {data.chunk_bytes >> 20} MiB of rows, and each read "
+                f"unpacks a whole one; ooc-fw convert writes chunks of 2 MiB"
+            )
+        elif data.filter == "gzip":
+            yield "gzip is slow to unpack in every sweep: --compression lz4 or none is faster"
+    if not data.has_checksums:
+        yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
+
+
+def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
+    """Word some columns, by name or by number."""
+    shown = [names[j] if names is not None else str(j) for j in columns[:_SHOWN].tolist()]
+    more = [f"and {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []
+    return ("columns " if len(columns) > 1 else "column ") + ", ".join(shown + more)
+
+
+def _range(found: Findings, j: int) -> str:
+    return f"from {found.low[j]:g} to {found.high[j]:g}"
+
+
+def _word(label: object) -> str:
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def advice_on_table(
+    columns: Sequence[TableColumn], n_looked: int, label: str | None, command: Sequence[str]
+) -> Iterator[str]:
+    """How to convert a table: what its columns ask for.
+
+    Parameters
+    ----------
+    columns : sequence of TableColumn
+        Result of `look_at_table`.
+    n_looked : int
+        Rows looked at.
+    label : str or None
+        Column of the labels, if known.
+    command : sequence of str
+        The command that converts the table, to be completed by options.
+    """
+    if label is None and (label := _likely_label(columns)) is not None:
+        yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
+    features = [column for column in columns if column.name != label]
+    too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
+    words = [c.name for c in features if c.kind == "words" and c.n_different <= too_many]
+    many = [c.name for c in features if c.kind == "words" and c.n_different > too_many]
+    other = [c.name for c in features if c.kind not in ("words", "numbers", FOREIGN)]
+    foreign = [c.name for c in features if c.kind == FOREIGN]
+    constant = [c.name for c in features if c.kind == "numbers" and c.low == c.high]
+    numbers = [c for c in features if c.kind == "numbers" and c.name not in constant]
+    missing = [c.name for c in numbers if c.n_missing]
+    options = ["--label", label or "COLUMN"]
+    if words:
+        options += ["--one-hot", _joined(words)]
+        yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"
+    if foreign:
+        yield (
+            f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
+            f"write them with decimal points first"
+        )
+    if many or other:
+        options += ["--drop", _joined([*many, *other])]
+    if many:
+        yield (
+            f"more than {too_many} different words in {', '.join(many)}, many for categories: they "
+            f"may be names, to be left out with --drop"
+        )
+    if other:
+        yield f"neither numbers nor words: {', '.join(other)}; leave them out with --drop"
+    if constant:
+        listed = ", ".join(constant)
+        yield f"one value only in the rows looked at: {listed}; drop them if so in all"
+    if missing:
+        options += ["--impute", "mean"]
+        yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
+    ranges = [c.high - c.low for c in numbers]
+    if ranges and min(ranges) < SWAMPED * max(ranges):
+        options += ["--scale", "standard"]
+        yield (
+            f"the ranges of the columns go from {min(ranges):g} to {max(ranges):g}: scale them, or "
+            f"the large ones swamp the others in an RBF kernel"
+        )
+    line = shlex.join([*command, *options])
+    yield f"convert it: {line}"
+
+
+def _likely_label(columns: Sequence[TableColumn]) -> str | None:
+    """Column that is called as labels are, or the last one, if it holds a few words."""
+    for column in columns:
+        if column.name.lower() in LABEL_NAMES:
+            return column.name
+    last = columns[-1]
+    return last.name if last.kind == "words" and last.n_different <= MANY_CLASSES else None
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names as the options take them: commas between, quotes around those that hold one."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()

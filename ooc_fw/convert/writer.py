@@ -1,0 +1,413 @@
+"""The HDF5 layout of a training file, written front to back.
+
+Owns names, chunk shapes, filters and attributes, and how errors of the disk get past HDF5. Is told
+the sizes beforehand; decides nothing about the values. `ooc_fw.data.sources` reads what is written
+here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.attributes import LABEL_NAMES, put_text, put_texts
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.checksums import (
+    LIBRARY_VERSIONS,
+    Checksums,
+    crc32s,
+    stretch_length,
+    write_checksums,
+)
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import DropBehind
+
+FORMAT_VERSION = 1
+CHUNK_BYTES = 2 << 20
+CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
+"""Cache of each data set: it is written front to back, so the chunk begun is all it needs. The
+default of HDF5 is larger and fills up over the first million rows."""
+COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+
+
+def create_file(path: str | os.PathLike[str]) -> OutputFile:
+    """Create an HDF5 file for a `DatasetWriter`."""
+    return OutputFile(path)
+
+
+class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
+    """A new HDF5 file whose errors of the disk come as they are, and when it is safe.
+
+    HDF5 does not survive a write that fails: what it could not write it tries to write again when
+    the file is closed and when the interpreter ends, and there it crashes. So it is told that all
+    is well, and the error is raised by `check` and at the end of the ``with`` statement.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        File to create or to empty.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._sink = _Sink(path)
+        super().__init__(self._sink, "w", rdcc_nbytes=CHUNK_CACHE_BYTES, libver=LIBRARY_VERSIONS)
+
+    def check(self) -> None:
+        """Raise the first error of the disk, if there was one."""
+        if self._sink.error is not None:
+            raise self._sink.error
+
+    def close(self) -> None:
+        """Write what is left and close the file; a second time does nothing."""
+        super().close()
+        self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self.close()
+        if kind is None:
+            self.check()
+
+
+class _Sink:
+    """What HDF5 takes for a file object: a file that remembers its first error and goes on."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._descriptor = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o666
+        )
+        self._position = 0
+        self._behind = DropBehind(self._descriptor)
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset from the beginning or the end."""
+        end = os.fstat(self._descriptor).st_size if whence == os.SEEK_END else 0
+        self._position = end + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Position."""
+        return self._position
+
+    def read(self, n_bytes: int) -> bytes:
+        """Bytes at the position; zeros where nothing was written, as from any HDF5 driver."""
+        return os.pread(self._descriptor, n_bytes, self._position).ljust(n_bytes, b"\0")
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with what `read` gives."""
+        view = memoryview(buffer).cast("B")
+        view[:] = self.read(len(view))
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Write all of `data` at the position, or remember why that cannot be."""
+        view = memoryview(data).cast("B")
+        offset = self._position
+        try:
+            while view and self.error is None:
+                count = os.pwrite(self._descriptor, view, offset)
+                view, offset = view[count:], offset + count
+            self._behind.wrote(offset)
+        except OSError as error:
+            self._remember(error)
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int) -> int:
+        """Make the file `size` bytes long, or remember why that cannot be."""
+        try:
+            if self.error is None:
+                os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self._remember(error)
+        return size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _remember(self, error: OSError) -> None:
+        self.error = OSError(error.errno, error.strerror, self._path)
+
+
+def chunk_rows(n_features: int) -> int:
+    """Rows of a dense chunk of about CHUNK_BYTES."""
+    return _chunk_length(4 * max(1, n_features))
+
+
+def _chunk_length(row_bytes: int) -> int:
+    """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
+    length = stretch_length(row_bytes)
+    return max(1, CHUNK_BYTES // (length * row_bytes)) * length
+
+
+def output_bytes(n_rows: int, n_features: int, n_stored: int, *, sparse: bool) -> int:
+    """Size of the file without compression, statistics left out."""
+    values = 8 * n_stored + 8 * n_rows if sparse else 4 * n_rows * n_features
+    return values + 16 * n_rows
+
+
+def filter_options(compression: str) -> dict[str, Any]:
+    """Arguments of `h5py.Group.create_dataset` for a compression by name.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or when the plugin is not installed.
+    """
+    if compression not in COMPRESSIONS:
+        raise InputError(
+            f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
+        )
+    if compression == "none":
+        return {}
+    if compression == "gzip":
+        return {"compression": "gzip", "shuffle": True}
+    try:
+        import hdf5plugin
+    except ImportError:
+        raise InputError(
+            f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', "
+            "or choose gzip"
+        ) from None
+    chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd()
+    return {**chosen, "shuffle": True}
+
+
+class ChunkAppender:
+    """Append to a data set chunk by chunk, past HDF5's own buffers where nothing is compressed.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        Chunked along its first axis only.
+    direct : bool
+        Whether a chunk is stored as it is, without a filter.
+    pool : ThreadPoolExecutor
+        Sums chunks while they are being written.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
+        self._dataset = dataset
+        self._direct = direct
+        self._pool = pool
+        self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
+        self._length = stretch_length(self._chunk[0].nbytes)
+        self._sums = [np.empty(0, dtype=np.uint32)]
+        self._start = 0  # of the chunk being filled
+        self._filled = 0
+
+    def append(self, block: npt.NDArray[Any]) -> None:
+        """Write elements below those written so far."""
+        while len(block) > 0:
+            if self._filled == 0 and len(block) >= len(self._chunk) and self._fits(block):
+                self._write(block[: len(self._chunk)], len(self._chunk))
+                block = block[len(self._chunk) :]
+                continue
+            taken = min(len(self._chunk) - self._filled, len(block))
+            self._chunk[self._filled : self._filled + taken] = block[:taken]
+            self._filled += taken
+            block = block[taken:]
+            if self._filled == len(self._chunk):
+                self._write(self._chunk, self._filled)
+
+    def _fits(self, block: npt.NDArray[Any]) -> bool:
+        """Whether a block of at least a chunk's length can be written without a copy."""
+        return bool(block.flags.c_contiguous and block.dtype == self._chunk.dtype)
+
+    def flush(self) -> None:
+        """Write the last chunk, which need not be full."""
+        if self._filled > 0:
+            self._write(self._chunk, self._filled)
+
+    def checksums(self) -> Checksums:
+        """Checksums of what was written."""
+        return Checksums(np.concatenate(self._sums), self._length)
+
+    def _write(self, chunk: npt.NDArray[Any], n_rows: int) -> None:
+        """Write the first rows of a chunk, in the shape of a whole one."""
+        written = chunk[:n_rows]
+        summing = self._pool.submit(crc32s, written, self._length)
+        if self._direct:
+            corner = (self._start,) + (0,) * (chunk.ndim - 1)
+            self._dataset.id.write_direct_chunk(corner, chunk)
+        else:
+            self._dataset[self._start : self._start + n_rows] = written
+        self._sums.append(summing.result())
+        self._start += n_rows
+        self._filled = 0
+
+
+class DatasetWriter:
+    """Append rows to an open, empty HDF5 file; `finish` marks it complete.
+
+    Parameters
+    ----------
+    file : OutputFile
+        New and empty.
+    n_rows, n_features : int
+        Final size.
+    n_stored : int
+        Stored values, at most; counts only for sparse rows.
+    sparse : bool
+        Whether /X becomes a CSR group.
+    compression : {"none", "gzip", "lz4", "zstd"}
+        Filter of the large data sets.
+    labelled : bool
+        Whether there are labels; new rows may have none yet.
+    """
+
+    def __init__(
+        self,
+        file: OutputFile,
+        n_rows: int,
+        n_features: int,
+        n_stored: int,
+        *,
+        sparse: bool,
+        compression: str,
+        labelled: bool = True,
+    ) -> None:
+        self._file = file
+        self._n_features = n_features
+        self._compression = compression
+        self._filter = filter_options(compression)
+        self._n_rows = n_rows
+        self._row = 0
+        self._stored = 0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep")
+        self._parts = {"y": self._create("y", n_rows, np.float64)} if labelled else {}
+        self._parts["row"] = self._create("row", n_rows, np.int64)
+        if sparse:
+            for name, length, dtype in (
+                ("X/data", n_stored, np.float32),
+                ("X/indices", n_stored, np.int32),
+                ("X/indptr", n_rows + 1, np.int64),
+            ):
+                self._parts[name] = self._create(name, length, dtype)
+            self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
+            # AnnData's encoding of a CSR matrix, which other tools read too: they want text of
+            # variable length, which is never read here.
+            file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
+            file["X"].attrs["encoding-type"] = "csr_matrix"
+            file["X"].attrs["encoding-version"] = "0.1.0"
+        else:
+            dense = file.create_dataset(
+                "X",
+                (n_rows, n_features),
+                np.float32,
+                chunks=(min(chunk_rows(n_features), n_rows), n_features),
+                **self._filter,
+            )
+            self._parts["X"] = self._appender(dense)
+
+    def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
+        chunk = min(_chunk_length(np.dtype(dtype).itemsize), max(1, length))
+        dataset = self._file.create_dataset(
+            name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
+        )
+        return self._appender(dataset)
+
+    def _appender(self, dataset: h5py.Dataset) -> ChunkAppender:
+        return ChunkAppender(dataset, not self._filter, self._pool)
+
+    def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
+        """Write rows below those written so far.
+
+        Raises
+        ------
+        OSError
+            The disk is full or failing.
+        """
+        parts = self._parts
+        if "y" in parts:
+            parts["y"].append(labels)
+        parts["row"].append(row_ids)
+        if isinstance(rows, CSRRows):
+            parts["X/data"].append(rows.data)
+            parts["X/indices"].append(rows.indices)
+            parts["X/indptr"].append(rows.indptr[1:] + self._stored)
+            self._stored += len(rows.data)
+        else:
+            parts["X"].append(rows)
+        self._row += len(labels)
+        self._file.check()
+
+    @property
+    def fraction_written(self) -> float:
+        """Share of the rows written so far."""
+        return self._row / self._n_rows
+
+    def finish(
+        self,
+        *,
+        class_counts: dict[float, int],
+        seed: int | None,
+        source: str,
+        scaling: Scaling,
+        mean: Float64Array,
+        mean_square_norm: float,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
+        """Write attributes, statistics and checksums; the file is complete after this.
+
+        Parameters
+        ----------
+        class_counts : dict
+            Rows of each label value.
+        seed : int or None
+            Seed of the shuffle; None for the order of the input.
+        source : str
+            Names of the inputs.
+        scaling : Scaling
+            What was done to the values.
+        mean : ndarray of float64, shape (n_features,)
+            Column means of the values as stored.
+        mean_square_norm : float
+            Mean squared norm of the rows as stored.
+        label_names : sequence of str or None
+            Words that the label values 0, 1, ... stand for; None where labels are numbers.
+        """
+        for part in self._parts.values():
+            part.flush()
+        if isinstance(self._file["X"], h5py.Group):
+            # Scaling may have made zeros of stored values.
+            self._file["X/data"].resize((self._stored,))
+            self._file["X/indices"].resize((self._stored,))
+        names = sorted(class_counts)
+        attributes = self._file.attrs
+        attributes["format_version"] = FORMAT_VERSION
+        attributes["n_rows"] = self._row
+        attributes["n_features"] = self._n_features
+        attributes["n_classes"] = len(names)
+        attributes["class_names"] = np.array(names, dtype=np.float64)
+        attributes["class_counts"] = np.array([class_counts[name] for name in names], np.int64)
+        attributes["shuffled"] = seed is not None
+        if seed is not None:
+            attributes["shuffle_seed"] = seed
+        put_text(attributes, "source", source)
+        put_text(attributes, "compression", self._compression)
+        attributes["mean_square_norm"] = mean_square_norm
+        if label_names is not None:
+            put_texts(self._file["y"].attrs, LABEL_NAMES, label_names)
+        self._file["mean"] = mean
+        scaling.write(self._file)
+        attributes["complete"] = 1
+        write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
+        self._pool.shutdown()
+        self._file.check()

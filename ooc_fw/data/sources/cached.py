@@ -1,0 +1,64 @@
+"""Decoded rows kept in RAM when all of them fit.
+
+Owns the choice between keeping and passing through. The wrapped source does the reading; whoever
+uses the wrapper can tell the difference only by its speed and by `bytes_read`.
+"""
+
+from __future__ import annotations
+
+from ooc_fw.data.rows import Int64Array, Rows, concat_rows
+from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, WrappedSource
+
+
+class CachedSource(WrappedSource):
+    """A source whose rows are read from storage at most once, if they fit.
+
+    Rows are fetched in blocks of whole chunks when they are first asked for, so that opening costs
+    nothing and a run that looks at a few rows reads only their chunks.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where the rows come from; closed with the wrapper.
+    max_bytes : int
+        Keep the rows only when ``source.decoded_bytes`` is at most this.
+    """
+
+    def __init__(self, source: RowSource, max_bytes: int) -> None:
+        super().__init__(source, decoded_bytes=source.decoded_bytes)
+        self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
+        self.sparse = source.sparse
+        self.in_memory = source.in_memory
+        self.scaling = source.scaling
+        self.statistics = source.statistics
+        self._block_rows = max(source.chunk_rows, self._rows_in(CHUNK_BYTES))
+        self.max_gap = self.span_rows = self._block_rows
+        self._blocks: dict[int, Rows] = {}
+        self.own(self._blocks.clear)
+
+    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+        if not self.keeps or start == stop:
+            return self.source.read(start, stop), 0
+        length = self._block_rows
+        pieces = []
+        for number in range(start // length, (stop - 1) // length + 1):
+            first = number * length
+            pieces.append(self._block(number)[max(start - first, 0) : stop - first])
+        return concat_rows(pieces), 0
+
+    def _block(self, number: int) -> Rows:
+        """Block of rows from RAM, read now if it is not there."""
+        block = self._blocks.get(number)
+        if block is None:
+            start = number * self._block_rows
+            block = self.source.read(start, min(start + self._block_rows, self.n_rows))
+            self._blocks[number] = block
+        return block
+
+    def take(self, indices: Int64Array) -> Rows:
+        """Rows at `indices`; see `RowSource.take`."""
+        if self.keeps:
+            return super().take(indices)
+        rows = self.source.take(indices)
+        self._count(len(indices), 0)
+        return rows

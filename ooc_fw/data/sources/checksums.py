@@ -1,0 +1,360 @@
+"""Checksums of converted files: what is summed, how it is stored, what a mismatch is called.
+
+Every array of a converted file is cut into stretches of about `STRETCH_BYTES`, a whole number of
+them to a chunk, and the CRC32 of each is kept: of the values as they are before compression, byte
+for byte, so that any reader can compare without knowing how they are stored. One more CRC32 covers
+the header: the attributes, and the types and sizes of the arrays.
+
+Owns the comparison at reading. What is written when is `ooc_fw.convert.writer`; how bytes are read
+is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.attributes import LABEL_NAMES
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.sources.base import AnyArray, Sliceable
+from ooc_fw.data.sources.opening import check_storage, find_node
+from ooc_fw.system.errors import DamageError
+
+STRETCH_BYTES = 64 << 10
+"""Short enough that a read of a few hundred kilobytes is compared at little extra cost, long enough
+that the checksums take a sixteen-thousandth of the file."""
+
+GROUP = "checksums"
+"""Group that holds, for the array ``NAME``, the data set ``checksums/NAME``."""
+
+HEADER = "header_crc32"
+"""Attribute of the root that holds the checksum of the header."""
+
+LIBRARY_VERSIONS = ("v110", "v110")
+"""Oldest and newest HDF5 whose structures are used. Those of 1.10 carry checksums of their own, so
+that a changed bit in them is an error and not other data; older ones have none."""
+
+CONTENT = "content_crc32"
+"""Attribute of the root of a small file that holds one checksum of all that is in it."""
+
+ATTRIBUTES = (
+    "format_version",
+    "n_rows",
+    "n_features",
+    "n_classes",
+    "class_names",
+    "class_counts",
+    "shuffled",
+    "shuffle_seed",
+    "source",
+    "compression",
+    "mean_square_norm",
+    "scaling",
+    "log1p",
+    "complete",
+)
+"""Attributes of the root that the header's checksum covers. Users may add others."""
+
+TABLE_ATTRIBUTES = ("columns", "table")
+"""Attributes of the root of a file that was a table, covered where they are there."""
+
+SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
+"""Arrays of one number a column, compared whenever a file is opened."""
+
+UInt32Array: TypeAlias = npt.NDArray[np.uint32]
+Range: TypeAlias = tuple[int, int]
+Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py carries no type hints
+
+
+def stretch_length(row_bytes: int) -> int:
+    """Rows or elements of a stretch, given the bytes of one."""
+    return max(1, STRETCH_BYTES // row_bytes)
+
+
+def crc32s(block: AnyArray, length: int) -> UInt32Array:
+    """CRC32 of every `length` rows of a block, the last stretch perhaps shorter.
+
+    Parameters
+    ----------
+    block : ndarray, shape (n_rows, ...)
+        Rows or elements in one piece.
+    length : int
+        Rows of a stretch.
+
+    Returns
+    -------
+    ndarray of uint32, shape (ceil(n_rows / length),)
+    """
+    if block.size == 0:
+        return np.empty(0, dtype=np.uint32)
+    view = np.ascontiguousarray(block).data.cast("B")
+    step = length * (len(view) // len(block))
+    return np.fromiter(
+        (zlib.crc32(view[start : start + step]) for start in range(0, len(view), step)),
+        dtype=np.uint32,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Checksums:
+    """Checksums of one array.
+
+    Parameters
+    ----------
+    values : ndarray of uint32, shape (n_stretches,)
+        CRC32 of each stretch.
+    length : int
+        Rows or elements of a stretch.
+    """
+
+    values: UInt32Array
+    length: int
+
+    def mismatches(self, block: AnyArray, start: int) -> Int64Array:
+        """Numbers of the stretches of a block that are not what they were.
+
+        Parameters
+        ----------
+        block : ndarray, shape (n_rows, ...)
+            Whole stretches.
+        start : int
+            Row of the array at which the block begins.
+        """
+        first = start // self.length
+        found = crc32s(block, self.length)
+        return first + np.flatnonzero(found != self.values[first : first + len(found)])
+
+
+class CheckedSlices:
+    """Parts of an array in a file, compared with its checksums where that costs little.
+
+    Parameters
+    ----------
+    array : Sliceable
+        Reads the values as stored.
+    checksums : Checksums
+        Those of the array.
+    path, name : str
+        File and data set, for messages.
+    chunk_length : int
+        Rows or elements of a chunk, for messages.
+    rows_of : callable or None
+        Turns a range of elements into the range of rows they belong to; None where they are rows.
+    in_rows : bool
+        False when nobody can say to which rows the elements belong.
+
+    Notes
+    -----
+    A part that is at least as long as a stretch, or whole stretches, is read from border to border
+    of the stretches it touches, and nothing of it is handed out before all of them match: a sweep,
+    whatever its blocks, never passes over a changed bit. A shorter part is handed out as it was
+    read. Reading and summing 64 KiB for a few rows would cost many times their own read, so rows
+    that are drawn in short slices are vouched for only by the next sweep.
+    """
+
+    def __init__(
+        self,
+        array: Sliceable,
+        checksums: Checksums,
+        *,
+        path: str,
+        name: str,
+        chunk_length: int,
+        rows_of: Callable[[int, int], Range] | None = None,
+        in_rows: bool = True,
+    ) -> None:
+        self._array = array
+        self._checksums = checksums
+        self._path = path
+        self._name = name
+        self._chunk_length = chunk_length
+        self._rows_of = rows_of
+        self._unit = "rows" if in_rows else "values"
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        """Elements or rows ``key.start:key.stop`` as stored; DamageError where they changed."""
+        start, stop, _ = key.indices(len(self))
+        length = self._checksums.length
+        first = start // length * length
+        last = min(len(self), -(-stop // length) * length)
+        if stop <= start or (stop - start < length and (first, last) != (start, stop)):
+            return self._array[start:stop]
+        block = self._array[first:last]
+        bad = self._checksums.mismatches(block, first)
+        if len(bad) > 0:
+            raise DamageError(self.describe(int(bad[0])))
+        return block[start - first : stop - first]
+
+    def describe(self, stretch: int) -> str:
+        """Sentence about a stretch that does not match."""
+        first = stretch * self._checksums.length
+        stop = min(len(self), first + self._checksums.length)
+        chunk = first // self._chunk_length
+        if self._rows_of is not None:
+            first, stop = self._rows_of(first, stop)
+        return (
+            f"{self._path} is damaged: {self._name}, chunk {chunk}, {self._unit} {first} to "
+            f"{stop - 1} do not match their checksum; restore a copy or convert the data again"
+        )
+
+
+def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
+    """Store the checksums of a file whose arrays and attributes are complete.
+
+    Parameters
+    ----------
+    root : h5py.Group
+        Root of the file.
+    sums : mapping of str to Checksums
+        Those of the large arrays by name; the small ones are summed here.
+    """
+    small = {
+        name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))
+        for name in SMALL_ARRAYS
+        if name in root
+    }
+    for name, checksums in {**sums, **small}.items():
+        stored = root.create_dataset(f"{GROUP}/{name}", data=checksums.values)
+        stored.attrs["length"] = checksums.length
+    root.attrs[HEADER] = np.uint32(header_crc32(root, [*sums, *small]))
+
+
+def read_checksums(root: Node) -> dict[str, Checksums]:
+    """Checksums of a converted file by array name; none for a file written without them.
+
+    The header and the small arrays are compared at once.
+
+    Raises
+    ------
+    DamageError
+        They do not match, or the checksums are not all there.
+    """
+    if GROUP not in root and HEADER not in root.attrs:
+        return {}
+    path = str(root.file.filename)
+    sums = {}
+    group = find_node(root, GROUP)
+    if group is not None and HEADER in root.attrs:
+        for name in _stored_names(group):
+            stored = group[name]
+            check_storage(stored)
+            sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
+    if not sums or header_crc32(root, sums) != int(root.attrs[HEADER]):
+        raise DamageError(
+            f"{path} is damaged: its header (attributes, names, types and sizes of the arrays) "
+            f"does not match its checksum; restore a copy or convert the data again"
+        )
+    for name, checksums in sums.items():
+        array = find_node(root, name)
+        _check_size(path, name, array, checksums)
+        if name in SMALL_ARRAYS:
+            check_storage(array)
+            if len(checksums.mismatches(array[...], 0)) > 0:
+                raise DamageError(damage_of_small(path, name))
+    return sums
+
+
+def damage_of_small(path: str, name: str) -> str:
+    """Word that an array of one number a column is damaged."""
+    return (
+        f"{path} is damaged: {name} does not match its checksum; restore a copy or convert the "
+        f"data again"
+    )
+
+
+def header_crc32(root: Node, names: Iterable[str]) -> int:
+    """Checksum of the attributes and of the types and sizes of the arrays `names`."""
+    rows, labels = find_node(root, "X"), find_node(root, "y")
+    content: dict[str, object] = {
+        "attributes": {name: _plain(root.attrs.get(name)) for name in ATTRIBUTES},
+        "shape": None if rows is None else _plain(rows.attrs.get("shape")),
+        "arrays": {name: _outline(find_node(root, name)) for name in names},
+    }
+    # Files without these have the checksum they had before there were such attributes.
+    table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
+    if labels is not None and LABEL_NAMES in labels.attrs:
+        table[LABEL_NAMES] = _plain(labels.attrs[LABEL_NAMES])
+    if table:
+        content["table"] = table
+    return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
+
+
+def content_crc32(root: Node) -> int:
+    """Checksum of all arrays and attributes below a group, `CONTENT` on it left out.
+
+    For files without links, see `ooc_fw.data.sources.opening.check_plain_tree`: they would not be
+    seen. Text of variable length counts by its name only: HDF5 may not survive reading it where it
+    is damaged (see `ooc_fw.data.attributes`).
+    """
+    total = _attributes_crc32(root, 0)
+
+    def add(name: str, node: Node) -> None:
+        nonlocal total
+        total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
+        if _is_dataset(node):
+            total = zlib.crc32(json.dumps(_outline(node)).encode(), total)
+            step = stretch_length(max(1, node.nbytes // max(1, len(node))))
+            for start in range(0, len(node), step):
+                part = np.ascontiguousarray(node[start : start + step])
+                total = zlib.crc32(part.data.cast("B"), total)
+
+    root.visititems(add)
+    return total
+
+
+def _attributes_crc32(node: Node, total: int) -> int:
+    """Checksum of the attributes of a group or array, going on from `total`."""
+    content = {
+        name: None
+        if node.attrs.get_id(name).dtype.kind == "O"
+        else [node.attrs.get_id(name).dtype.str, _plain(node.attrs[name])]
+        for name in node.attrs
+        if name != CONTENT
+    }
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
+
+
+def _stored_names(group: Node) -> list[str]:
+    """Names of all data sets below a group, sorted."""
+    names: list[str] = []
+    group.visititems(lambda name, node: names.append(name) if _is_dataset(node) else None)
+    return sorted(names)
+
+
+def _is_dataset(node: Node) -> bool:
+    return isinstance(node, h5py.Dataset)
+
+
+def _check_size(path: str, name: str, array: Node, checksums: Checksums) -> None:
+    """Raise DamageError unless there is a checksum for every stretch of an array."""
+    if checksums.length < 1 or len(checksums.values) != -(-len(array) // checksums.length):
+        raise DamageError(
+            f"{path} is damaged: there are {len(checksums.values)} checksums for the {len(array)} "
+            f"rows or values of {name}; restore a copy or convert the data again"
+        )
+
+
+def _outline(node: Node) -> object:
+    """Type and size of an array; what stands in its place if there is none."""
+    if not _is_dataset(node):
+        return None if node is None else "no array"
+    return [node.dtype.str, list(node.shape)]
+
+
+def _plain(value: object) -> object:
+    """Attribute as JSON can write it."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,141 @@
+"""Rows in flat binary files: `.npy` files and numpy memory maps.
+
+Owns finding where the values of a map lie in its file. The map itself is never touched: the rows
+are read by offset (`ooc_fw.data.sources.flatfile`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.rows import StoredRows
+from ooc_fw.data.sources.base import (
+    AnyArray,
+    FileStamp,
+    Sliceable,
+    SourceBase,
+    check_real,
+    check_shape,
+)
+from ooc_fw.data.sources.flatfile import FileArray
+from ooc_fw.data.sources.opening import check_regular
+from ooc_fw.system.errors import InputError
+
+
+class MemmapSource(SourceBase):
+    """Rows of a table in a flat binary file.
+
+    Parameters
+    ----------
+    table : FileArray
+        Table of real numbers, shape (n_rows, n_features); closed with the source.
+    labels : Sliceable or None
+        One label a row.
+    """
+
+    def __init__(self, table: FileArray, labels: Sliceable | None = None) -> None:
+        check_real(table.path, table.dtype)
+        super().__init__(table.path, table.shape, labels=labels)
+        self._table = table
+        self._stamp = FileStamp(table.path)
+        place = os.path.abspath(table.path), table.offset, table.shape, table.strides, table.dtype
+        self.reopen = functools.partial(_open_table, *place, self._stamp.seen)
+        self.own(table.close)
+
+    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
+        block = self._table[start:stop]
+        return block, block.nbytes
+
+    def _labels_hint(self) -> str:
+        return "give them as another .npy file (--labels y.npy, or labels= in Python)"
+
+
+@functools.lru_cache(maxsize=16)
+def _open_table(
+    path: str,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+    stamp: tuple[int, int],
+) -> MemmapSource:
+    """The rows of a map in another process, one open source for all its tasks; without labels."""
+    source = MemmapSource(FileArray(path, offset, shape, strides, dtype))
+    source.check_stamp(stamp)
+    return source
+
+
+def open_npy(path: str) -> FileArray:
+    """Array of a `.npy` file, of one or two dimensions.
+
+    Raises
+    ------
+    InputError
+        The file holds objects or no table, or is shorter than it says.
+    """
+    check_regular(path)
+    try:
+        with open(path, "rb") as file:
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, in_columns, dtype = read_header(file)
+            shape += dtype.shape  # a type of several numbers makes columns
+            dtype, offset = dtype.base, file.tell()
+            _check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
+    except (ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
+        ) from error
+    if len(shape) != 1:
+        check_shape(path, shape)
+    strides = [dtype.itemsize]
+    for length in shape[:-1] if in_columns else shape[:0:-1]:
+        strides.append(strides[-1] * length)
+    return FileArray(path, offset, shape, tuple(strides if in_columns else strides[::-1]), dtype)
+
+
+def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
+    """Raise ValueError unless an array is one of numbers for which a file has room."""
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"its shape is said to be {shape}")
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are not loaded")
+    if math.prod(shape) * dtype.itemsize > n_bytes:
+        raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
+
+
+def find_in_file(array: AnyArray) -> FileArray | None:
+    """Where the values of an array lie on disk.
+
+    Returns
+    -------
+    FileArray or None
+        None when `array` is no view of a memory map, or its map has no file name, or is
+        copy-on-write, so that its values may not be those of the file.
+    """
+    base: Any = array
+    named: np.memmap[Any, Any] | None = None
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            named = base
+        base = base.base
+    if named is None or not isinstance(base, mmap.mmap) or named.mode == "c":
+        return None
+    # A view keeps the offset of the map it was cut from, so its own follows from the addresses.
+    page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
+    offset = page_start + _address(array) - _address(np.frombuffer(base, dtype=np.uint8))
+    return FileArray(str(named.filename), offset, array.shape, array.strides, array.dtype)
+
+
+def _address(array: AnyArray) -> int:
+    return int(array.__array_interface__["data"][0])

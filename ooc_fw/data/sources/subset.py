@@ -1,0 +1,147 @@
+"""Some of the rows of a source, as a source of their own: what to train on, or to validate with.
+
+Owns the view and the drawing of random parts. Rows are read from the whole source when they are
+asked for; nothing is copied. Which part serves what is up to whoever makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from ooc_fw.data.rows import Int64Array, Rows
+from ooc_fw.data.sources.base import AnyArray, RowSource, WrappedSource, split_spans
+from ooc_fw.system.errors import InputError
+
+_LABEL_GAP = 1 << 16  # labels that are cheaper to read along than to jump over
+
+
+class SubsetSource(WrappedSource):
+    """Some of the rows of another source, in its order.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where the rows come from. It stays open when the view is closed.
+    ranges : ndarray of int64, shape (k, 2)
+        First row and row after the last of each run of consecutive rows, increasing, none of them
+        empty or overlapping another.
+
+    Raises
+    ------
+    InputError
+        There is no row in it.
+    """
+
+    def __init__(self, source: RowSource, ranges: Int64Array) -> None:
+        lengths = ranges[:, 1] - ranges[:, 0]
+        n_rows = int(lengths.sum())
+        if n_rows == 0:
+            raise InputError(f"a part of {source.name} has no rows; take more of them")
+        share = n_rows / source.n_rows
+        super().__init__(source, decoded_bytes=int(share * source.decoded_bytes) + 1, n_rows=n_rows)
+        self._resources.pop_all()  # the whole may have other views
+        self.sparse = source.sparse
+        self.in_memory = source.in_memory
+        self.scaling = source.scaling
+        self.ranges = ranges
+        self._firsts = np.cumsum(lengths) - lengths  # position here of each range's first row
+        if source.reopen is not None:
+            self.reopen = partial(_reopen_subset, source.reopen, ranges)
+
+    def rows_at(self, positions: Int64Array) -> Int64Array:
+        """Rows of the whole source at positions in this one."""
+        at = np.searchsorted(self._firsts, positions, side="right") - 1
+        return np.asarray(self.ranges[at, 0] + positions - self._firsts[at])
+
+    def _rows(self, start: int, stop: int) -> Int64Array:
+        self._check_range(start, stop)
+        return self.rows_at(np.arange(start, stop, dtype=np.int64))
+
+    def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
+        rows = self._rows(start, stop)
+        if len(rows) == 0:
+            return self.source.read(0, 0), 0
+        if rows[-1] - rows[0] + 1 == len(rows):
+            return self.source.read(int(rows[0]), int(rows[-1]) + 1), 0
+        return self.source.take(rows), 0
+
+    def take(self, indices: Int64Array) -> Rows:
+        """Rows at `indices`; see `RowSource.take`."""
+        if len(indices) > 0:
+            self._check_range(int(indices[0]), int(indices[-1]) + 1)
+        rows = self.source.take(self.rows_at(indices))
+        self._count(len(indices), 0)
+        return rows
+
+    def labels(self, start: int, stop: int) -> AnyArray:
+        """Label values of rows ``start:stop`` as stored."""
+        return self._pick(self.source.labels, start, stop)
+
+    def row_ids(self, start: int, stop: int) -> Int64Array:
+        """Position of rows ``start:stop`` in the input of the whole, counted from 0."""
+        return self._pick(self.source.row_ids, start, stop)
+
+    def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
+        """Numbers of some rows, of which `read` gives those of consecutive rows of the whole."""
+        rows = self._rows(start, stop)
+        if len(rows) == 0:
+            return read(0, 0)
+        spans = split_spans(rows, _LABEL_GAP, self.source.n_rows)
+        return np.concatenate(
+            [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
+        )
+
+
+def _reopen_subset(reopen: Callable[[], RowSource], ranges: Int64Array) -> RowSource:
+    return SubsetSource(reopen(), ranges)
+
+
+def draw_parts(
+    n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
+) -> list[Int64Array]:
+    """Random parts of the rows of a source that share no row.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the source.
+    sizes : sequence of int
+        Rows of each part, at most `n_rows` in all.
+    shuffled : bool
+        Whether the rows are in random order, so that consecutive ones are a random sample. Parts
+        are then neighbours on a circle of rows that begins anywhere.
+    rng : numpy.random.Generator
+        The only source of randomness.
+
+    Returns
+    -------
+    list of ndarray of int64, shape (k, 2)
+        The ranges of each part, as `SubsetSource` takes them.
+    """
+    ends = np.cumsum(sizes)
+    if shuffled:
+        order = (np.arange(ends[-1]) + rng.integers(n_rows)) % n_rows
+    else:
+        order = rng.permutation(n_rows)
+    return [
+        ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
+    ]
+
+
+def ranges_of(rows: Int64Array) -> Int64Array:
+    """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts = rows[np.concatenate([[0], breaks])]
+    stops = rows[np.concatenate([breaks, [len(rows)]]) - 1] + 1
+    return np.stack([starts, stops], axis=1)
+
+
+def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
+    """Ranges of the rows that are in none of `ranges`."""
+    starts = np.concatenate([[0], ranges[:, 1]])
+    stops = np.concatenate([ranges[:, 0], [n_rows]])
+    between = np.stack([starts, stops], axis=1)
+    return np.asarray(between[starts < stops], dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Kernels, and blocks of kernel values with bounds on their rounding."""

@@ -1,0 +1,1 @@
+"""A trained model: its record and file, predictions, votes and probabilities."""

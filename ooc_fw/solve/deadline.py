@@ -1,0 +1,168 @@
+"""The time limit of a run: when to stop training so that the end still fits.
+
+After training come a gradient in float64 and, where wanted, a sweep over all rows. What they will
+take is estimated from the looks, gradients and sweeps that the run has made so far.
+
+Owns clock and estimates. Decides nothing but whether there is time; the solver does the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ooc_fw.system.errors import OutOfTimeError
+
+_SMALL_SHARE = 0.3  # of the largest work measured, below which less tells nothing
+_FADING = 0.7  # weight of what was measured before, at each new measurement
+_SWEEP_SHARE = 0.5  # of the limit: a certificate that takes more is not worth the time
+_SPARE = 1.2  # factor of every estimate
+_BEYOND_LOOKS = 2.0  # factor from looks while training to a sweep, which does more for each row
+_FLOAT64 = 1.5  # factor from looks to the gradient in float64, of which half is computed
+_LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
+_GRACE = 0.1  # of the limit, by which a sweep that is under way may exceed it
+_EARLY = 0.02  # of the limit, before which the pace of a sweep tells nothing
+_SETTLE_SHARE = 0.1  # of the limit, for the weights to become optimal on their vertices at the end
+_FEWEST_STEPS = 1000  # of a corrective step, before which looking at the clock does not pay
+
+
+class Rate:
+    """Seconds per unit of work, recent and large measurements counting most.
+
+    What is measured on little work is mostly calls, and code being loaded: it tells nothing of much
+    work. So nothing is estimated from less than `least`, nor from a small part of the work that was
+    measured before or after.
+    """
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._largest = 0.0
+        self._seconds = 0.0
+        self._work = 0.0
+
+    def add(self, seconds: float, work: float) -> None:
+        """Take a measurement into account."""
+        if work < max(self._least, _SMALL_SHARE * self._largest):
+            return
+        fading = _FADING if _SMALL_SHARE * work < self._largest else 0.0
+        self._largest = max(self._largest, work)
+        self._seconds = fading * self._seconds + seconds
+        self._work = fading * self._work + work
+
+    def seconds_for(self, work: float) -> float:
+        """Estimated time for some work; 0 while nothing was measured."""
+        return self._seconds / self._work * work if self._work > 0 else 0.0
+
+
+class Deadline:
+    """Time left to a run.
+
+    Parameters
+    ----------
+    max_time : float or None
+        Seconds; None for no limit.
+    started : float
+        Reading of `clock` from which they count.
+    clock : callable
+        Seconds that never go back.
+
+    Attributes
+    ----------
+    looks, sweeps : Rate
+        Time by rows times support vectors, while training and in sweeps.
+    gradients : Rate
+        Time of the active set's gradient in float64, by the square of its size.
+    inner : Rate
+        Time of pairwise steps in a corrective step, by steps times vertices.
+    """
+
+    def __init__(
+        self,
+        max_time: float | None,
+        started: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._max_time = math.inf if max_time is None else max_time
+        self._started = started
+        self._clock = clock
+        self.looks, self.sweeps, self.gradients, self.inner = (Rate(_LEAST_WORK) for _ in range(4))
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return self._max_time < math.inf
+
+    @contextmanager
+    def timed(self, rate: Rate, work: float) -> Iterator[None]:
+        """Measure what is done within as `work`."""
+        started = self._clock()
+        yield
+        rate.add(self._clock() - started, work)
+
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return self._max_time - (self._clock() - self._started)
+
+    def check(self) -> None:
+        """Raise OutOfTimeError if time is over; for what comes before there is a model."""
+        if self.left() <= 0:
+            raise OutOfTimeError(
+                f"the time limit of {self._max_time:g} s was over before there was a model, so "
+                f"that nothing was written; allow more time"
+            )
+
+    def sweep_takes(self, work: float) -> float:
+        """Estimated seconds of a sweep over rows times support vectors."""
+        seconds = self.sweeps.seconds_for(work) or _BEYOND_LOOKS * self.looks.seconds_for(work)
+        return _SPARE * seconds
+
+    def end_takes(self, n_active: int, sweep_work: float) -> float:
+        """Seconds to keep for the end of the run.
+
+        Parameters
+        ----------
+        n_active : int
+            Vertices.
+        sweep_work : float
+            Rows times support vectors of the sweep; 0 for none. A sweep that takes more than half
+            of the limit gets nothing: then there will be no certificate.
+        """
+        sweep = self.sweep_takes(sweep_work)
+        if sweep > _SWEEP_SHARE * self._max_time:
+            sweep = 0.0
+        work = n_active**2
+        gradient = self.gradients.seconds_for(work) or _FLOAT64 * self.looks.seconds_for(work)
+        return _SPARE * gradient + sweep
+
+    def settle_takes(self) -> float:
+        """Seconds to keep for the weights of the end: to optimise, and to choose among states."""
+        return _SETTLE_SHARE * self._max_time if self.limited else 0.0
+
+    def is_over(self, n_active: int, sweep_work: float) -> bool:
+        """Whether training has to stop now; the parameters are those of `end_takes`."""
+        if not self.limited:
+            return False
+        return self.left() <= self.end_takes(n_active, sweep_work) + self.settle_takes()
+
+    def allows_sweep(self, work: float) -> bool:
+        """Whether a sweep that begins now will end in time, or soon after."""
+        return not self.limited or self.sweep_takes(work) <= self._left_to_sweeps()
+
+    def sweep_is_late(self, seconds: float, fraction: float) -> bool:
+        """Whether a sweep that has done `fraction` of its work in `seconds` will end too late."""
+        if not self.limited or seconds < _EARLY * self._max_time:
+            return False
+        return seconds / fraction * (1 - fraction) > self._left_to_sweeps()
+
+    def _left_to_sweeps(self) -> float:
+        return self.left() + _GRACE * self._max_time
+
+    def inner_steps(self, n_active: int, sweep_work: float) -> int | None:
+        """Pairwise steps for which there is time; None for as many as it takes."""
+        seconds = self.inner.seconds_for(n_active)
+        if not self.limited or seconds == 0:
+            return None
+        left = self.left() - self.end_takes(n_active, sweep_work) - self.settle_takes()
+        return max(_FEWEST_STEPS, int(left / seconds))

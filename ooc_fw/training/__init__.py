@@ -1,0 +1,1 @@
+"""From data to a model: a classifier for each pair of classes, probabilities, C and gamma."""

@@ -1,0 +1,412 @@
+"""Several classes: one machine for each pair of them, from one reading of the data.
+
+Rows are set apart by class once, in RAM where they fit, else in files that are removed at the end.
+Each pair of classes is then a source of its own, and its machine a run of
+`ooc_fw.solve.loop.solve`: a solution, with a certificate over the rows of the two classes. What is
+predicted is the class that most machines vote for, see `ooc_fw.model.pairs`.
+
+Owns the setting apart of rows and the division of time among machines. With two classes there is
+one pair, and nothing here is in the way of its run.
+
+References
+----------
+Frandi, Nanculef, Suykens, A PARTAN-accelerated Frank-Wolfe algorithm for large-scale SVM
+classification, section on multi-class problems: one-versus-one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ooc_fw.convert.writer import DatasetWriter, create_file, output_bytes
+from ooc_fw.data.rows import (
+    CSRRows,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    Rows,
+    concat_rows,
+    take_rows,
+)
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import (
+    ArraySource,
+    CSRSource,
+    PairSource,
+    RowSource,
+    iter_blocks,
+    open_source,
+)
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
+from ooc_fw.solve.deadline import Deadline
+from ooc_fw.solve.loop import Warm, choose_method, plan_run, solve
+from ooc_fw.solve.state import Callback, SolverState, Status, TrainOptions
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.scratch import scratch_directory
+
+if TYPE_CHECKING:
+    from ooc_fw.solve.checkpoint import CheckpointPlan
+
+_RAM_BYTES = 256 << 20  # rows that are set apart in RAM; more of them on disk
+_RAM_SHARE = 0.25  # of a memory limit, at most
+_SPARE_DISK = 1.1
+
+
+# -- rows of each class --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassRows:
+    """Rows of one class: a source of them, and where they are in the whole data set."""
+
+    source: RowSource
+    rows: Int64Array
+
+
+class ClassSplit:
+    """The rows of a source, apart by class; see `split_classes`.
+
+    Parameters
+    ----------
+    whole : RowSource
+        All rows.
+    parts : list of ClassRows
+        By place of the class.
+
+    Attributes
+    ----------
+    held_bytes : int
+        Bytes of these rows that are in RAM.
+    """
+
+    def __init__(self, whole: RowSource, parts: list[ClassRows]) -> None:
+        self._whole = whole
+        self._parts = parts
+        sources = [whole, *(part.source for part in parts)]
+        self.held_bytes = sum(source.decoded_bytes for source in sources if source.in_memory)
+
+    def pair(self, negative: int, positive: int) -> tuple[PairSource, Int8Array]:
+        """Rows of two classes, and -1 or +1 for each."""
+        source = PairSource(
+            self._parts[negative].source,
+            self._parts[positive].source,
+            name=self._whole.name,
+            shuffled=self._whole.shuffled,
+        )
+        source.scaling = self._whole.scaling
+        is_negative = source.is_first(np.arange(source.n_rows))
+        return source, np.where(is_negative, np.int8(-1), np.int8(1))
+
+    def whole_rows(
+        self, pair: PairSource, negative: int, positive: int, rows: Int64Array
+    ) -> Int64Array:
+        """Rows of the whole data set that rows of a pair are."""
+        origin, is_negative = pair.origin(rows), pair.is_first(rows)
+        whole = np.empty(len(rows), dtype=np.int64)
+        for part, here in ((negative, is_negative), (positive, ~is_negative)):
+            whole[here] = self._parts[part].rows[origin[here]]
+        return whole
+
+    def pair_rows(
+        self, pair: PairSource, negative: int, positive: int, rows: Int64Array, labels: Int8Array
+    ) -> Int64Array:
+        """Rows of a pair that rows of the whole data set are, given -1 or +1 for each."""
+        is_negative = labels < 0
+        origin = np.empty(len(rows), dtype=np.int64)
+        for part, here in ((negative, is_negative), (positive, ~is_negative)):
+            origin[here] = np.searchsorted(self._parts[part].rows, rows[here])
+        return pair.place(origin, is_negative)
+
+
+@contextmanager
+def split_classes(
+    source: RowSource, codes: Int64Array, n_classes: int, memory_limit: int | None = None
+) -> Iterator[ClassSplit]:
+    """Set the rows of a source apart by class, in one reading.
+
+    Parameters
+    ----------
+    source : RowSource
+        All rows.
+    codes : ndarray of int64, shape (n_rows,)
+        Class of each row, from 0; every class occurs.
+    n_classes : int
+        Number of classes.
+    memory_limit : int or None
+        Of the process, in bytes; rows that would take much of it go to disk.
+
+    Raises
+    ------
+    InputError
+        There is no room for the rows on the disk that holds temporary files.
+    """
+    order = np.argsort(codes, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
+    most = _RAM_BYTES if memory_limit is None else min(_RAM_BYTES, _RAM_SHARE * memory_limit)
+    with ExitStack() as opened:
+        if source.in_memory or source.decoded_bytes <= most:
+            sources = _split_in_ram(source, codes, rows)
+        else:
+            folder = opened.enter_context(scratch_directory())
+            sources = _split_on_disk(source, codes, rows, folder)
+            for part in sources:
+                opened.callback(part.close)
+        parts = [ClassRows(part, own) for part, own in zip(sources, rows, strict=True)]
+        yield ClassSplit(source, parts)
+
+
+def _by_class(
+    source: RowSource, codes: Int64Array, n_classes: int
+) -> Iterator[tuple[int, int, Rows]]:
+    """All rows as (first row of the block, class, rows of that class), block by block."""
+    for start, block in iter_blocks(source, 0, source.n_rows):
+        here = codes[start : start + len(block)]
+        for code in range(n_classes):
+            places = np.flatnonzero(here == code)
+            if len(places) > 0:
+                yield start, code, take_rows(block, places)
+    source.check_unchanged()
+
+
+def _split_in_ram(
+    source: RowSource, codes: Int64Array, rows: Sequence[Int64Array]
+) -> list[RowSource]:
+    pieces: list[list[Rows]] = [[] for _ in rows]
+    for _, code, piece in _by_class(source, codes, len(rows)):
+        pieces[code].append(piece)
+    sources: list[RowSource] = []
+    for code, own in enumerate(pieces):
+        whole = concat_rows(own)
+        own.clear()
+        pieces[code] = []
+        name = source.name
+        if isinstance(whole, CSRRows):
+            sources.append(CSRSource(whole, name=name))
+        else:
+            sources.append(ArraySource(whole, name=name))
+    return sources
+
+
+def _split_on_disk(
+    source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
+) -> list[RowSource]:
+    n_stored = source.decoded_bytes // 8 if source.sparse else 0
+    needed = output_bytes(source.n_rows, source.n_features, n_stored, sparse=source.sparse)
+    free = shutil.disk_usage(folder).free
+    if free < _SPARE_DISK * needed:
+        raise InputError(
+            f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
+            f"that takes {needed >> 20} MiB, and {free >> 20} MiB are free; name a larger disk in "
+            f"the environment variable TMPDIR"
+        )
+    paths = [folder / f"{code}.h5" for code in range(len(rows))]
+    with ExitStack() as files:
+        writers = [
+            DatasetWriter(
+                files.enter_context(create_file(path)),
+                len(own),
+                source.n_features,
+                n_stored,
+                sparse=source.sparse,
+                compression="none",
+            )
+            for path, own in zip(paths, rows, strict=True)
+        ]
+        written = np.zeros(len(rows), dtype=np.int64)
+        for _, code, piece in _by_class(source, codes, len(rows)):
+            ids = rows[code][written[code] : written[code] + len(piece)]
+            writers[code].append(piece, np.full(len(piece), float(code)), ids)
+            written[code] += len(piece)
+        for code, writer in enumerate(writers):
+            writer.finish(
+                class_counts={float(code): len(rows[code])},
+                seed=None,
+                source=source.name,
+                scaling=Scaling("none", False, None, None),
+                mean=np.zeros(source.n_features),
+                mean_square_norm=0.0,
+            )
+    return [open_source(path) for path in paths]
+
+
+# -- machines ------------------------------------------------------------------------------------
+
+
+def solve_classes(
+    source: RowSource,
+    codes: Int64Array,
+    n_classes: int,
+    kernel: Kernel,
+    options: TrainOptions,
+    callbacks: Sequence[Callback] = (),
+    *,
+    penalties: Float64Array | None = None,
+    dask: Any = None,
+    checkpoint: CheckpointPlan | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    started: float | None = None,
+    warm: Sequence[Warm | None] | None = None,
+) -> list[PairSolution]:
+    """Train a machine for each pair of classes.
+
+    Parameters
+    ----------
+    source : RowSource
+        Training rows.
+    codes : ndarray of int64, shape (n_rows,)
+        Class of each row, from 0; every class occurs.
+    n_classes : int
+        Number of classes.
+    kernel, options, callbacks, penalties, dask, checkpoint, resume, started
+        As for `ooc_fw.solve.loop.solve`. The budgets of time and memory are those of all machines
+        together; `max_iter` and `max_support` are those of each. Sweeps of several machines are
+        not made by Dask.
+    warm : sequence of tuple or None, optional
+        What each machine begins with, as for `ooc_fw.solve.loop.solve`; rows are those of `source`,
+        and of the machine's two classes.
+
+    Returns
+    -------
+    list of PairSolution
+        In the order of `class_pairs`. Of more than two classes the solutions hold no support
+        vectors, most of which serve several machines: see `support_vectors_of`. After an interrupt
+        the machines still to come are those of their first few rows, so that every pair has one.
+
+    Raises
+    ------
+    InputError
+        As `ooc_fw.solve.loop.solve` does, and for checkpoints of more than two classes.
+    OutOfTimeError
+        When time is over before the rows of more than two classes are set apart.
+    """
+    if n_classes == 2:
+        signs = (2 * codes - 1).astype(np.int8)
+        solution = solve(
+            source,
+            signs,
+            kernel,
+            options,
+            callbacks,
+            penalties=penalties,
+            dask=dask,
+            checkpoint=checkpoint,
+            resume=resume,
+            started=started,
+            warm=None if warm is None else warm[0],
+        )
+        return [PairSolution(0, 1, solution)]
+    if checkpoint is not None or resume is not None:
+        raise InputError(
+            f"{source.name} has {n_classes} classes, and checkpoints hold a run of two; train "
+            f"without them"
+        )
+    started = time.perf_counter() if started is None else started
+    pairs = class_pairs(n_classes)
+    counts = np.bincount(codes, minlength=n_classes).astype(np.float64)
+    work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
+    done: list[PairSolution] = []
+    interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
+    with interrupt, ExitStack() as opened:
+        with source.limited(Deadline(options.max_time, started).check):
+            split = opened.enter_context(
+                split_classes(source, codes, n_classes, options.memory_limit)
+            )
+        largest, _ = split.pair(*pairs[int(work.argmax())])
+        # What cannot be met is refused before any of them.
+        plan_run(largest, options, split.held_bytes)
+        for k, (negative, positive) in enumerate(pairs):
+            pair, y = split.pair(negative, positive)
+            left = _time_left(options, started)
+            reason: Status | None = None  # why there is no time for this machine
+            if done and done[-1].solution.status is Status.INTERRUPTED:
+                reason = Status.INTERRUPTED
+            elif left is not None and left <= 0:
+                reason = Status.TIME_LIMIT
+            if reason is not None:
+                own = replace(options, max_iter=0, max_time=None, certify=False)
+            else:
+                share = None if left is None else left * float(work[k] / work[k:].sum())
+                own = replace(options, max_time=share)
+            told = [_numbered(callback, k, len(pairs)) for callback in callbacks]
+            own_penalties = None
+            if penalties is not None:
+                all_rows = np.arange(pair.n_rows)
+                own_penalties = penalties[split.whole_rows(pair, negative, positive, all_rows)]
+            first = None if warm is None else warm[k]
+            if first is not None:
+                signs = np.where(codes[first[0]] == positive, 1, -1).astype(np.int8)
+                rows = split.pair_rows(pair, negative, positive, first[0], signs)
+                first = rows, first[1]
+            solution = solve(
+                *(pair, y, kernel, own, told),
+                penalties=own_penalties,
+                warm=first,
+                held=split.held_bytes,
+                interrupt=interrupt,
+            )
+            if reason is not None:
+                solution = replace(solution, status=reason)
+            rows = split.whole_rows(pair, negative, positive, solution.rows)
+            none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+            solution = replace(solution, rows=rows, support_vectors=none)
+            done.append(PairSolution(negative, positive, solution))
+    return done
+
+
+def _time_left(options: TrainOptions, started: float) -> float | None:
+    """Seconds until the limit, where there is one."""
+    if options.max_time is None:
+        return None
+    return started + options.max_time - time.perf_counter()
+
+
+def describe_choice(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
+    """One line: what "auto" picked, and why, for a machine or for several.
+
+    Parameters
+    ----------
+    pairs : sequence of PairSolution
+        What `solve_classes` returned.
+    options : TrainOptions
+        What it was told.
+    n_rows : int
+        Rows of the source, all classes together.
+    """
+    first = pairs[0].solution
+    if len(pairs) == 1:
+        return first.choice
+    n_full = sum(pair.solution.lmo == "full" for pair in pairs)
+    if 0 < n_full < len(pairs):
+        return (
+            f"method {first.method}, full oracle for {n_full} of {len(pairs)} machines, which have "
+            f"few rows, and sampled oracle for the others"
+        )
+    return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
+
+
+def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:
+    """`callback`, told which machine its state is of."""
+
+    def told(state: SolverState) -> bool | None:
+        state.machine, state.n_machines = machine, n_machines
+        return callback(state)
+
+    return told
+
+
+def support_vectors_of(source: RowSource, pairs: Sequence[PairSolution]) -> Rows:
+    """The rows of `union_of_rows`."""
+    if len(pairs) == 1:
+        return pairs[0].solution.support_vectors
+    return source.take(union_of_rows(pairs))

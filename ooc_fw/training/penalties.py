@@ -1,0 +1,108 @@
+"""Penalties of rows: C, times a weight of the row's class, times a weight of the row.
+
+    C_i = C class_weight[y_i] sample_weight_i
+
+A weight counts how often a row is there, see `ooc_fw.problem`; rows of weight 0 are left out by
+whoever has such weights.
+
+Owns that product and what is asked of its factors. What penalties do: `ooc_fw.problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.system.errors import InputError
+
+ClassWeight: TypeAlias = Mapping[Any, float] | str | None
+"""Weight of each class by its label, or "balanced", or 1 for all."""
+
+
+def row_penalties(
+    C: float,
+    classes: npt.NDArray[Any],
+    codes: Int64Array,
+    class_weight: ClassWeight = None,
+    sample_weight: Float64Array | None = None,
+) -> Float64Array | None:
+    """Penalty of each row, None when it is `C` for all because there are no weights.
+
+    Parameters
+    ----------
+    C : float
+        Penalty of weight 1.
+    classes : ndarray, shape (n_classes,)
+        Labels of the classes.
+    codes : ndarray of int64, shape (n_rows,)
+        Place in `classes` of the class of each row.
+    class_weight : mapping, "balanced" or None
+        Classes that a mapping lacks have weight 1. "balanced" is n_rows / (n_classes * rows of the
+        class), where rows count by their weight.
+    sample_weight : ndarray of float64, shape (n_rows,), optional
+        Weights above 0.
+
+    Raises
+    ------
+    InputError
+        For weights that cannot be used.
+    """
+    if class_weight is None and sample_weight is None:
+        return None
+    per_class = np.ones(len(classes))
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise InputError(
+                f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
+            )
+        counts = np.bincount(codes, weights=sample_weight, minlength=len(classes))
+        per_class = counts.sum() / (len(classes) * counts)
+    elif class_weight is not None:
+        per_class = _listed(class_weight, classes)
+    penalties = C * per_class[codes]
+    return penalties if sample_weight is None else np.asarray(penalties * sample_weight)
+
+
+def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Float64Array:
+    """Weight of each class of a mapping."""
+    labels = classes.tolist()
+    weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
+    for label, weight in zip(labels, weights.tolist(), strict=True):
+        if not 0 < weight < np.inf:
+            raise InputError(f"the weight of class {label} must be a positive number, not {weight}")
+    missing = [label for label in labels if label not in class_weight]
+    strange = [label for label in class_weight if label not in labels]
+    if missing and strange:
+        raise InputError(
+            f"class_weight has a weight for {strange[0]!r}, which is no label, and none for "
+            f"{missing[0]!r}; labels are {', '.join(map(str, labels))}"
+        )
+    return weights
+
+
+def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int) -> Float64Array:
+    """Weights of rows as float64.
+
+    Raises
+    ------
+    InputError
+        Unless there is one for each row, none negative, and not all of them 0.
+    """
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise InputError(
+            f"sample_weight must have one weight for each of {n_rows} rows, not the shape "
+            f"{weights.shape}"
+        )
+    wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"sample_weight must not be negative, but is {weights[wrong[0]]} for row {wrong[0]}"
+        )
+    if not weights.any():
+        raise InputError("all sample weights are zero; at least rows of two classes need weight")
+    return weights

@@ -1,0 +1,343 @@
+"""Compiled work on the active set against a few lines of dense numpy each."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ooc_fw._core import steps as core
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.testing.reference import kernel_values, make_problem, minimise
+from ooc_fw.testing.strategies import SEEDS
+
+
+class Plain:
+    """An active set as plain arrays, and its matrix Q in float64.
+
+    The kernel block is larger than the active set and its rows are in no order, as in the program;
+    off the diagonal its stored values are the truth.
+    """
+
+    def __init__(self, m, seed, C=1.0, quantised=False):
+        rng = np.random.default_rng(seed)
+        problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=m, seed=seed, C=C)
+        values = kernel_values(problem.kernel, problem.X, problem.X)
+        self.unit = np.float32(1 / 65535 if quantised else 1)
+        self.slots = rng.permutation(m + 3)[:m]
+        self.used = np.full(m + 3, -1)
+        if quantised:
+            self.K = np.full((m + 3, m + 3), 12345, dtype=np.uint16)
+            self.K[self.slots, :m] = np.rint(values * 65535)
+        else:
+            self.K = np.full((m + 3, m + 3), np.nan, dtype=np.float32)
+            self.K[self.slots, :m] = values
+        values = self.K[self.slots, :m].astype(np.float64) * np.float64(self.unit)
+        self.y = problem.y.astype(np.float64)
+        self.diag = np.full(m, 2 + 1 / C)
+        self.Q = np.multiply.outer(self.y, self.y) * (values + 1)
+        self.Q[np.diag_indices(m)] = self.diag
+        self.alpha = rng.random(m) * (rng.random(m) < 0.7)
+        self.alpha[rng.integers(m)] += 0.1
+        self.alpha /= self.alpha.sum()
+        self.grad = self.Q @ self.alpha
+
+    def optimise(self, tol, max_steps, grad=None, clock=0):
+        """Steps, drops and gap of `optimise_pairwise`, which lacks no row."""
+        steps, drops, gap, missing = core.optimise_pairwise(
+            self.alpha,
+            self.grad if grad is None else grad,
+            self.diag,
+            self.y,
+            self.K,
+            self.unit,
+            self.slots,
+            self.used,
+            clock,
+            tol,
+            max_steps,
+        )
+        assert missing == -1
+        return steps, drops, gap
+
+    def assert_consistent(self, drift=1e-12):
+        assert (self.alpha >= 0).all()
+        assert self.alpha.sum() == pytest.approx(1, abs=drift)
+        np.testing.assert_allclose(self.grad, self.Q @ self.alpha, rtol=1e-11, atol=10 * drift)
+
+    def objective(self):
+        return self.alpha @ self.Q @ self.alpha / 2
+
+
+@st.composite
+def actives(draw, sizes=(1, 2, 3, 20, 130, 300)):
+    m = draw(st.sampled_from(sizes))
+    return Plain(m, draw(st.integers(0, 20)), quantised=draw(st.booleans()))
+
+
+@given(actives(), SEEDS, st.floats(0, 2))
+def test_move(plain, seed, scale):
+    rng = np.random.default_rng(seed)
+    i, j = rng.integers(0, len(plain.alpha), 2)  # may be the same vertex
+    weight_i, weight_j = rng.normal(size=2)
+    expected = scale * plain.alpha
+    np.add.at(expected, [i, j], [weight_i, weight_j])
+    rho = core.move(
+        plain.alpha,
+        plain.grad,
+        plain.diag,
+        plain.y,
+        plain.K,
+        plain.unit,
+        plain.slots,
+        scale,
+        i,
+        weight_i,
+        j,
+        weight_j,
+    )
+    np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
+    np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
+    assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
+
+
+@given(st.integers(0, 3 * core.LANES), st.integers(1, 4), SEEDS)
+def test_argmin(size, distinct, seed):
+    """Any place of the least value will do, the first one among the same lane's."""
+    values = np.random.default_rng(seed).integers(0, distinct, size).astype(np.float64)
+    place = core.argmin(values)
+    if size == 0:
+        assert place == -1
+    else:
+        assert values[place] == values.min()
+
+
+@pytest.mark.parametrize("size", [0, 1, core.LANES - 1, core.LANES, core.LANES + 1, 2000])
+def test_argmin_of_nothing_finite(size):
+    assert core.argmin(np.full(size, np.inf)) == -1
+
+
+@pytest.mark.parametrize("size", [1, core.LANES - 1, core.LANES, core.LANES + 1, 2000])
+def test_argmin_finds_every_place(size):
+    for place in range(size):
+        values = np.full(size, np.inf)
+        values[place] = -1.0
+        assert core.argmin(values) == place
+
+
+@given(actives(), SEEDS)
+def test_away_vertex_is_the_support_vertex_of_largest_gradient(plain, seed):
+    plain.grad = np.random.default_rng(seed).normal(size=len(plain.grad))
+    support = np.flatnonzero(plain.alpha > 0)
+    expected = support[np.argmax(plain.grad[support])]
+    assert core.away_vertex(plain.alpha, plain.grad) == expected
+
+
+@given(actives(), SEEDS)
+def test_second_order_away(plain, seed):
+    """The pair of largest gain, for every i; -1 where no support vertex has a larger gradient."""
+    i = int(np.random.default_rng(seed).integers(len(plain.alpha)))
+    gains = {}
+    for k in np.flatnonzero(plain.alpha > 0):
+        if plain.grad[k] > plain.grad[i]:
+            curvature = plain.diag[i] + plain.diag[k] - 2 * plain.Q[i, k]
+            gains[k] = (plain.grad[k] - plain.grad[i]) ** 2 / curvature
+    j = core.second_order_away(
+        plain.grad,
+        np.where(plain.alpha > 0, plain.y, 0),
+        plain.diag,
+        plain.K[plain.slots[i], : len(plain.alpha)],
+        plain.unit,
+        plain.grad[i],
+        1 / plain.objective(),
+        plain.diag[i],
+        plain.y[i],
+        np.empty(core.LANES),
+    )
+    if not gains:
+        assert j == -1
+    else:
+        assert gains[j] == pytest.approx(max(gains.values()), rel=1e-12)
+
+
+@given(actives(sizes=(1, 2, 3, 20, 70)), st.sampled_from([1e-2, 1e-6, 1e-10]))
+def test_optimise_pairwise_reaches_its_tolerance(plain, tol):
+    before = plain.objective()
+    steps, drops, gap = plain.optimise(tol, 100_000)
+    plain.assert_consistent()
+    after = plain.objective()
+    least = minimise(plain.Q).objective
+    assert gap <= tol
+    assert gap == pytest.approx(1 - plain.grad.min() / (2 * after), abs=1e-9)
+    assert least - 1e-13 <= after <= before + 1e-13
+    assert after - least <= max(tol, 0) * 2 * after + 1e-13
+    assert 0 <= drops <= steps
+
+
+@given(actives(sizes=(20, 70, 130)), st.integers(0, 30))
+def test_optimise_pairwise_counts_its_steps_and_drops(plain, max_steps):
+    """One step at a time gives the same course as many at once."""
+    other = copy.deepcopy(plain)
+    steps, drops, _ = plain.optimise(1e-9, max_steps)
+    singles = singles_dropped = 0
+    objective = other.objective()
+    for _ in range(max_steps):
+        support = np.count_nonzero(other.alpha)
+        step, drop, _ = other.optimise(1e-9, 1)
+        assert other.objective() <= objective + 1e-15
+        objective = other.objective()
+        change = np.count_nonzero(other.alpha) - support
+        assert change in ((-1, 0) if drop else (0, 1))
+        singles += step
+        singles_dropped += drop
+    assert steps <= max_steps
+    assert (steps, drops) == pytest.approx((singles, singles_dropped), abs=1)
+    np.testing.assert_allclose(plain.alpha, other.alpha, atol=1e-9)
+
+
+@given(actives(sizes=(1, 20, 70, 600)), st.sampled_from([1e-1, 1e-3, 1e-4]))
+def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
+    """The weights are as good as promised, and the gradient is theirs, but for its rounding."""
+    grad = plain.grad.astype(np.float32)
+    rounding = 3e-6 * np.abs(grad).max()
+    before = plain.objective()
+    plain.optimise(tol, 100_000, grad)
+    plain.grad = plain.Q @ plain.alpha
+    plain.assert_consistent()
+    rho = 2 * plain.objective()
+    np.testing.assert_allclose(grad, plain.grad, rtol=0, atol=rounding)
+    assert 1 - plain.grad.min() / rho <= tol + 2 * rounding / rho
+    assert plain.objective() <= before
+
+
+def test_optimise_pairwise_with_no_steps_only_tells_the_gap():
+    plain = Plain(10, 0)
+    before = plain.alpha.copy()
+    steps, drops, gap = plain.optimise(0.0, 0)
+    assert (steps, drops) == (0, 0)
+    assert gap == pytest.approx(1 - plain.grad.min() / (2 * plain.objective()))
+    np.testing.assert_array_equal(plain.alpha, before)
+
+
+@given(st.integers(1, 30), SEEDS)
+def test_keep_vertices(m, seed):
+    rng = np.random.default_rng(seed)
+    K = rng.normal(size=(m + 2, m + 2)).astype(np.float32)
+    keep = np.flatnonzero(rng.random(m) < 0.6)
+    sources = np.flatnonzero(rng.random(m) < 0.6)
+    expected = K[np.ix_(sources, keep)]
+    core.keep_vertices(sources, keep, K)
+    np.testing.assert_array_equal(K[: len(sources), : len(keep)], expected)
+
+
+@given(st.integers(1, 150), st.integers(1, 150), SEEDS)
+def test_mirror_rows(n_old, n_new, seed):
+    """Rows of new vertices become columns of the old ones that are held, part by part."""
+    rng = np.random.default_rng(seed)
+    m = n_old + n_new
+    K = rng.normal(size=(m, m)).astype(np.float32)
+    order = rng.permutation(m)
+    slots, new_slots = order[:n_old].copy(), order[n_old:]
+    slots[rng.random(n_old) < 0.3] = -1
+    held = slots[slots >= 0]
+    expected = K.copy()
+    expected[held, n_old:] = K[np.ix_(new_slots, np.flatnonzero(slots >= 0))].T
+    middle = int(rng.integers(0, n_old + 1))
+    for start, stop in ((0, middle), (middle, n_old)):
+        core.mirror_rows(K, slots, n_old, new_slots, start, stop)
+    np.testing.assert_array_equal(K, expected)
+
+
+@given(actives(), st.booleans())
+def test_steps_that_are_handed_the_rows_they_lack_reach_the_tolerance_too(plain, forgetful):
+    slots = plain.slots
+    plain.slots = np.full(len(slots), -1)
+    before, missing = plain.objective(), 0
+    while missing >= 0:
+        *_, gap, missing = core.optimise_pairwise(
+            plain.alpha,
+            plain.grad,
+            plain.diag,
+            plain.y,
+            plain.K,
+            plain.unit,
+            plain.slots,
+            plain.used,
+            0,
+            1e-4,
+            100_000,
+        )
+        assert plain.slots[missing] == -1 or missing == -1
+        if forgetful and np.count_nonzero(plain.slots >= 0) > 2:
+            plain.slots[np.argmax(plain.grad)] = -1
+        plain.slots[missing] = slots[missing]
+    plain.assert_consistent()
+    assert gap <= 1e-4
+    assert plain.objective() <= before + 1e-13
+
+
+def best_on_a_ray(plain, alpha, d):
+    """Least f on alpha + mu d, mu >= 0, inside the simplex, by trying many mu."""
+    down = d < 0
+    if not down.any():
+        return alpha @ plain.Q @ alpha / 2
+    bound = (alpha[down] / -d[down]).min()
+    points = alpha + np.linspace(0, bound, 1001)[:, None] * d
+    return np.einsum("ki,ki->k", points @ plain.Q, points).min() / 2
+
+
+@given(actives(sizes=(2, 3, 20, 70)), SEEDS, st.floats(0, 3))
+def test_extrapolate_is_the_best_point_on_the_ray(plain, seed, stretch):
+    rng = np.random.default_rng(seed)
+    optimum = minimise(plain.Q).alpha
+    # Often the ray leads towards the optimum, and sometimes to the border of the simplex.
+    before = plain.alpha + 0.2 * stretch * (plain.alpha - optimum)
+    before = np.abs(before) + 0.01 * rng.random(len(before)) * rng.integers(0, 2)
+    before /= before.sum()
+    alpha, d = plain.alpha.copy(), plain.alpha - before
+    assume(np.abs(d).sum() > 1e-6)
+    start = plain.objective()
+    size, drops = core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before)
+    plain.assert_consistent(drift=1e-15 * (1 + size) * len(alpha))
+    np.testing.assert_allclose(plain.alpha, alpha + size * d, atol=1e-10)
+    assert plain.objective() <= start + 1e-15
+    assert plain.objective() <= best_on_a_ray(plain, alpha, d) + 1e-10
+    assert drops == np.count_nonzero(alpha) - np.count_nonzero(plain.alpha)
+
+
+def test_extrapolate_stops_exactly_at_the_border():
+    Q = np.array([[1.0, 2.0, 0.0], [2.0, 100.0, 0.0], [0.0, 0.0, 1.0]])
+    alpha, before = np.array([0.5, 0.2, 0.3]), np.array([0.2, 0.5, 0.3])
+    grad = Q @ alpha
+    size, drops = core.extrapolate(alpha, grad, before, Q @ before)
+    assert size == pytest.approx(2 / 3)
+    assert drops == 1
+    assert alpha[1] == 0.0
+    np.testing.assert_allclose(alpha, [0.7, 0, 0.3])
+    np.testing.assert_allclose(grad, Q @ alpha, atol=1e-12)
+
+
+@pytest.mark.parametrize("forward", [0.0, 1e-16, -1.0])
+def test_extrapolate_stays_where_the_ray_leads_nowhere(forward):
+    """No difference between the iterates, one of rounding only, or one that leads uphill."""
+    plain = Plain(20, 1)
+    optimum = minimise(plain.Q).alpha
+    before = plain.alpha + forward * 0.1 * (plain.alpha - optimum)
+    before[:3] += np.array([2, -1, -1]) * (forward > 0) * 1e-17
+    kept = plain.alpha.copy()
+    assert core.extrapolate(plain.alpha, plain.grad, before, plain.Q @ before) == (0.0, 0)
+    np.testing.assert_array_equal(plain.alpha, kept)
+
+
+@given(st.integers(0, 300), SEEDS)
+def test_add_column_and_extrapolate_gradient(n, seed):
+    rng = np.random.default_rng(seed)
+    grad, before = rng.normal(size=(2, n))
+    y = rng.choice([-1.0, 1.0], n)
+    column = rng.random(n).astype(np.float32)
+    expected = 0.75 * grad + 0.3 * y * (column.astype(np.float64) + 1)
+    core.add_column(grad, y, 0.75, column, 0.3)
+    np.testing.assert_allclose(grad, expected, rtol=1e-13, atol=1e-13)
+    core.extrapolate_gradient(grad, before, 1.5)
+    np.testing.assert_allclose(grad, expected + 1.5 * (expected - before), rtol=1e-12, atol=1e-12)

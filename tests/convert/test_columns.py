@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ooc_fw._core.libsvm import drop_zeros
+from ooc_fw.convert.columns import ColumnMoments, count_labels
+from ooc_fw.data.rows import CSRRows
+
+tables = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 12), st.integers(1, 5)),
+    elements=st.integers(-4, 4).map(float),
+)
+
+
+def to_csr(dense: np.ndarray) -> CSRRows:
+    indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
+    indices = np.nonzero(dense)[1].astype(np.int32)
+    return CSRRows(dense[dense != 0], indices, indptr, dense.shape[1])
+
+
+@given(dense=tables, n_parts=st.integers(1, 3))
+def test_moments(dense, n_parts):
+    for convert in (to_csr, lambda rows: rows):
+        moments = ColumnMoments(dense.shape[1])
+        for part in np.array_split(dense, n_parts):
+            moments.add(convert(part))
+        np.testing.assert_allclose(moments.mean, dense.mean(axis=0, dtype=float), atol=1e-12)
+        square_norms = (dense.astype(float) ** 2).sum(axis=1)
+        np.testing.assert_allclose(moments.mean_square_norm, square_norms.mean(), atol=1e-12)
+
+
+@given(labels=st.lists(st.integers(-20, 20).map(float), max_size=60))
+def test_labels_are_counted(labels):
+    assert count_labels(np.array(labels)) == Counter(labels)
+
+
+@given(dense=tables, filled=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=9))
+def test_zeros_are_dropped_in_place(dense, filled):
+    stored = dense.copy()
+    for row, column in filled:  # zeros here and there, that are stored at first
+        stored[row % stored.shape[0], column % stored.shape[1]] = 1
+    rows = to_csr(stored)
+    where = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+    rows.data[:] = dense[where, rows.indices]
+    keep = rows.data != 0
+    expected = np.where(stored != 0, dense, 0)
+    left = rows.data[keep].tolist(), rows.indices[keep].tolist()
+    kept = drop_zeros(rows.data, rows.indices, rows.indptr)
+    assert (rows.data[:kept].tolist(), rows.indices[:kept].tolist()) == left
+    rows = CSRRows(rows.data[:kept], rows.indices[:kept], rows.indptr, rows.n_features)
+    np.testing.assert_array_equal(rows.toarray(), expected)

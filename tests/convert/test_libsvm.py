@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import io
+import logging
+
+import naive_libsvm as naive
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
+
+from ooc_fw.convert.libsvm import NO_LIMIT, ParsedBlock, ParseOptions, iter_libsvm, parse_block
+from ooc_fw.convert.text import TextBlock
+from ooc_fw.data.labels import is_exact_label
+from ooc_fw.data.rows import CSRRows, concat_rows
+from ooc_fw.system.errors import InputError
+
+
+def parse(text: str | bytes, **options: object) -> ParsedBlock:
+    data = text.encode() if isinstance(text, str) else text
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    return parse_block(TextBlock("data.txt", data, 1, data.count(b"\n")), ParseOptions(**options))
+
+
+def value_of(token: str) -> np.float32:
+    (value,) = parse(f"1 1:{token}").rows.data
+    return value
+
+
+@pytest.mark.parametrize(
+    ("line", "label", "row"),
+    [
+        ("+1 1:2 3:4", 1, [2, 0, 4]),
+        ("-1", -1, []),
+        ("0.5 2:-1.5", 0.5, [0, -1.5]),
+        ("1 1:.5 2:5. 3:1e-3 4:+1 5:1E2 6:-2.5e+1", 1, [0.5, 5, 0.001, 1, 100, -25]),
+        ("1 1:0 2:0.0 3:1 4:-0", 1, [0, 0, 1, 0]),
+        ("1 3:3 1:1 2:2", 1, [1, 2, 3]),
+        ("3 qid:7 1:1", 3, [1]),
+        ("  1\t1:1   2:2  \r", 1, [1, 2]),
+        ("1 1:1#2:2 # 3:x", 1, [1]),
+        ("1e0 1:00012 02:1", 1, [12, 1]),
+        ("1 1:1e-60 2:1", 1, [0, 1]),
+        ("-1 1:0.1234567 2:12345678 3:0.12345678", -1, [0.1234567, 12345678, 0.12345678]),
+    ],
+)
+@pytest.mark.parametrize("padding", ["", "# some text behind, so that quick paths are open"])
+def test_line(line, label, row, padding):
+    parsed = parse(f"{line}\n{padding}")
+    assert parsed.labels.tolist() == [label]
+    assert parsed.width == len(row)
+    np.testing.assert_array_equal(parsed.rows.toarray(), np.array([row], np.float32))
+
+
+def test_empty_lines_and_comments_are_no_rows():
+    parsed = parse("\n  \r\n# text\n1 1:1\n\t\n2 2:2\n\n")
+    assert parsed.labels.tolist() == [1, 2]
+    assert parsed.rows.indptr.tolist() == [0, 1, 2]
+
+
+def test_zero_based():
+    np.testing.assert_array_equal(parse("1 0:5 2:6", zero_based=True).rows.toarray(), [[5, 0, 6]])
+
+
+def test_columns_beyond_the_limit_are_dropped_and_counted():
+    parsed = parse("1 5:5 1:1\n1 4:0 2:2\n1 2:3", width_limit=2)
+    np.testing.assert_array_equal(parsed.rows.toarray(), [[1, 0], [0, 2], [0, 3]])
+    assert (parsed.width, parsed.dropped_values) == (5, 2)
+
+
+def test_long_unsorted_row():
+    order = np.random.default_rng(0).permutation(5000)
+    parsed = parse("1 " + " ".join(f"{j + 1}:{j + 1}" for j in order))
+    np.testing.assert_array_equal(parsed.rows.indices, np.arange(5000))
+    np.testing.assert_array_equal(parsed.rows.data, np.arange(1, 5001))
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+decimals = st.builds(
+    lambda sign, whole, fraction, exponent: sign + whole + fraction + exponent,
+    st.sampled_from(["", "-", "+"]),
+    st.text("0123456789", min_size=1, max_size=25),
+    st.one_of(st.just(""), st.text("0123456789", max_size=25).map(lambda digits: "." + digits)),
+    st.one_of(st.just(""), st.integers(-60, 12).map(lambda power: f"e{power}")),
+)
+floats = st.floats(width=64, min_value=-3.4e38, max_value=3.4e38).map(repr)
+# Midpoints between float32 neighbours and their neighbours in the last of many digits.
+midpoints = st.tuples(st.integers(1, 2**24 - 1), st.sampled_from(["", "1", "0001", "e0"])).map(
+    lambda parts: f"{np.float64(parts[0]) + 0.5:.30f}".rstrip("0") + parts[1]
+)
+
+
+@given(token=st.one_of(decimals, floats, midpoints))
+@example("1.000000059604644775390625")  # half way between two float32: to even
+@example("1.0000000596046447753906250000000000000001")
+@example("1.000000178813934326171875")
+@example("7.006492321624085354618e-46")  # half the smallest float32
+@example("7.006492321624085354619e-46")
+@example("3.4028235677973364e38")  # just below overflow
+@example("9007199254740993")
+@example("0.00000000000000000000000000000000000012345678901234567890")
+@example("123456789012345678901234567890")
+@example("1e-400")
+@example("0e999999999999")
+def test_value_is_float32_of_float64_of_the_text(token):
+    expected = np.float32(float(token))
+    line = parse(f"1 1:{token} 2:1 # long enough a text for the quick path").rows.toarray()
+    assert line[0, 0].tobytes() == (expected + np.float32(0)).tobytes()
+
+
+@given(token=st.one_of(decimals, floats).filter(is_exact_label))
+@example("0.1000000000000000055511151231257827")
+@example("1e-320")
+def test_label_is_the_nearest_float64(token):
+    assert parse(token).labels.tolist() == [float(token)]
+
+
+@pytest.mark.parametrize(
+    "label", ["9007199254740993", "-9007199254740993.0", "18446744073709551617"]
+)
+def test_whole_labels_that_float64_would_merge_are_refused(label):
+    with pytest.raises(InputError, match=f"line 2: label '{label}' is a whole number that float64"):
+        parse(f"9007199254740992 1:1\n{label} 1:1")
+
+
+@given(token=st.one_of(decimals, floats, midpoints))
+@example("1600000000.0123456789")
+@example("0.3000000000000000166533453693773481063544750213623046875")
+def test_exact_values_are_the_nearest_float64(token):
+    (value,) = parse(f"1 1:{token} 2:1", exact=True).rows.toarray()[:, 0]
+    assert value == float(token)
+    assert value.dtype == np.float64
+
+
+def test_random_numbers_of_many_digits():
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(size=4000) * 10.0 ** rng.integers(-30, 30, 4000)
+    text = "\n".join(f"1 1:{number:.17g} 2:{number:.7g}" for number in numbers)
+    expected = [[float(f"{n:.17g}"), float(f"{n:.7g}")] for n in numbers]
+    np.testing.assert_array_equal(parse(text).rows.toarray(), np.array(expected, np.float32))
+    np.testing.assert_array_equal(parse(text, exact=True).rows.toarray(), np.array(expected))
+
+
+# --- whole files ---------------------------------------------------------------------------------
+
+cells = st.dictionaries(st.integers(1, 40), st.integers(-99, 99), max_size=8)
+tables = st.lists(st.tuples(st.integers(-3, 3), cells), min_size=1, max_size=30)
+
+
+def to_text(table, newline: str) -> str:
+    return newline.join(
+        " ".join([f"{label}", *(f"{j}:{value / 8}" for j, value in row.items())])
+        for label, row in table
+    )
+
+
+@given(table=tables, newline=st.sampled_from(["\n", "\r\n", "\n\n", " # note\n"]))
+@example([(1, {})], "\n")
+def test_equals_naive_parser_and_scikit_learn(table, newline):
+    text = to_text(table, newline)
+    labels, rows = naive.parse(text)
+    parsed = parse(text)
+    np.testing.assert_array_equal(parsed.labels, labels)
+    np.testing.assert_array_equal(parsed.rows.toarray(), naive.dense(rows, parsed.rows.n_features))
+    ordered = to_text([(label, dict(sorted(row.items()))) for label, row in table], newline)
+    X, y = load_svmlight_file(
+        io.BytesIO(ordered.encode()), dtype=np.float32, zero_based=False, n_features=40
+    )
+    np.testing.assert_array_equal(y, parsed.labels)
+    np.testing.assert_array_equal(X.toarray()[:, : parsed.width], parsed.rows.toarray())
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 100, 1 << 20])
+def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, block_bytes):
+    path = tmp_path / "data.txt"
+    rng = np.random.default_rng(2)
+    lines = [
+        "1 "
+        + " ".join(f"{j + 1}:{rng.integers(1, 9)}" for j in np.flatnonzero(rng.random(9) < 0.4))
+        for _ in range(40)
+    ]
+    path.write_text("\n".join(lines))
+    blocks = list(iter_libsvm(path, block_bytes=block_bytes))
+    widths = [rows.n_features for _, rows, _ in blocks]
+    assert widths == sorted(widths)
+    for labels, rows, first_line in blocks:
+        _, expected = naive.parse("\n".join(lines[first_line - 1 :][: len(labels)]))
+        np.testing.assert_array_equal(rows.toarray(), naive.dense(expected, rows.n_features))
+    whole = concat_rows([rows for _, rows, _ in blocks])
+    assert isinstance(whole, CSRRows)
+    assert len(whole) == len(lines)
+
+
+def test_iter_libsvm_reads_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 1:2\n")))
+    ((labels, rows, first_line),) = iter_libsvm("-")
+    assert (labels.tolist(), rows.toarray().tolist(), first_line) == ([1], [[2]], 1)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+BAD_LINES = {
+    "x 1:1": r"label 'x' is not a number; a line is LABEL INDEX:VALUE",
+    "1:1 2:2": r"label '1:1' is not a number",
+    "1,2 1:1": r"label '1,2' is not a number",
+    "nan 1:1": r"label 'nan' is not finite",
+    "-INF": r"label '-INF' is not finite",
+    "1e999 1:1": r"label '1e999' is not finite",
+    "1 1": r"'1' is not INDEX:VALUE",
+    "1 :1": r"':1' is not INDEX:VALUE",
+    "1 a:1": r"'a:1' is not INDEX:VALUE",
+    "1 1 :1": r"'1' is not INDEX:VALUE",
+    "1 -3:1": r"'-3:1' has a negative index",
+    "1 0:1": r"'0:1' has index 0; give --zero-based",
+    "1 2147483649:1": r"'2147483649:1' has an index beyond 2147483647",
+    "1 99999999999999999999:1": r"'99999999999999999999:1' has an index beyond",
+    "1 3:1 3:2": r"feature index 3 stands twice in one line",
+    "1 3:0 1:1 3:2": r"feature index 3 stands twice in one line",
+    "1 1: 2:1": r"the value of '1:' is not a number",
+    "1 1:x": r"the value of '1:x' is not a number",
+    "1 1:1.2.3": r"the value of '1:1.2.3' is not a number",
+    "1 1:1e": r"the value of '1:1e' is not a number",
+    "1 1:1e+": r"the value of '1:1e\+' is not a number",
+    "1 1:-": r"the value of '1:-' is not a number",
+    "1 1:.": r"the value of '1:.' is not a number",
+    "1 1:1_0": r"the value of '1:1_0' is not a number",
+    "1 1:0x1": r"the value of '1:0x1' is not a number",
+    "1 1:i": r"the value of '1:i' is not a number",
+    "1 1:nope": r"the value of '1:nope' is not a number",
+    "1 1:NaN": r"the value of '1:NaN' is not finite",
+    "1 1:+infinity": r"the value of '1:\+infinity' is not finite",
+    "1 1:3.5e38": r"the value of '1:3.5e38' is beyond float32",
+    "1 1:-1e999": r"the value of '1:-1e999' is beyond float32",
+    "1 1:3.4028235677973366163753939545814256844e38": r"is beyond float32",
+    "1 1:" + "1" * 60 + "x": r"the value of '1:1{38}\.\.\.' is not a number",
+    "1 1:\xff": r"'1:\\xc3\\xbf' is not a number",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+@pytest.mark.parametrize("ending", ["", "\n1 2:2 3:3 4:4 5:5 6:6 7:7 8:8 9:9"])
+def test_error_names_file_and_line(line, ending):
+    text = f"1 1:1\n# comment\n{line}{ending}"
+    with pytest.raises(InputError, match=r"^data\.txt, line 3: .*" + BAD_LINES[line]):
+        parse(text)
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_skipped_line_leaves_no_trace(line):
+    parsed = parse(f"1 1:1\n{line}\n2 2:2", on_error="skip")
+    assert parsed.labels.tolist() == [1, 2]
+    assert parsed.rows.toarray().tolist() == [[1, 0], [0, 2]]
+    assert (parsed.n_skipped, parsed.width) == (1, 2)
+    assert parsed.skipped[0].startswith("data.txt, line 2: ")
+
+
+def test_zero_based_negative_index():
+    with pytest.raises(InputError, match="'-1:1' has a negative index"):
+        parse("1 -1:1", zero_based=True)
+
+
+def test_largest_index_is_taken():
+    assert parse("1 2147483648:1").rows.indices.tolist() == [2**31 - 1]
+    assert NO_LIMIT == 2**31
+
+
+@pytest.mark.parametrize("value", ["-1", "-1.5", "-0.99999999"])
+def test_values_without_log1p(value):
+    assert parse(f"1 1:{value}").rows.data == np.float32(value)
+    with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' has no log1p"):
+        parse(f"1 1:{value}", log1p=True)
+    assert not parse(f"1 3:{value}", log1p=True, width_limit=2).rows.data.size
+    assert value_of("-0.99") > -1
+
+
+def test_unknown_way_with_errors():
+    with pytest.raises(InputError, match="on_error must be 'raise' or 'skip', not 'maybe'"):
+        ParseOptions(on_error="maybe")
+
+
+def test_iter_libsvm_warns_of_skipped_lines(tmp_path, caplog):
+    path = tmp_path / "data.txt"
+    path.write_text("bad\n" * 5 + "1 1:1\n")
+    with caplog.at_level(logging.WARNING):
+        ((labels, _, _),) = iter_libsvm(path, on_error="skip")
+    assert labels.tolist() == [1]
+    assert len(caplog.messages) == 4
+    assert caplog.messages[-1] == "skipped: 2 more lines"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing"])
+def test_no_rows(tmp_path, text):
+    path = tmp_path / "data.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"data\.txt holds no rows"):
+        list(iter_libsvm(path))

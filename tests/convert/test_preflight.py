@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.convert import preflight
+from ooc_fw.convert.preflight import (
+    Circumstances,
+    advice,
+    count_labels,
+    look_at_labels,
+    look_at_rows,
+    look_at_source,
+    sample_slices,
+)
+from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.sources import open_source
+from ooc_fw.system.errors import DamageError
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def source_of(request):
+    def make(X, y=None):
+        X = np.asarray(X, dtype=np.float32)
+        if request.param == "sparse":
+            pytest.importorskip("scipy.sparse")
+            from scipy.sparse import csr_matrix
+
+            return open_source(csr_matrix(X), y)
+        return open_source(X, y)
+
+    return make
+
+
+def test_findings_equal_those_of_numpy(source_of):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(500, 6)) * 8) / 8
+    X[rng.random(X.shape) < 0.3] = 0
+    X[:, 2] = 3
+    X[:, 4] = 0
+    X[100:140] = X[:40]
+    X += 0.0  # no -0, which a dense row tells from 0
+    found = look_at_source(source_of(X))
+    assert (found.n_looked, found.n_bad, found.n_repeated) == (
+        500,
+        0,
+        500 - len(np.unique(X, axis=0)),
+    )
+    assert found.constant.tolist() == [2, 4]
+    np.testing.assert_allclose(found.low, X.min(axis=0))
+    np.testing.assert_allclose(found.high, X.max(axis=0))
+    np.testing.assert_allclose(found.deviation, X.std(axis=0), atol=1e-9)
+    assert found.density == pytest.approx(np.count_nonzero(X) / X.size)
+
+
+def test_rows_that_are_not_finite_are_counted_and_left_out(source_of, monkeypatch):
+    X = np.ones((300, 3))
+    X[7, 1] = X[8, 2] = X[250, 0] = np.inf
+    found = look_at_source(source_of(X))
+    assert (found.n_looked, found.n_bad) == (300, 3)
+    assert "row 7 holds a value in column 1" in found.bad_example
+    assert found.high.tolist() == [1, 1, 1]
+    monkeypatch.setattr(preflight, "BAD_ROWS", 1)
+    assert look_at_source(source_of(X)).n_bad == 1
+
+
+def test_only_bad_rows():
+    found = look_at_source(open_source(np.full((3, 2), np.nan)))
+    assert (found.n_bad, found.n_repeated, found.density) == (3, 0, 0)
+    assert found.swamping()[1] == 0
+
+
+def test_damage_is_no_finding(tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((100, 3)))
+    with open_source(tmp_path / "X.npy") as source:
+        (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:500])
+        with pytest.raises(DamageError):
+            look_at_source(source)
+
+
+def test_sample_of_a_large_source_comes_from_all_over_it(monkeypatch):
+    monkeypatch.setattr(preflight, "SAMPLE_BYTES", 40_000)
+    source = open_source(np.zeros((100_000, 1)))
+    slices = sample_slices(source)
+    assert sum(stop - start for start, stop in slices) == pytest.approx(10_000, rel=0.02)
+    assert len(slices) == preflight.STRETCHES
+    ends = [place for one in slices for place in one]
+    assert ends == sorted(ends)
+    assert np.diff([start for start, _ in slices]).max() < 3 * 100_000 / preflight.STRETCHES
+    assert slices == sample_slices(source)
+    assert look_at_source(source).n_looked == sum(stop - start for start, stop in slices)
+    assert sample_slices(open_source(np.zeros((10_000, 1)))) == [(0, 10_000)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "heavy", "n_small"),
+    [
+        ([[0, 1], [0, 1000]], [1], 1),
+        ([[0, 1], [0, 5]], [], 0),
+        ([[0, 1], [0, 1000], [0, 900], [7, 7]], [1, 2], 1),
+        ([[3, 3], [5, 5]], [], 0),
+    ],
+)
+def test_columns_that_outweigh_others(columns, heavy, n_small):
+    X = np.array(columns, dtype=np.float32).T[[0, 1, 0, 1]]
+    found = look_at_source(open_source(X))
+    assert (found.swamping()[0].tolist(), found.swamping()[1]) == (heavy, n_small)
+
+
+def test_scaled_columns_outweigh_none():
+    rng = np.random.default_rng(0)
+    rare = (rng.random((5000, 1)) < 0.001).astype(float)
+    even = rng.random((5000, 1))
+    for X in (np.hstack([rare, even]), np.hstack([rare, even]) / [[rare.std(), even.std()]]):
+        assert look_at_source(open_source(X)).swamping()[1] == 0
+
+
+def test_labels_are_counted_in_blocks(monkeypatch):
+    monkeypatch.setattr(preflight, "LABELS", 7)
+    y = np.array([1.0] * 20 + [2.0] * 20 + [np.nan] + [3.0] * 9)
+    labels = look_at_labels(open_source(np.ones((50, 1)), y))
+    assert labels.counts == {1: 20, 2: 20, 3: 9}
+    assert (labels.n_runs, labels.n_missing, labels.sorted) == (3, 1, True)
+    shuffled = np.random.default_rng(0).permutation(y[:40])
+    assert not count_labels([shuffled]).sorted
+    assert count_labels([np.array(["b", "a"])]).counts == {"a": 1, "b": 1}
+    assert look_at_labels(open_source(np.ones((5, 1)))) is None
+
+
+def said(X, y=None, *, storage="dense", **data):
+    """Advice on rows, as one text."""
+    source = open_source(np.asarray(X, dtype=np.float32), y)
+    found, labels = look_at_source(source), look_at_labels(source)
+    known = {"shuffled": True, "has_checksums": True, "storage": storage, **data}
+    return "\n".join(advice(found, labels, Circumstances(n_rows=source.n_rows, **known)))
+
+
+@pytest.fixture
+def plain():
+    rng = np.random.default_rng(0)
+    return rng.random((100, 3)), rng.permutation([0.0, 1.0] * 50)
+
+
+def test_nothing_is_said_of_good_data(plain):
+    assert said(*plain) == ""
+
+
+def test_advice(plain):
+    X, y = plain
+    assert "there are no labels" in said(X)
+    assert "all rows have the same label" in said(X, np.zeros(100))
+    assert "class 7 has 1 of 100 rows (1 %)" in said(X, np.array([7.0] + [1.0] * 99))
+    assert "regression" in said(np.ones((200, 1)), np.arange(200.0))
+    assert "1 labels are missing" in said(X, np.where(np.arange(100) == 3, np.nan, y))
+    constant = np.where([[False, True, False]], 5, X)
+    assert "1 of 3 columns have one value in all 100 rows (column 1)" in said(constant, y)
+    text = said(X * [[1, 1000, 1]], y, names=["a", "b", "c"])
+    assert "column b (from " in text
+    assert "outweighs 2 others" in text
+    assert "--scale minmax" in text
+    assert "50 of all 100 rows repeat an earlier one" in said(np.tile(X[:50], (2, 1)), y)
+    assert "may be in any order" in said(X, y, shuffled=None)
+    assert "keep the order of their input" in said(X, y, shuffled=False)
+    assert "are sorted by class" in said(X, np.sort(y), shuffled=False)
+    assert "gzip is slow" in said(X, y, filter="gzip", chunk_bytes=1 << 20)
+    assert "holds 64 MiB of rows" in said(X, y, filter="lz4", chunk_bytes=64 << 20)
+    assert "no checksums" in said(X, y, has_checksums=False)
+    assert "only 0 % of the values are zeros" in said(X, y, storage="csr")
+    assert "ooc-fw convert makes of it" in said(X, y, storage="text")
+    sparse = np.zeros((100, 20))
+    sparse[np.arange(100), np.arange(100) % 20] = np.arange(100) + 1
+    assert "95 % of the values are zeros: ooc-fw convert --sparse" in said(sparse, y)
+    X[3, 2] = np.nan
+    assert "1 of all 100 rows hold values that are missing or not finite (" in said(X, y)
+
+
+def test_sample_is_called_one(plain, monkeypatch):
+    monkeypatch.setattr(preflight, "SAMPLE_BYTES", 10)
+    X = np.ones((1000, 1))
+    assert "have one value in the 64 rows looked at" in said(X, np.arange(1000.0) % 2)
+
+
+def test_text_may_grow_wider():
+    blocks = [
+        CSRRows.from_dense(np.array([[1, 2]], np.float32)),
+        CSRRows.from_dense(np.array([[1, 0, 5]], np.float32)),
+    ]
+    found = look_at_rows(blocks)
+    assert found.low.tolist() == [1, 0, 0]
+    assert found.high.tolist() == [1, 2, 5]
+
+
+def test_converted_file_with_every_storage(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("X", data=np.eye(50), chunks=(7, 50), compression="gzip")
+        file["y"] = np.arange(50) % 2
+    with open_source(tmp_path / "x.h5") as source:
+        found = look_at_source(source)
+    assert found.n_looked == 50
+    assert found.density == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("size", "said"), [(3000.0, True), (1.0, False)])
+def test_a_word_on_gamma_where_columns_are_raw(size, said):
+    X = np.random.default_rng(0).uniform(-size, size, (200, 5)).astype(np.float32)
+    found = look_at_source(open_source(X))
+    sentences = list(advice(found, None, Circumstances(n_rows=200, storage="dense")))
+    assert any("--gamma auto" in sentence for sentence in sentences) == said

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.convert.spool import (
+    MAX_BUCKET_BITS,
+    UNKNOWN_SIZE_BITS,
+    RowBlock,
+    ShuffleSpool,
+    Spool,
+    shuffle_bits,
+    shuffle_keys,
+)
+from ooc_fw.data.rows import CSRRows
+
+
+def make_block(start: int, stop: int) -> RowBlock:
+    """Row i has label -i and i % 4 stored values i + 0.25 in the first columns."""
+    ids = np.arange(start, stop)
+    lengths = ids % 4
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    columns = [np.arange(n) for n in lengths]
+    indices = np.concatenate([np.empty(0, int), *columns]).astype(np.int32)
+    data = (np.repeat(ids, lengths) + 0.25).astype(np.float32)
+    return RowBlock(CSRRows(data, indices, indptr, 3), -ids.astype(float), ids)
+
+
+def rows_of(blocks: list[RowBlock]) -> list[tuple[int, float, list[float]]]:
+    return [
+        (int(row_id), float(label), values)
+        for block in blocks
+        for row_id, label, values in zip(
+            block.row_ids, block.labels, block.rows.toarray().tolist(), strict=True
+        )
+    ]
+
+
+def naive_shuffle(n_rows: int, seed: int) -> list[tuple[int, float, list[float]]]:
+    rows = rows_of([make_block(0, n_rows)])
+    return [rows[i] for i in np.argsort(shuffle_keys(np.arange(n_rows), seed))]
+
+
+@given(cuts=st.lists(st.integers(0, 60), max_size=5))
+def test_spool_gives_back_what_went_in(tmp_path_factory, cuts):
+    edges = sorted({0, 60, *cuts})
+    blocks = [make_block(a, b) for a, b in pairwise(edges)]
+    spool = Spool(tmp_path_factory.mktemp("spool"))
+    for block in blocks:
+        spool.add(block)
+    again = list(spool.blocks(3))
+    spool.close()
+    assert [len(block) for block in again] == [len(block) for block in blocks]
+    assert rows_of(again) == rows_of(blocks)
+
+
+@given(
+    cuts=st.lists(st.integers(0, 300), max_size=5),
+    bits=st.integers(0, 8),
+    seed=st.integers(0, 5),
+    bucket_bytes=st.sampled_from([1, 500, 1 << 20]),
+)
+def test_shuffle_depends_on_rows_and_seed_only(tmp_path_factory, cuts, bits, seed, bucket_bytes):
+    edges = sorted({0, 300, *cuts})
+    spool = ShuffleSpool(tmp_path_factory.mktemp("spool"), seed, bits, bucket_bytes=bucket_bytes)
+    for start, stop in pairwise(edges):
+        spool.add(make_block(start, stop))
+    blocks = list(spool.blocks(3))
+    spool.close()
+    assert rows_of(blocks) == naive_shuffle(300, seed)
+    if bucket_bytes == 1:  # every bucket is too large for memory until it holds one row
+        assert all(len(block) == 1 for block in blocks)
+
+
+@pytest.mark.parametrize("largest", [3, 255, 256, 65535, 65536, 2**26])
+@pytest.mark.parametrize("bucket_bytes", [40, 1 << 20])
+def test_columns_of_any_width_come_back(tmp_path, largest, bucket_bytes):
+    indices = np.array([0, largest, 1, 2, largest - 1, largest, largest], dtype=np.int32)
+    indptr = np.array([0, 2, 2, 6, 7])
+    data = np.arange(1, 8, dtype=np.float32)
+    rows = CSRRows(data, indices, indptr, largest + 1)
+    spool = ShuffleSpool(tmp_path, 0, 1, bucket_bytes=bucket_bytes)
+    spool.add(RowBlock(rows, np.array([1.5, -2.0, np.pi, 0.0]), np.arange(4)))
+    found = {}
+    for block in spool.blocks(largest + 1):
+        for i, row_id in enumerate(block.row_ids.tolist()):
+            row = block.rows[i : i + 1]
+            found[row_id] = (block.labels[i], row.indices.tolist(), row.data.tolist())
+    spool.close()
+    assert found == {
+        0: (1.5, [0, largest], [1, 2]),
+        1: (-2.0, [], []),
+        2: (np.pi, [1, 2, largest - 1, largest], [3, 4, 5, 6]),
+        3: (0.0, [largest], [7]),
+    }
+
+
+def test_threads_may_add_at_once(tmp_path):
+    spool = ShuffleSpool(tmp_path, 1, 4)
+    blocks = [make_block(start, start + 100) for start in range(0, 5000, 100)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(spool.add, blocks))
+    found = rows_of(list(spool.blocks(3)))
+    spool.close()
+    assert found == naive_shuffle(5000, 1)
+
+
+def test_truncated_bucket_is_noticed(tmp_path):
+    spool = ShuffleSpool(tmp_path, 0, 0)
+    spool.add(make_block(0, 10))
+    spool._buckets[0]._file.truncate(spool.n_bytes - 4)
+    with pytest.raises(OSError, match="lost its end"):
+        list(spool.blocks(3))
+    spool.close()
+
+
+def test_keys_differ_and_look_random():
+    keys = shuffle_keys(np.arange(100_000), 3)
+    assert len(np.unique(keys)) == 100_000
+    counts = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256)
+    chi_square = ((counts - 100_000 / 256) ** 2 / (100_000 / 256)).sum()
+    assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)
+    assert not np.array_equal(keys, shuffle_keys(np.arange(100_000), 4))
+
+
+def test_every_row_reaches_every_place():
+    """Places of each of 6 rows over many seeds: each as often, within 5 deviations."""
+    n, n_seeds = 6, 3000
+    counts = np.zeros((n, n))
+    for seed in range(n_seeds):
+        counts[np.arange(n), np.argsort(shuffle_keys(np.arange(n), seed))] += 1
+    assert np.abs(counts - n_seeds / n).max() < 5 * np.sqrt(n_seeds / n)
+
+
+def test_no_file_has_a_name(tmp_path):
+    spool = ShuffleSpool(tmp_path, 0, 3)
+    spool.add(make_block(0, 100))
+    assert spool.n_bytes > 0
+    assert os.listdir(tmp_path) == []
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "bits"),
+    [
+        (0, 0),
+        (100, 0),
+        (101, 1),
+        (200, 1),
+        (201, 2),
+        (10**9, MAX_BUCKET_BITS),
+        (None, UNKNOWN_SIZE_BITS),
+    ],
+)
+def test_number_of_buckets(n_bytes, bits):
+    assert shuffle_bits(n_bytes, bucket_bytes=100) == bits
+
+
+def test_truncated_temporary_file_is_noticed(tmp_path):
+    spool = Spool(tmp_path)
+    spool.add(make_block(0, 10))
+    spool._file.truncate(spool.n_bytes - 4)
+    with pytest.raises(OSError, match="lost its end"):
+        list(spool.blocks(3))
+    spool.close()

@@ -1,0 +1,351 @@
+"""Damaged files: whatever is changed or cut off is found by verify and by a sweep, or harmless."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.convert import verify as verify_module
+from ooc_fw.convert import writer as writer_module
+from ooc_fw.convert.convert import convert_libsvm
+from ooc_fw.convert.verify import verify_file
+from ooc_fw.data.sources import checksums, open_source
+from ooc_fw.data.statistics import compute_statistics, encode_labels
+from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.testing.contracts import small_table, to_dense
+from ooc_fw.testing.files import write_dense, write_sparse
+
+KINDS = {
+    "dense": {"dense": True, "scale": "minmax"},
+    "sparse": {"dense": False, "scale": "maxabs"},
+    "gzip": {"dense": True, "compression": "gzip"},
+    "sparse gzip": {"dense": False, "compression": "gzip"},
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("verify") / "data.txt"
+    path.write_text(
+        "".join(
+            f"{i % 2} 1:{rng.integers(1, 99)} "
+            + " ".join(f"{j}:{rng.integers(1, 99)}" for j in range(2, 7) if rng.random() < 0.5)
+            + "\n"
+            for i in range(60)
+        )
+    )
+    return path
+
+
+@pytest.fixture(params=KINDS)
+def path(request, text, tmp_path, monkeypatch):
+    """A converted file of several chunks and several stretches a chunk."""
+    monkeypatch.setattr(checksums, "STRETCH_BYTES", 100)
+    monkeypatch.setattr(writer_module, "CHUNK_BYTES", 400)
+    out = tmp_path / "data.h5"
+    convert_libsvm([text], out, **KINDS[request.param])
+    return out
+
+
+def sweep(path):
+    """What training reads: labels, all rows, row numbers."""
+    with open_source(path) as source:
+        encode_labels(source)
+        compute_statistics(source)
+        source.row_ids(0, source.n_rows)
+
+
+def content(path):
+    """All that a reader learns from a file."""
+    with open_source(path) as source:
+        statistics, scaling = source.statistics, source.scaling
+        arrays = [
+            to_dense(source.read(0, source.n_rows)),
+            source.labels(0, source.n_rows),
+            source.row_ids(0, source.n_rows),
+            statistics.mean,
+            scaling.offset,
+            scaling.factor,
+        ]
+        plain = (statistics.mean_square_norm, source.shuffled, scaling.kind, scaling.log1p)
+    return plain, [None if array is None else array.tobytes() for array in arrays]
+
+
+def array_names(path):
+    names = []
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None
+        )
+    return [name for name in names if not name.startswith("checksums")]
+
+
+def chunk_places(path, name):
+    """First byte and length of each chunk of an array in the file."""
+    with h5py.File(path) as file:
+        dataset = file[name]
+        if dataset.chunks is None:
+            return [(dataset.id.get_offset(), dataset.nbytes)]
+        found = []
+        dataset.id.chunk_iter(lambda chunk: found.append((chunk.byte_offset, chunk.size)))
+        if not dataset.id.get_create_plist().get_nfilters():  # the last one may not be full
+            found[-1] = (found[-1][0], dataset.nbytes - sum(size for _, size in found[:-1]))
+        return found
+
+
+def flip(path, place, bit=0):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_intact(path):
+    report = verify_file(path)
+    assert report.intact
+    assert report.has_checksums
+    assert report.n_bytes == path.stat().st_size
+    assert {array.name for array in report.arrays} == set(array_names(path))
+    with h5py.File(path) as file:
+        for array in report.arrays:
+            assert array.n_bytes == file[array.name].nbytes
+        assert len(file["checksums/y"]) == -(-60 * 8 // 96)
+
+
+def test_a_bit_anywhere_in_an_array_is_found(path):
+    rng = np.random.default_rng(1)
+    good, n_trials = path.read_bytes(), 0
+    for name in array_names(path):
+        places = chunk_places(path, name)
+        for start, length in [places[0], places[-1], places[rng.integers(len(places))]]:
+            place = int(start + rng.integers(length))
+            flip(path, place, int(rng.integers(8)))
+            with pytest.raises(DamageError, match=r"data\.h5 (is damaged|cannot be read)"):
+                sweep(path)
+            if name in checksums.SMALL_ARRAYS:
+                with pytest.raises(DamageError, match=name):
+                    verify_file(path)
+            else:
+                (damaged,) = [array for array in verify_file(path).arrays if array.n_damaged]
+                assert damaged.name == name
+                assert f"{path} is damaged: {name}, chunk " in damaged.damage[0]
+            path.write_bytes(good)
+            n_trials += 1
+    print(f"{n_trials} bit flips in arrays, all found")
+    assert verify_file(path).intact
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_bit_elsewhere_is_found_or_harmless(text, tmp_path, kind):
+    # Structures of HDF5 have checksums of their own. Its heap of strings has none, and its library
+    # loops for ever over some changes there: only text that nothing here reads may lie in it.
+    path = tmp_path / "data.h5"
+    convert_libsvm([text], path, **KINDS[kind])
+    good, expected = path.read_bytes(), content(path)
+    assert (b"GCOL" in good) == (kind == "sparse")
+    rng = np.random.default_rng(2)
+    places = rng.integers(len(good), size=150).tolist()
+    if kind == "sparse":
+        places += rng.integers(good.index(b"GCOL"), good.index(b"GCOL") + 100, size=100).tolist()
+    n_found = 0
+    for place in places:
+        flip(path, place, int(rng.integers(8)))
+        try:
+            intact = verify_file(path).intact
+        except DamageError:
+            intact = False
+        if intact:
+            assert content(path) == expected, place
+        n_found += not intact
+        path.write_bytes(good)
+    print(f"{len(places)} bit flips, {n_found} of them damage, all found")
+    assert 0 < n_found < len(places)
+
+
+def test_a_file_cut_anywhere_is_refused(path):
+    good = path.read_bytes()
+    lengths = range(0, len(good), 97)
+    for length in lengths:
+        path.write_bytes(good[:length])
+        for read in (verify_file, sweep):
+            with pytest.raises(DamageError, match=r"data\.h5"):
+                read(path)
+    print(f"{len(lengths)} truncations, all refused")
+
+
+def test_a_file_cut_anywhere_while_open_is_refused(path):
+    good = path.read_bytes()
+    for length in range(0, len(good), 997):
+        with open_source(path) as source:
+            os.truncate(path, length)
+            for read in (source.read, source.labels, source.row_ids):
+                with pytest.raises(InputError, match="was changed while it was in"):
+                    read(0, source.n_rows)
+        path.write_bytes(good)
+
+
+def test_every_damaged_stretch_is_reported(path, monkeypatch):
+    monkeypatch.setattr(verify_module, "SHOWN", 2)
+    for start, _ in chunk_places(path, "y"):
+        flip(path, start + 1)
+    report = verify_file(path)
+    (damaged,) = [array for array in report.arrays if array.n_damaged]
+    assert damaged.n_damaged >= len(chunk_places(path, "y")) > 1
+    assert len(damaged.damage) == 2
+
+
+def test_rows_of_damaged_values(text, tmp_path):
+    path = tmp_path / "data.h5"
+    convert_libsvm([text], path, dense=False, shuffle=False)
+    flip(path, chunk_places(path, "X/data")[0][0])
+    sentence = f"{path} is damaged: X/data, chunk 0, rows 0 to 59 do not match their checksum"
+    (damaged,) = [array for array in verify_file(path).arrays if array.n_damaged]
+    assert damaged.damage[0].startswith(sentence)
+    with pytest.raises(DamageError) as caught:
+        sweep(path)
+    assert str(caught.value).startswith(sentence)
+    flip(path, chunk_places(path, "X/indptr")[0][0])
+    sentences = [word for array in verify_file(path).arrays for word in array.damage]
+    assert "X/indptr, chunk 0, rows 0 to 59" in sentences[0]
+    assert "X/data, chunk 0, values 0 to " in sentences[1]
+
+
+def test_lost_checksums_are_damage(path):
+    with h5py.File(path, "a") as file:
+        del file["checksums"]
+    for read in (verify_file, sweep):
+        with pytest.raises(DamageError, match="its header"):
+            read(path)
+
+
+def test_a_changed_attribute_is_damage(path):
+    with h5py.File(path, "a") as file:
+        file.attrs["note"] = "users may add their own"
+    sweep(path)
+    with h5py.File(path, "a") as file:
+        file.attrs["mean_square_norm"] = 1.0
+    with pytest.raises(DamageError, match="its header"):
+        sweep(path)
+
+
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+def test_files_without_checksums_are_read(tmp_path, write):
+    X = small_table()
+    path = write(tmp_path / "data.h5", X, X[:, 0])
+    report = verify_file(path)
+    assert report.intact
+    assert not report.has_checksums
+    assert [array.name for array in report.arrays] == ["X", "y"]
+    sweep_bytes = X.nbytes if write is write_dense else 8 * np.count_nonzero(X)
+    assert report.arrays[0].n_bytes == sweep_bytes
+
+
+def test_foreign_files(tmp_path):
+    X = small_table()
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["a"], file["b"] = X, X[:, 0]
+        X[3, 2] = np.nan
+        file["c"] = X
+    report = verify_file(tmp_path / "data.h5", x_name="a", y_name="b")
+    assert report.intact
+    assert not report.has_checksums
+    with pytest.raises(InputError, match="row 3 holds a value in column 2"):
+        verify_file(tmp_path / "data.h5", x_name="c")
+
+
+def test_what_is_no_hdf5(tmp_path):
+    np.save(tmp_path / "X.npy", np.eye(3))
+    for name, message in (("X.npy", "which has no checksums"), ("none", "cannot be opened")):
+        with pytest.raises(InputError, match=message) as caught:
+            verify_file(tmp_path / name)
+        assert not isinstance(caught.value, DamageError)
+
+
+def test_progress(path):
+    calls = []
+    verify_file(path, progress=lambda *call: calls.append(call))
+    assert calls[-1][0] == calls[-1][1] > 0
+
+
+def test_a_failing_disk_is_named(text, tmp_path, monkeypatch):
+    path = tmp_path / "data.h5"
+    convert_libsvm([text], path, dense=True)
+    with open_source(path) as source:
+        monkeypatch.setattr(os, "preadv", _raise_broken)
+        with pytest.raises(DamageError, match=r"data\.h5 cannot be read at byte \d+ \(broken\)"):
+            source.read(0, source.n_rows)
+        report = verify_file(path)
+    (damaged,) = [array for array in report.arrays if array.name == "X"]
+    assert "cannot be read at byte" in damaged.damage[0]
+
+
+def _raise_broken(*_):
+    raise OSError(errno.EIO, "broken")
+
+
+FULL = """
+import errno, itertools, os, sys
+from ooc_fw.convert import writer
+from ooc_fw.convert.convert import convert_libsvm
+
+text, out = sys.argv[1:]
+write = os.pwrite
+left = 0
+
+def pwrite(*arguments):
+    global left
+    left -= 1
+    if left < 0:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return write(*arguments)
+
+writer.os.pwrite = pwrite
+writer.CHUNK_BYTES = 400
+for compression in ("none", "gzip"):
+    for limit in itertools.count():
+        with open(out, "w") as file:
+            file.write("old")
+        left = limit
+        try:
+            convert_libsvm([text], out, dense=True, compression=compression)
+        except OSError as error:
+            expected = "No space left on device, while it was being written; it is left as it was"
+            assert (error.filename, error.strerror) == (out, expected)
+            assert open(out).read() == "old"
+            assert os.listdir(os.path.dirname(out)) == [os.path.basename(out)]
+        else:
+            print(limit, "failed writes", compression)
+            break
+"""
+
+
+def test_a_disk_that_fills_up_at_any_write(text, tmp_path):
+    # In a process of its own: HDF5 crashes when the interpreter ends, if a write failed.
+    out = tmp_path / "out.h5"
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(text), str(out)], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    print(run.stdout)
+    assert all(int(line.split()[0]) > 10 for line in run.stdout.splitlines())
+    assert len(run.stdout.splitlines()) == 2
+    assert verify_file(out).intact
+
+
+def test_errors_of_the_disk_come_when_it_is_safe(tmp_path, monkeypatch):
+    file = writer_module.create_file(tmp_path / "a")
+    file.check()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", _raise_broken)
+        file["x"] = np.zeros(1000)
+        file.close()
+    with pytest.raises(OSError, match="broken"):
+        file.check()
+    with h5py.File.in_memory() as other:  # HDF5 is unharmed
+        other["x"] = 1

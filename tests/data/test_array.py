@@ -1,0 +1,135 @@
+"""Rows in RAM: numpy arrays and scipy CSR matrices."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from ooc_fw.data.sources import ArraySource, CSRSource, open_source
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.contracts import RowSourceContract, small_table, to_dense
+
+
+class TestArray(RowSourceContract):
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return ArraySource(X, y)
+
+    def test_float32_rows_are_views(self, source, X):
+        assert np.shares_memory(source.read(3, 9), X)
+
+
+class TestFloat64Array(RowSourceContract):
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return open_source(X.astype(np.float64), y)
+
+
+class TestFortranArray(RowSourceContract):
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return open_source(np.asfortranarray(X), y)
+
+
+class TestBigEndianColumns(RowSourceContract):
+    """A view of every second column, in the other byte order."""
+
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return open_source(np.repeat(X, 2, axis=1).astype(">f4")[:, ::2], y)
+
+
+class TestCSR(RowSourceContract):
+    sparse = True
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return open_source(scipy.sparse.csr_array(X), y)
+
+
+class TestCSRWithRepeats(RowSourceContract):
+    """Every value stored as two parts, columns from right to left."""
+
+    sparse = True
+    in_memory = True
+
+    def open(self, X, y, folder):
+        matrix = scipy.sparse.csr_matrix(X.astype(np.float64))
+        data, indices = np.repeat(matrix.data / 2, 2), np.repeat(matrix.indices, 2)
+        indptr = 2 * matrix.indptr
+        for start, stop in pairwise(indptr):
+            data[start:stop] = data[start:stop][::-1].copy()
+            indices[start:stop] = indices[start:stop][::-1].copy()
+        self.given = scipy.sparse.csr_matrix((data, indices, indptr), matrix.shape)
+        self.before = self.given.copy()
+        return CSRSource(self.given, y)
+
+    def test_leaves_the_matrix_alone(self, source):
+        source.read(0, source.n_rows)
+        np.testing.assert_array_equal(self.given.data, self.before.data)
+        np.testing.assert_array_equal(self.given.indices, self.before.indices)
+
+
+class TestCSC(RowSourceContract):
+    sparse = True
+    in_memory = True
+
+    def open(self, X, y, folder):
+        return open_source(scipy.sparse.csc_array(X), y)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, bool, np.float16])
+def test_other_numbers_become_float32(dtype):
+    table = (small_table() > 0).astype(dtype)
+    rows = open_source(table).read(2, 9)
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, table[2:9])
+
+
+def test_float64_is_rounded_to_the_nearest_float32():
+    value = 1 + 0.75 * 2.0**-23
+    assert open_source(np.full((1, 1), value)).read(0, 1)[0, 0] == np.float32(1 + 2.0**-23)
+
+
+def test_empty_sparse_rows():
+    source = open_source(scipy.sparse.csr_array((4, 3)))
+    assert not to_dense(source.read(0, 4)).any()
+    assert not to_dense(source.take(np.array([0, 3]))).any()
+
+
+def test_a_number_beyond_float32_is_refused():
+    with pytest.raises(InputError, match=r"array: row 1 holds a value in column 0 .* too large"):
+        open_source(np.array([[1.0], [1e300]])).read(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(3), "two dimensions, not of 1"),
+        (np.zeros((0, 3)), r"array is empty \(0 rows, 3 columns\)"),
+        (np.zeros((3, 0)), r"array is empty \(3 rows, 0 columns\)"),
+        (np.zeros((2, 2), complex), "type complex128, but must be real numbers"),
+        (np.array([["a"]]), "must be real numbers"),
+        ([[1, 2], [3]], "the array cannot be made an array"),
+    ],
+)
+def test_unusable_arrays(array, message):
+    with pytest.raises(InputError, match=message):
+        open_source(array)
+
+
+def test_sparse_rows_cannot_be_too_wide():
+    with pytest.raises(InputError, match="has 3000000000 columns, more than the 2147483647"):
+        open_source(scipy.sparse.csr_array((1, 3_000_000_000)))
+
+
+def test_a_column_outside_the_matrix_is_refused():
+    matrix = scipy.sparse.csr_matrix(np.eye(3))
+    matrix.indices = np.array([0, 7, 2])
+    with pytest.raises(InputError, match="column number outside 0 to 2"):
+        CSRSource(matrix).read(0, 3)

@@ -1,0 +1,59 @@
+"""The parts that all sources share."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources.base import canonical_csr, check_finite, split_spans
+from ooc_fw.system.errors import InputError
+
+
+@given(
+    indices=st.sets(st.integers(0, 1000), min_size=1),
+    max_gap=st.integers(1, 50),
+    span_rows=st.integers(1, 300),
+)
+def test_spans(indices, max_gap, span_rows):
+    wanted = np.array(sorted(indices), dtype=np.int64)
+    spans = split_spans(wanted, max_gap, span_rows)
+    np.testing.assert_array_equal(np.concatenate(spans), wanted)
+    for span in spans:
+        assert span[0] // span_rows == span[-1] // span_rows
+        assert (np.diff(span) <= max_gap).all()
+    for left, right in pairwise(spans):
+        far = right[0] - left[-1] > max_gap
+        assert far or left[-1] // span_rows != right[0] // span_rows
+
+
+@given(data=st.data(), n_rows=st.integers(0, 6), origin=st.integers(0, 9))
+def test_canonical_csr_equals_adding_up(data, n_rows, origin):
+    n_features = 4
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
+    total = sum(lengths)
+    columns = data.draw(st.lists(st.integers(0, 3), min_size=total, max_size=total))
+    indptr = np.cumsum([origin, *lengths]).astype(np.int32)
+    values = np.arange(1.0, total + 1)
+    rows = canonical_csr(values, np.array(columns, dtype=np.int64), indptr, n_features, "x")
+    expected = np.zeros((n_rows, n_features), dtype=np.float32)
+    np.add.at(expected, (np.repeat(np.arange(n_rows), lengths), columns), values)
+    np.testing.assert_array_equal(rows.toarray(), expected)
+    for start, stop in pairwise(rows.indptr):
+        assert (np.diff(rows.indices[start:stop]) > 0).all()
+
+
+def test_rows_in_order_are_not_copied():
+    data, indices = np.ones(3, np.float32), np.array([0, 1, 0], np.int32)
+    rows = canonical_csr(data, indices, np.array([0, 2, 3]), 2, "x")
+    assert np.shares_memory(rows.data, data)
+    assert np.shares_memory(rows.indices, indices)
+
+
+def test_the_bad_value_of_sparse_rows_is_found():
+    # Row 0 is empty, so that row 1 begins at the same place.
+    data = np.array([1, np.nan], np.float32)
+    rows = canonical_csr(data, np.array([1, 3]), np.array([0, 0, 2]), 4, "x")
+    with pytest.raises(InputError, match="x: row 8 holds a value in column 3"):
+        check_finite(rows, "x", range(7, 9))

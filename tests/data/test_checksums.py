@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, crc32s, stretch_length
+from ooc_fw.system.errors import DamageError
+
+
+@given(
+    n_rows=st.integers(0, 30),
+    width=st.integers(1, 4),
+    length=st.integers(1, 12),
+    flat=st.booleans(),
+)
+def test_crc32s_are_those_of_the_bytes(n_rows, width, length, flat):
+    block = np.random.default_rng(n_rows).normal(size=n_rows if flat else (n_rows, width))
+    expected = [zlib.crc32(block[i : i + length].tobytes()) for i in range(0, n_rows, length)]
+    assert crc32s(block, length).tolist() == expected
+
+
+def test_stretches():
+    assert stretch_length(8) == 8192
+    assert stretch_length(508) == 129
+    assert stretch_length(1 << 20) == 1
+
+
+@given(data=st.data(), n_rows=st.integers(1, 40), length=st.integers(1, 15))
+def test_long_reads_see_every_change_and_short_ones_say_what_is_there(data, n_rows, length):
+    array = np.arange(n_rows)
+    sums = Checksums(crc32s(array, length), length)
+    start = data.draw(st.integers(0, n_rows))
+    stop = data.draw(st.integers(start, n_rows))
+    bad = data.draw(st.none() | st.integers(0, n_rows - 1))
+    stored = array.copy()
+    if bad is not None:
+        stored[bad] += 1
+    checked = CheckedSlices(stored, sums, path="f.h5", name="y", chunk_length=2 * length)
+    first, last = start // length * length, -(-stop // length) * length
+    whole = start == first and stop == min(last, n_rows)
+    is_checked = stop > start and (stop - start >= length or whole)
+    if is_checked and bad is not None and first <= bad < last:
+        begin = bad // length * length
+        rows = f"rows {begin} to {min(begin + length, n_rows) - 1} "
+        with pytest.raises(DamageError, match=rf"y, chunk {bad // (2 * length)}, {rows}"):
+            checked[start:stop]
+    else:
+        np.testing.assert_array_equal(checked[start:stop], stored[start:stop])

@@ -1,0 +1,270 @@
+"""The same numbers to the last bit: without Dask, on its threads, its processes, and a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from ooc_fw.certify import sweep as certificate_module
+from ooc_fw.certify.screening import Screen
+from ooc_fw.certify.sweep import certify
+from ooc_fw.data import parallel
+from ooc_fw.data import statistics as stats
+from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.sources import ScaledSource, open_source
+from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.files import write_dense, write_sparse
+
+N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a sweep
+SUPPORT = np.sort(np.random.default_rng(1).permutation(N_ROWS)[:150])
+SUSPECTS = np.arange(5, N_ROWS, 2)
+
+
+def start_cluster() -> LocalCluster:
+    return LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    )
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with start_cluster() as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Workers]:
+    """Two processes for all tests: each takes seconds to start."""
+    with borrow_workers("processes", 2) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def table() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of which a third are repeats, and labels that follow from them with noise."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
+    X[rng.random(X.shape) < 0.5] = 0
+    X[::3] = X[rng.integers(0, 50, len(X[::3]))]
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=N_ROWS) > 0, 3.0, -7.0)
+    return X, y
+
+
+@pytest.fixture(scope="module", params=["dense", "sparse"])
+def path(request, table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    if request.param == "dense":
+        return write_dense(folder / "dense.h5", *table, chunks=(1000, N_FEATURES))
+    return write_sparse(folder / "sparse.h5", *table, chunks=(10_000,))
+
+
+def image(value):
+    """All bits of a result."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return repr(value)
+
+
+def statistics_of(path, dask, threads=2):
+    with open_source(path) as source:
+        found = stats.compute_statistics(source, threads, dask=dask)
+        assert source.rows_read == N_ROWS
+        scaling = stats.fit_scaling(source, "standard", threads=threads, dask=dask)
+        scaled = stats.compute_statistics(ScaledSource(source, scaling), threads, dask=dask)
+    numbers = [*vars(found).values(), scaling.offset, scaling.factor, *vars(scaled).values()]
+    return [image(value) for value in numbers]
+
+
+def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
+    """Bits of the certificate of some weights, of the screen it fills, and all counters."""
+    with open_source(path) as source:
+        y = np.where(source.labels(0, N_ROWS) > 0, 1, -1).astype(np.int8)
+        rows = source.take(SUPPORT)
+        alpha = np.random.default_rng(2).dirichlet(np.ones(len(SUPPORT)))
+        screen = None
+        if suspects is None:
+            screen = Screen(N_ROWS, SUPPORT, alpha, np.zeros(len(SUPPORT)), 1.0, 0.0)
+        with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
+            certificate = certify(
+                source,
+                y,
+                engine,
+                10.0,
+                rows=rows,
+                row_ids=SUPPORT,
+                alpha=alpha,
+                tol=1e-3,
+                n_worst=100,
+                screen=screen,
+                suspects=suspects,
+                on_block=on_block,
+                dask=dask,
+            )
+            counts = engine.evaluations, source.rows_read
+    assert certificate.n_violators > 100
+    bounds = [] if screen is None else [image(part) for part in vars(screen).values()]
+    return [image(value) for value in vars(certificate).values()] + bounds, counts
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    X, y = table
+    return FrankWolfeSVC(C=1.0, gamma=0.02, tol=0.1).fit(X[:500], y[:500]).model_
+
+
+def test_statistics(path, processes, address, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 7000)
+    expected = statistics_of(path, None, threads=1)
+    for dask in (None, "threads", processes, address):
+        assert statistics_of(path, dask) == expected
+
+
+@pytest.mark.parametrize("suspects", [None, SUSPECTS], ids=["all", "suspects"])
+def test_sweep(path, processes, address, suspects):
+    expected = sweep_of(path, None, 1, suspects)
+    for dask in (None, "threads", processes, address):
+        seen = []
+        assert sweep_of(path, dask, 3, suspects, seen.append) == expected
+        assert seen == sorted(seen)
+        assert len(seen) > 2
+        assert seen[-1] == (N_ROWS if suspects is None else len(SUSPECTS))
+
+
+def test_decision_function(path, processes, address, model):
+    expected = model.decision_function(path)
+    for dask in ("threads", processes, address):
+        seen = []
+        values = model.decision_function(path, threads=2, dask=dask, on_rows=seen.append)
+        assert values.tobytes() == expected.tobytes()
+        assert seen[-1] == N_ROWS
+
+
+def test_a_client_of_the_caller_stays_open(path, address, model):
+    with Client(address, set_as_default=False) as client:
+        model.predict(path, dask=client)
+        assert client.status == "running"
+
+
+def test_an_estimator_trains_the_same_model(tmp_path, table, address):
+    path = write_dense(tmp_path / "small.h5", table[0][:3000], table[1][:3000])
+    options = {"tol": 0.1, "C": 0.1, "n_jobs": 2, "random_state": 0}
+    expected = FrankWolfeSVC(**options).fit(path)
+    for dask in ("threads", "processes", address):
+        found = FrankWolfeSVC(**options, dask=dask).fit(path)
+        assert found.dual_coef_.tobytes() == expected.dual_coef_.tobytes()
+        assert found.certified_gap_ == expected.certified_gap_
+        assert found.solution_.kernel_evaluations == expected.solution_.kernel_evaluations
+        assert found.solution_.rows_read == expected.solution_.rows_read
+    with pytest.raises(InputError, match="in the memory of this one"):
+        found.fit(*table)
+    # Arrays are predicted here.
+    values = found.decision_function(table[0][:10])
+    assert values.tobytes() == expected.decision_function(table[0][:10]).tobytes()
+
+
+@pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_workers_killed_amid_a_sweep_change_nothing(table, tmp_path, n_killed, monkeypatch):
+    """When all are killed, what tasks share is lost too and is made anew on their successors."""
+    path = write_dense(tmp_path / "data.h5", *table)
+    monkeypatch.setattr(certificate_module, "_SUSPECTS_PER_BLOCK", 250)
+    expected, _ = sweep_of(path, None, suspects=SUSPECTS)
+    seen_at_the_kill = []
+    with start_cluster() as cluster:
+        pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
+
+        def kill(rows_seen):
+            while pids:
+                os.kill(pids.pop(), signal.SIGKILL)
+                seen_at_the_kill.append(rows_seen)
+
+        found, _ = sweep_of(path, cluster.scheduler_address, suspects=SUSPECTS, on_block=kill)
+    assert seen_at_the_kill == [250] * n_killed
+    assert found == expected
+
+
+# -- files that are not what they were -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["replaced", "touched"])
+def test_a_file_replaced_amid_a_sweep_is_an_error(
+    table, processes, address, tmp_path, how, monkeypatch
+):
+    monkeypatch.setattr(certificate_module, "_SUSPECTS_PER_BLOCK", 250)
+    for name, dask in (("a.h5", None), ("b.h5", "threads"), ("c.h5", processes), ("d.h5", address)):
+        path = write_dense(tmp_path / name, *table)
+
+        def change(rows_seen, path=path):
+            if how == "touched":
+                os.utime(path, ns=(1, 1))
+            else:
+                write_dense(tmp_path / "other.h5", 2 * table[0], table[1]).replace(path)
+
+        with pytest.raises(InputError, match=r"\.h5 was changed while it was in use"):
+            sweep_of(path, dask, 1, SUSPECTS, change)
+
+
+def test_workers_do_not_read_a_file_put_there_after_the_start(table, address, tmp_path, model):
+    """Not even one of the same shape, and whatever an earlier run left open on the workers."""
+    path = write_dense(tmp_path / "data.h5", table[0][:99], table[1][:99])
+    before = model.decision_function(path, dask=address)
+    with open_source(path) as source:
+        write_dense(tmp_path / "other.h5", -table[0][:99], table[1][:99]).replace(path)
+        with pytest.raises(InputError, match=r"is not the file it was when the work began|changed"):
+            model.decision_function(source, dask=address)
+    after = model.decision_function(path, dask=address)
+    assert after.tobytes() == model.decision_function(path).tobytes() != before.tobytes()
+
+
+def test_bad_values_are_named_from_afar(table, processes, address, tmp_path):
+    X = table[0][:100].copy()
+    X[30, 2] = np.nan
+    path = write_dense(tmp_path / "data.h5", X, table[1][:100])
+    for dask in ("threads", processes, address):
+        with pytest.raises(InputError, match=r"data\.h5: row 30 .* column 2 .* replace the value$"):
+            stats.compute_statistics(open_source(path), dask=dask)
+
+
+def test_labels_given_apart_stay_here(table, address, tmp_path):
+    np.save(tmp_path / "X.npy", table[0])
+    with open_source(tmp_path / "X.npy", table[1]) as source:
+        found = stats.compute_statistics(source, dask=address)
+    values, counts = np.unique(table[1], return_counts=True)
+    assert found.class_counts == dict(zip(values, counts, strict=True))
+
+
+def test_nobody_at_the_address(monkeypatch):
+    monkeypatch.setattr(parallel, "_CONNECT_SECONDS", 0.5)
+    with (
+        pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+        borrow_workers("tcp://127.0.0.1:9", 1),
+    ):
+        pass
+
+
+def test_a_cluster_without_workers():
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
+        pytest.raises(InputError, match="has no workers"),
+        borrow_workers(cluster.scheduler_address, 1),
+    ):
+        pass
+
+
+def test_interrupts_are_the_callers(path):
+    """Ctrl-C reaches all processes of a terminal; the workers leave it to the one that decides."""
+    with borrow_workers("processes", 1) as workers:
+        (pid,) = workers.map(os.getpid, [()])
+        os.kill(pid, signal.SIGINT)
+        time.sleep(0.1)
+        assert list(workers.map(os.getpid, [()])) == [pid]
+    assert threading.current_thread() is threading.main_thread()

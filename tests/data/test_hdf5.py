@@ -1,0 +1,427 @@
+"""Rows in HDF5 files, written here by hand as the layout says."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import HDF5CSRSource, HDF5Source, hdf5, open_source
+from ooc_fw.data.sources.flatfile import ChunkedFileArray, FileArray
+from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.testing.contracts import RowSourceContract, small_table, to_dense
+from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
+
+
+class ConvertedContract(RowSourceContract):
+    """What files of ooc-fw convert say beyond any other source."""
+
+    def test_knows_its_history(self, source, X):
+        assert source.shuffled is True
+        assert source.scaling is not None
+        assert source.scaling.kind == "none"
+        np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
+        assert source.statistics.mean_square_norm > 0
+        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57)[::-1])
+
+
+class TestDense(ConvertedContract):
+    def open(self, X, y, folder):
+        return open_source(write_dense(folder / "data.h5", X, y, chunks=(10, 5)))
+
+    def test_is_read_by_offset(self, source):
+        assert isinstance(source._table, ChunkedFileArray)
+
+
+class TestContiguous(ConvertedContract):
+    def open(self, X, y, folder):
+        return open_source(write_dense(folder / "data.h5", X, y))
+
+    def test_is_read_by_offset(self, source):
+        assert isinstance(source._table, FileArray)
+
+
+class TestGzip(ConvertedContract):
+    def open(self, X, y, folder):
+        path = write_dense(folder / "data.h5", X, y, chunks=(10, 5), compression="gzip")
+        return open_source(path)
+
+    def test_a_chunk_is_asked_for_once(self, source, X):
+        source.take(np.array([0, 9, 31, 35]))
+        assert source.bytes_read == X[:10].nbytes + X[31:36].nbytes
+
+
+class TestZstd(ConvertedContract):
+    def open(self, X, y, folder):
+        storage = hdf5plugin.Zstd()
+        return open_source(write_dense(folder / "data.h5", X, y, chunks=(7, 5), **storage))
+
+
+class TestSparse(ConvertedContract):
+    sparse = True
+
+    def open(self, X, y, folder):
+        return open_source(write_sparse(folder / "data.h5", X, y, chunks=(16,)))
+
+
+class TestSparseGzip(ConvertedContract):
+    sparse = True
+
+    def open(self, X, y, folder):
+        path = write_sparse(folder / "data.h5", X, y, chunks=(16,), compression="gzip")
+        return open_source(path)
+
+
+class TestForeign(RowSourceContract):
+    """A file of another tool: other names and types, chunks that cut the columns."""
+
+    def open(self, X, y, folder):
+        path = folder / "foreign.hdf"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("train/values", data=X.astype(">f8"), chunks=(10, 2))
+            file["train/target"] = y.astype(np.int16)
+        return open_source(path, x_name="train/values", y_name="train/target")
+
+    def test_nothing_is_known(self, source):
+        assert source.shuffled is None
+        assert source.scaling is None
+        assert source.statistics is None
+
+
+class TestForeignSparse(RowSourceContract):
+    """A sparse group of float64 with 64-bit columns."""
+
+    sparse = True
+
+    def open(self, X, y, folder):
+        path = folder / "foreign.h5"
+        with h5py.File(path, "w") as file:
+            write_csr_group(file.create_group("X"), X.astype(float))
+            columns = file["X/indices"][...].astype(np.int64)
+            del file["X/indices"]
+            file["X/indices"] = columns
+        return open_source(path, y)
+
+
+class TestOpenDataset(RowSourceContract):
+    """A data set that the caller holds open for writing."""
+
+    def open(self, X, y, folder):
+        self.file = h5py.File(folder / "data.h5", "w")
+        return open_source(
+            self.file.create_dataset("a", data=X), self.file.create_dataset("b", data=y)
+        )
+
+    def test_stays_open(self, source):
+        source.close()
+        assert self.file.id.valid
+
+
+class TestOpenSparseGroup(RowSourceContract):
+    sparse = True
+
+    def open(self, X, y, folder):
+        self.file = h5py.File.in_memory()
+        write_csr_group(self.file.create_group("matrix"), X)
+        return open_source(self.file["matrix"], y)
+
+
+@pytest.fixture
+def X():
+    return small_table()
+
+
+@pytest.fixture
+def y(X):
+    return X[:, 0] > 0
+
+
+@pytest.fixture
+def path(X, y, tmp_path):
+    return write_dense(tmp_path / "data.h5", X, y, chunks=(10, 5))
+
+
+def edit(path, name, value):
+    """Replace a data set, or remove it."""
+    with h5py.File(path, "a") as file:
+        del file[name]
+        if value is not None:
+            file[name] = value
+    return path
+
+
+@pytest.mark.parametrize("layout", ["virtual", "user block"])
+def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
+    path = tmp_path / "data.h5"
+    block = {"userblock_size": 512} if layout == "user block" else {}
+    with h5py.File(path, "w", **block) as file:
+        if layout == "virtual":
+            file["part"] = X
+            virtual = h5py.VirtualLayout(X.shape, X.dtype)
+            virtual[...] = h5py.VirtualSource(file["part"])
+            file.create_virtual_dataset("X", virtual)
+        else:
+            file.create_dataset("X", data=X, chunks=(10, 5))
+    with open_source(path) as source:
+        assert isinstance(source._table, hdf5.DatasetSlices)
+        np.testing.assert_array_equal(source.read(0, 57), X)
+
+
+def test_scaling_is_read(X, y, path):
+    with h5py.File(path, "a") as file:
+        file.attrs["scaling"] = "minmax"
+        file["scaling/offset"] = np.zeros(5)
+        file["scaling/factor"] = np.full(5, 2.0)
+    with open_source(path) as source:
+        assert source.scaling.kind == "minmax"
+        np.testing.assert_array_equal(source.scaling.factor, 2)
+
+
+def test_other_rows_of_a_converted_file_are_foreign(X, path):
+    with h5py.File(path, "a") as file:
+        file["raw"] = X
+    with open_source(path, x_name="raw") as source:
+        assert source.scaling is None
+        assert source.shuffled is None
+
+
+def test_a_converted_file_without_extras(path):
+    with open_source(edit(edit(path, "mean", None), "row", None)) as source:
+        assert source.statistics is None
+        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57))
+
+
+def test_labels_given_win(X, path):
+    with open_source(path, np.arange(57)) as source:
+        np.testing.assert_array_equal(source.labels(3, 5), [3, 4])
+
+
+def test_a_file_cut_short_while_open(X, tmp_path):
+    path = write_dense(tmp_path / "data.h5", np.tile(X, (100, 1)), np.ones(5700), chunks=(10, 5))
+    source = open_source(path)
+    os.truncate(path, 20_000)
+    with pytest.raises(InputError, match=r"data.h5 was (cut short|changed while)"):
+        source.read(5000, 5600)
+
+
+def test_a_compressed_file_cut_short_while_open(X, tmp_path):
+    path = write_dense(
+        tmp_path / "data.h5", np.tile(X, (100, 1)), np.ones(5700), chunks=(10, 5), compression="lzf"
+    )
+    source = open_source(path)
+    os.truncate(path, 20_000)
+    with pytest.raises(InputError, match=r"data.h5 (was changed while|cannot be read)"):
+        source.read(0, 5600)
+
+
+def test_a_file_changed_while_open(path):
+    source = open_source(path)
+    os.utime(path, ns=(1, 1))
+    for read in (source.read, source.labels, source.row_ids):
+        with pytest.raises(InputError, match=r"data.h5 was changed while it was in use"):
+            read(0, 1)
+
+
+def test_travels_as_its_path(X, path):
+    with open_source(path) as source:
+        copy = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(to_dense(copy.read(0, 57)), X)
+
+
+def test_repeated_columns_are_added(tmp_path):
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("X")
+        group["data"] = np.array([1.0, 2, 3, 4])
+        group["indices"] = np.array([2, 0, 2, 1])
+        group["indptr"] = np.array([0, 3, 4])
+        group.attrs["shape"] = (2, 3)
+    with open_source(path) as source:
+        np.testing.assert_array_equal(to_dense(source.read(0, 2)), [[2, 0, 4], [0, 4, 0]])
+
+
+def test_names_that_are_not_there(path):
+    with pytest.raises(InputError, match=r"data.h5 has no 'Z' \(it has: X, mean, row, y\); name"):
+        open_source(path, x_name="Z")
+    with open_source(path, y_name="Z") as source:
+        assert not source.has_labels
+        with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--y-name"):
+            source.labels(0, 1)
+
+
+def test_an_empty_file_of_another_tool(tmp_path):
+    h5py.File(tmp_path / "data.h5", "w").close()
+    with pytest.raises(InputError, match=r"has no 'X' \(it has: nothing\)"):
+        open_source(tmp_path / "data.h5")
+
+
+def test_a_group_that_is_no_matrix(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file.create_group("X/more")
+    with pytest.raises(InputError, match="'/X' is neither a data set nor a group with data, ind"):
+        open_source(tmp_path / "data.h5")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("complete", 0, "data.h5 was not finished when it was written; convert the data again"),
+        ("format_version", 2, "data.h5 has format version 2, newer than 1; update ooc-fw"),
+    ],
+)
+def test_converted_files_that_cannot_be_used(path, attribute, value, message):
+    with h5py.File(path, "a") as file:
+        file.attrs[attribute] = value
+    with pytest.raises(InputError, match=message):
+        open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("X", np.zeros(5), "two dimensions, not of 1"),
+        ("X", np.zeros((0, 5)), r"data.h5 is empty \(0 rows, 5 columns\)"),
+        ("X", np.zeros((2, 2), complex), "must be real numbers"),
+        ("y", np.ones(56), "data.h5 has 57 rows but 56 labels"),
+        ("y", np.ones((57, 1)), "the labels '/y' must be a data set of one dimension"),
+    ],
+)
+def test_wrong_shapes(path, name, value, message):
+    with pytest.raises(InputError, match=message):
+        open_source(edit(path, name, value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("X/indices", np.zeros(3, int), "sparse values but 3 column numbers"),
+        ("X/indptr", np.zeros(3, int), "57 sparse rows but 3 row pointers instead of 58"),
+        ("X/indptr", np.zeros(58, int), "row pointers '/X/indptr' do not rise from 0 to the"),
+    ],
+)
+def test_damaged_sparse_rows(X, y, tmp_path, name, value, message):
+    path = write_sparse(tmp_path / "data.h5", X, y)
+    with pytest.raises(InputError, match=message):
+        open_source(edit(path, name, value))
+
+
+def test_a_column_outside_the_matrix(X, y, tmp_path):
+    path = write_sparse(tmp_path / "data.h5", X, y)
+    with h5py.File(path, "a") as file:
+        file["X/indices"][0] = 5
+    with open_source(path) as source, pytest.raises(InputError, match="outside 0 to 4"):
+        source.read(0, 57)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        (
+            "encoding-type",
+            "csc_matrix",
+            "'/X' is a csc_matrix, stored by columns",
+        ),
+        ("shape", 3, "has no attribute 'shape'"),
+        ("shape", (57, 2**40), "columns, more than the 2147483647"),
+    ],
+)
+def test_sparse_attributes(X, y, tmp_path, attribute, value, message):
+    path = write_sparse(tmp_path / "data.h5", X, y)
+    with h5py.File(path, "a") as file:
+        file["X"].attrs[attribute] = value
+    with pytest.raises(InputError, match=message):
+        open_source(path)
+
+
+def test_missing_compression_plugin(path, monkeypatch):
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda code: False)
+    with h5py.File(path, "a") as file:
+        del file["X"]
+        file.create_dataset("X", data=np.ones((57, 5)), compression="gzip")
+    with pytest.raises(InputError, match=r"filter 1 \(deflate\), which is not installed; try: pip"):
+        open_source(path)
+
+
+def test_a_damaged_chunk(X, y, tmp_path):
+    path = write_dense(tmp_path / "data.h5", X, y, chunks=(57, 5), compression="gzip")
+    with h5py.File(path) as file:
+        offset = file["X"].id.get_chunk_info(0).byte_offset
+    with open(path, "r+b") as raw:
+        raw.seek(offset)
+        raw.write(b"\xff" * 20)
+    with open_source(path) as source, pytest.raises(InputError, match=r"data.h5 cannot be read"):
+        source.read(0, 57)
+
+
+def test_a_truncated_file(path):
+    os.truncate(path, 3000)
+    with pytest.raises(InputError, match=r"data.h5 cannot be opened as HDF5 .*; write it again"):
+        open_source(path)
+
+
+def test_kinds(path, X, y, tmp_path):
+    assert isinstance(open_source(path), HDF5Source)
+    assert isinstance(open_source(write_sparse(tmp_path / "s.h5", X, y)), HDF5CSRSource)
+
+
+def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
+    other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
+    find = hdf5.find_in_file
+
+    def replace_and_find(dataset):
+        if other.exists():
+            os.replace(other, path)
+        return find(dataset)
+
+    monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
+    with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
+        open_source(path)
+
+
+def test_a_file_that_is_being_written(path):
+    writing = "import h5py, sys; f = h5py.File(sys.argv[1], 'a'); print(flush=True); input()"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", writing, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout
+    writer.stdout.readline()
+    with pytest.raises(InputError, match=r"data\.h5 is being written by another program; wait"):
+        open_source(path)
+    writer.communicate("\n")
+    open_source(path).close()
+
+
+def test_two_readers_share_a_file(path):
+    with open_source(path) as one, open_source(path) as other:
+        np.testing.assert_array_equal(to_dense(one.read(0, 57)), to_dense(other.read(0, 57)))
+
+
+def test_values_outside_the_file(path, monkeypatch):
+    monkeypatch.setattr(os.path, "getsize", lambda _: 2000)
+    with pytest.raises(DamageError, match=r"shall lie in bytes up to \d+, but the file has 2000"):
+        open_source(path)
+
+
+def test_a_chunk_larger_than_the_cache_of_hdf5_is_decoded_once(tmp_path, monkeypatch):
+    table = np.random.default_rng(0).random((60_000, 20), dtype=np.float32)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file.create_dataset("X", data=table, chunks=(30_000, 20), compression="gzip")
+    decoded = []
+    decode = hdf5.DatasetSlices._decode
+    monkeypatch.setattr(
+        hdf5.DatasetSlices, "_decode", lambda s, *part: decoded.append(part) or decode(s, *part)
+    )
+    with open_source(tmp_path / "data.h5") as source:
+        for start in range(0, 60_000, 1000):
+            np.testing.assert_array_equal(
+                source.read(start, start + 1000), table[start : start + 1000]
+            )
+        assert sum(stop - start for start, stop in decoded) == 60_000
+        assert source.cache_bytes == table.nbytes

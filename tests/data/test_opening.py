@@ -1,0 +1,340 @@
+"""Files that somebody else wrote: what is not in them is not read, and said at once."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+import ooc_fw
+from ooc_fw.data.sources import open_source
+from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.contracts import small_table
+
+X = small_table(60, 4)
+y = (X[:, 0] > 0).astype(np.float64)
+PARTS = {
+    "data": np.ones(60, np.float32),
+    "indices": np.arange(60) % 4,
+    "indptr": np.arange(61),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file to be filled; closed by the test or by `refused`."""
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["X"], other["y"] = X, y
+    with h5py.File(tmp_path / "data.h5", "w") as opened:
+        yield opened
+
+
+def refused(file, message):
+    path = file.filename
+    file.close()
+    started = time.perf_counter()
+    with pytest.raises(InputError, match=message) as caught:
+        open_source(path).close()
+    assert time.perf_counter() - started < 2
+    assert os.path.dirname(path) in str(caught.value)
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["X", "y", "soft"])
+def test_links_to_other_files_are_not_followed(file, name):
+    file["X"], file["y"] = X, y
+    if name == "soft":
+        del file["X"]
+        file["elsewhere"] = h5py.ExternalLink("other.h5", "/")
+        file["X"] = h5py.SoftLink("/elsewhere/X")
+    else:
+        del file[name]
+        file[name] = h5py.ExternalLink("other.h5", f"/{name}")
+    refused(file, r"is a link to another file \(other\.h5\)")
+
+
+def test_part_of_a_sparse_matrix_in_another_file(file):
+    file["y"] = y
+    group = file.create_group("X")
+    group.attrs["shape"] = (60, 4)
+    group["data"], group["indptr"] = PARTS["data"], PARTS["indptr"]
+    group["indices"] = h5py.ExternalLink("other.h5", "/X")
+    refused(file, "'indices' is a link to another file")
+
+
+def test_links_inside_the_file_are_followed(file):
+    file["deep/rows"], file["y"] = X, y
+    file["deep/alias"] = h5py.SoftLink("rows")
+    file["X"] = h5py.SoftLink("/deep/alias")
+    assert find_node(file, "X") == file["deep/rows"]
+    assert find_node(file, "X/none") is None
+    path = file.filename
+    file.close()
+    with open_source(path) as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+
+
+@pytest.mark.parametrize("circle", [{"X": "/X"}, {"X": "/Z", "Z": "/X"}])
+def test_links_in_a_circle(file, circle):
+    for name, target in circle.items():
+        file[name] = h5py.SoftLink(target)
+    refused(file, "lead in a circle")
+
+
+def test_external_storage_is_not_followed(file, tmp_path):
+    X.tofile(tmp_path / "raw.bin")
+    file.create_dataset("X", X.shape, X.dtype, external=[("raw.bin", 0, X.nbytes)])
+    refused(file, r"keeps its values in another file \(raw\.bin\)")
+
+
+# -- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", [{}, {"chunks": (1000,)}, {"compression": "gzip"}])
+def test_a_trillion_rows_never_written(file, storage):
+    n = 10**12
+    chunked = {"chunks": (1000, 4)} if storage else {}
+    file.create_dataset("X", (n, 4), "f4", **(storage | chunked))
+    file.create_dataset("y", (n,), "f8", **storage)
+    refused(file, r"is said to have 1000000000000 rows, but .* never written")
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_parts_never_written(file, name):
+    file["y" if name == "X" else "X"] = y if name == "X" else X
+    table = X if name == "X" else y
+    part = file.create_dataset(name, table.shape, table.dtype, chunks=(10, *table.shape[1:]))
+    part[:20] = table[:20]
+    refused(file, "4 of its 6 chunks were never written")
+
+
+def test_more_than_any_compression_could_do(file, monkeypatch):
+    file["y"] = y
+    rows = file.create_dataset("X", (60, 40000), "f4", chunks=(60, 40000), compression="gzip")
+    rows.id.write_direct_chunk((0, 0), b"x" * 100)
+    refused(file, "a chunk of 9600000 bytes stored in 100")
+
+
+def test_constant_rows_compress_as_far_as_they_do(file):
+    """The bound is no smaller than what gzip reaches."""
+    rows = file.create_dataset(
+        "X", data=np.zeros((1000, 1000), "f4"), chunks=(1000, 1000), compression="gzip"
+    )
+    assert rows.id.get_storage_size() * 900 < rows.nbytes
+    assert check_storage(rows) == []
+
+
+# -- virtual data sets ---------------------------------------------------------------------------
+
+
+def virtual(path, parts, n_rows=120):
+    """Write a virtual table; `parts` are (file, data set, its rows, where they go)."""
+    layout = h5py.VirtualLayout((n_rows, 4), "f4")
+    for name, dataset, length, place in parts:
+        layout[place] = h5py.VirtualSource(name, dataset, (length, 4))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("X", layout, fillvalue=0)
+    return str(path)
+
+
+UPPER = ("other.h5", "X", 60, slice(0, 60))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([UPPER, ("gone.h5", "X", 60, slice(60, 120))], r"needs the file gone\.h5"),
+        ([UPPER, ("other.h5", "Z", 60, slice(60, 120))], "needs 'Z'"),
+        ([UPPER], "does not say for each of its values"),
+        ([UPPER, ("other.h5", "X", 60, slice(30, 90))], "does not say for each of its values"),
+        ([("other.h5", "X", 120, slice(0, 120))], r"whose shape is \(60, 4\)"),
+        ([UPPER, ("data.h5", "X", 60, slice(60, 120))], "is made of itself"),
+        ([UPPER, ("part.h5", "X", 60, slice(60, 120))], r"part\.h5.* never written"),
+    ],
+)
+def test_virtual_rows_that_are_not_there(file, tmp_path, parts, message):
+    with h5py.File(tmp_path / "part.h5", "w") as part:
+        part.create_dataset("X", (60, 4), "f4", chunks=(10, 4))
+    file.close()
+    path = virtual(tmp_path / "data.h5", parts)
+    with pytest.raises(InputError, match=message):
+        open_source(path)
+    nested = virtual(tmp_path / "nested.h5", [("data.h5", "X", 120, slice(0, 120))])
+    with pytest.raises(InputError):
+        open_source(nested)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_virtual_rows_that_are_there(file, tmp_path, absolute, monkeypatch):
+    file.close()
+    monkeypatch.chdir("/")
+    name = str(tmp_path / "other.h5") if absolute else "other.h5"
+    odd = [(name, "X", 60, slice(0, 120, 2)), (name, "X", 60, slice(1, 120, 2))]
+    virtual(tmp_path / "odd.h5", odd)
+    path = virtual(tmp_path / "nested.h5", [("odd.h5", "X", 120, slice(0, 120))])
+    with open_source(path) as source:
+        np.testing.assert_array_equal(source.read(0, 120), np.repeat(X, 2, axis=0))
+        os.utime(tmp_path / "other.h5", ns=(0, 0))
+        with pytest.raises(InputError, match=r"other\.h5 was changed"):
+            source.read(0, 10)
+
+
+# -- values of other kinds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        y.astype(complex),
+        np.zeros(60, dtype=[("a", "f4"), ("b", "i4")]),
+        np.zeros(60, "V4"),
+        "references",
+        "vectors",
+    ],
+    ids=["complex", "compound", "opaque", "references", "vectors"],
+)
+@pytest.mark.parametrize("command", ["info", "train"])
+def test_labels_of_a_kind_that_labels_are_not(ooc_fw, file, labels, command):
+    file["X"] = X
+    if isinstance(labels, str):
+        kind = h5py.ref_dtype if labels == "references" else h5py.vlen_dtype(np.int32)
+        dataset = file.create_dataset("y", (60,), dtype=kind)
+        for row in range(60):
+            dataset[row] = file["X"].ref if labels == "references" else [1, 2]
+    else:
+        file["y"] = labels
+    path = file.filename
+    file.close()
+    ooc_fw(command, path).assert_refused(path, "must be numbers or text")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("indices", np.where(np.arange(60) == 3, np.nan, 1.0), "must be whole numbers"),
+        ("indices", np.arange(60) % 4 + 0.5, "must be whole numbers"),
+        ("indices", np.zeros((60, 2), int), "must be a data set of one dimension"),
+        ("indptr", np.arange(61) + 0.5, "must be whole numbers"),
+        ("indptr", np.zeros((61, 2), int), "must be a data set of one dimension"),
+        ("data", np.zeros((60, 2)), "must be a data set of one dimension"),
+        ("indptr", np.arange(5), r"is it stored by columns \(CSC\)"),
+        ("shape", (np.nan, 4.0), "must be two whole numbers"),
+        ("shape", (-60, 4), "must be two whole numbers"),
+        ("format", b"csc", "is a csc, stored by columns"),
+    ],
+)
+def test_sparse_rows_of_odd_parts(file, part, value, message):
+    file["y"] = y
+    group = file.create_group("X")
+    group.attrs["shape"] = value if part == "shape" else (60, 4)
+    if part == "format":
+        group.attrs["h5sparse_format"] = value
+    for name, array in PARTS.items():
+        group[name] = value if name == part else array
+    refused(file, message)
+
+
+def test_unsorted_and_repeated_columns_are_put_in_order(file):
+    """Repeated columns add up, as in scipy."""
+    file["y"] = [1, -1]
+    group = file.create_group("X")
+    group.attrs["shape"] = (2, 4)
+    group["data"] = np.array([1, 2, 3, 4], "f4")
+    group["indices"], group["indptr"] = [3, 0, 2, 2], [0, 2, 4]
+    path = file.filename
+    file.close()
+    with open_source(path) as source:
+        rows = source.read(0, 2)
+        assert rows.toarray().tolist() == [[2, 0, 0, 1], [0, 0, 7, 0]]
+        assert rows.indices.tolist() == [0, 3, 2]
+
+
+@pytest.mark.parametrize("value", [np.float32(1), h5py.Empty("f4")], ids=["scalar", "null"])
+def test_rows_that_are_no_table(file, value):
+    file["X"], file["y"] = value, y
+    refused(file, "two dimensions, not of 0")
+
+
+def header(shape, descr="'<f4'"):
+    """A .npy file of 960 bytes of zeros whose header says something else."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(960)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header((-60, 4)),
+        header((-60, -4)),
+        header((True, 4)),
+        header((10**15, 4)),
+        header((2**40, 2**40)),
+        header((60.0, 4)),
+        header((2, 2), "'|O'"),
+        header((60, 4), "'zzz'"),
+        header((240,), "[('a', '<f4')]"),
+        header((60, 4))[:-1],
+        header((60, 4))[:60],
+        header((60, 4))[:7],
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "info"])
+def test_odd_npy_files(ooc_fw, tmp_path, content, command):
+    (tmp_path / "X.npy").write_bytes(content)
+    np.save(tmp_path / "y.npy", y)
+    outcome = ooc_fw(command, tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    if not (command == "info" and b"('a'" in content):  # which is a table, to be converted
+        outcome.assert_refused("X.npy")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2"])
+def test_npy_files_of_any_order(tmp_path, order, kind):
+    table = np.asarray(X * 100, dtype=kind, order=order)
+    np.save(tmp_path / "X.npy", table)
+    with open_source(tmp_path / "X.npy") as source:
+        np.testing.assert_array_equal(source.read(5, 20), table[5:20].astype(np.float32))
+
+
+# -- files that are none -------------------------------------------------------------------------
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "data.h5")
+    with pytest.raises(InputError, match="a pipe or a device"):
+        open_source(tmp_path / "data.h5")
+    with pytest.raises(InputError, match="a pipe or a device"):
+        ooc_fw.load_model(tmp_path / "data.h5")
+
+
+def test_a_name_that_no_file_has():
+    with pytest.raises(InputError, match="cannot be the name of a file"):
+        open_source("data\0.h5")
+
+
+def test_a_name_of_two_lines(tmp_path):
+    with h5py.File(tmp_path / "two\nlines.h5", "w") as file:
+        file["X"], file["y"] = X, y
+    with open_source(tmp_path / "two\nlines.h5") as source:
+        assert source.n_rows == 60
+
+
+@pytest.mark.parametrize("what", ["external", "soft", "circle", "virtual"])
+def test_models_have_no_links(file, what):
+    file["a"] = X
+    if what == "circle":
+        file["group"] = file["/"]
+    elif what == "virtual":
+        layout = h5py.VirtualLayout(X.shape, "f4")
+        layout[...] = h5py.VirtualSource("other.h5", "X", X.shape)
+        file.create_virtual_dataset("b", layout)
+    else:
+        file["b"] = h5py.SoftLink("/a") if what == "soft" else h5py.ExternalLink("other.h5", "/X")
+    with pytest.raises(InputError):
+        check_plain_tree(file)

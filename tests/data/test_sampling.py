@@ -1,0 +1,182 @@
+"""Samplers: integers in, row numbers out."""
+
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sampling import (
+    MAX_CHUNKS,
+    MAX_SLICES,
+    SAMPLERS,
+    ChunkSampler,
+    ScatteredSampler,
+    SliceSampler,
+    choose_sampler,
+    looks_shuffled,
+    missing_runs,
+    place_arcs,
+    split_evenly,
+)
+
+
+def make(name, n_rows, chunk_rows=5):
+    arguments = (chunk_rows,) if name == "chunks" else ()
+    return SAMPLERS[name](n_rows, *arguments)
+
+
+every_sampler = pytest.mark.parametrize("name", sorted(SAMPLERS))
+
+
+@every_sampler
+@given(
+    n_rows=st.integers(1, 500),
+    chunk_rows=st.integers(1, 500),
+    size=st.integers(1, 600),
+    seed=st.integers(0, 99),
+)
+def test_a_draw_is_a_set_of_rows(name, n_rows, chunk_rows, size, seed):
+    sampler = make(name, n_rows, min(chunk_rows, n_rows))
+    rows = sampler.sample(size, np.random.default_rng(seed))
+    assert rows.dtype == np.int64
+    assert len(rows) == min(size, n_rows)
+    assert (np.diff(rows) > 0).all()
+    assert 0 <= rows[0] <= rows[-1] < n_rows
+
+
+@every_sampler
+def test_the_seed_fixes_the_draw(name):
+    first, again, other = (
+        make(name, 1000).sample(50, np.random.default_rng(seed)) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@every_sampler
+@pytest.mark.parametrize(("n_rows", "chunk_rows", "size"), [(23, 5, 7), (23, 5, 20), (40, 40, 3)])
+def test_every_row_is_equally_likely(name, n_rows, chunk_rows, size):
+    sampler, rng = make(name, n_rows, chunk_rows), np.random.default_rng(0)
+    draws = 6000
+    counts = np.zeros(n_rows)
+    for _ in range(draws):
+        counts[sampler.sample(size, rng)] += 1
+    p = size / n_rows
+    score = (counts - draws * p) / np.sqrt(draws * p * (1 - p))
+    assert np.abs(score).max() < 4
+
+
+def test_draws_from_shuffled_rows_ignore_chunks():
+    labels = np.tile([1, -1], 500)
+    draws = [
+        choose_sampler(1000, chunk_rows, shuffled, in_memory, labels).sample(
+            194, np.random.default_rng(3)
+        )
+        for chunk_rows, shuffled, in_memory in [(1, True, False), (77, True, True), (1000, None, 1)]
+    ]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    np.testing.assert_array_equal(draws[0], draws[2])
+
+
+def test_slices_are_few_and_long():
+    for size in (1, 64, 65, 194, 5000):
+        rows = SliceSampler(1_000_000).sample(size, np.random.default_rng(size))
+        slices = 1 + np.count_nonzero(np.diff(rows) > 1)
+        assert slices <= min(MAX_SLICES, -(-size // 64)) + 1  # one may pass the end
+
+
+def test_chunks_are_few():
+    rows = ChunkSampler(1_000_000, 4000).sample(194, np.random.default_rng(0))
+    assert len(np.unique(rows // 4000)) <= 2 * MAX_CHUNKS  # a stretch may lie across a border
+
+
+def test_chunks_represent_sorted_rows():
+    # A slice of sorted labels has one class only; a draw from chunks all over the file has both.
+    labels = np.repeat([-1, 1], [70_000, 30_000])
+    sampler, rng = ChunkSampler(100_000, 1000), np.random.default_rng(0)
+    shares = [np.mean(labels[sampler.sample(194, rng)] == 1) for _ in range(200)]
+    assert np.mean(np.array(shares) > 0) > 0.95
+    assert np.mean(shares) == pytest.approx(0.3, abs=0.03)
+
+
+def test_slices_of_shuffled_rows_are_as_good_as_scattered_rows():
+    # Same distribution of a sample's mean, over files shuffled anew: the mean of 200 sample means
+    # and their spread agree with sampling theory for both.
+    rng = np.random.default_rng(0)
+    values = np.sort(rng.standard_exponential(2000))
+    spread = values.std() * np.sqrt((1 - 194 / 2000) / 194)
+    for sampler in (SliceSampler(2000), ScatteredSampler(2000)):
+        means = [rng.permutation(values)[sampler.sample(194, rng)].mean() for _ in range(400)]
+        assert np.mean(means) == pytest.approx(values.mean(), abs=4 * spread / 20)
+        assert np.std(means) == pytest.approx(spread, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("shuffled", "in_memory", "sorted_labels", "kind"),
+    [
+        (True, False, True, SliceSampler),
+        (True, True, True, SliceSampler),
+        (False, False, False, ChunkSampler),
+        (False, True, False, ScatteredSampler),
+        (None, False, False, SliceSampler),
+        (None, False, True, ChunkSampler),
+        (None, True, False, SliceSampler),
+        (None, True, True, ScatteredSampler),
+    ],
+)
+def test_choice(shuffled, in_memory, sorted_labels, kind):
+    labels = np.random.default_rng(0).choice([-1, 1], 1000)
+    labels = np.sort(labels) if sorted_labels else labels
+    assert isinstance(choose_sampler(1000, 100, shuffled, in_memory, labels), kind)
+
+
+class TestLooksShuffled:
+    @pytest.mark.parametrize("share", [0.5, 0.05, 0.002])
+    @pytest.mark.parametrize("n_classes", [2, 5])
+    def test_random_order(self, share, n_classes):
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            rare = rng.integers(1, n_classes, 2000)
+            assert looks_shuffled(np.where(rng.random(2000) < share, rare, 0))
+
+    def test_sorted_order(self):
+        assert not looks_shuffled(np.repeat([-1, 1], 50))
+        assert not looks_shuffled(np.repeat([0, 1, 2], 30))
+        assert not looks_shuffled(np.tile(np.repeat([0, 1], 20), 30))
+
+    @pytest.mark.parametrize("labels", [[], [1], [1, 1, 1], [1, 2], [1, -1] * 30])
+    def test_orders_that_tell_nothing(self, labels):
+        assert looks_shuffled(np.array(labels))
+
+    def test_runs_against_all_orders(self):
+        orders = list(permutations((0, 0, 0, 1, 1, 2)))
+        runs = [1 + sum(a != b for a, b in pairwise(order)) for order in orders]
+        missing, deviation = missing_runs(np.array(orders[0]))
+        assert missing == pytest.approx(np.mean(runs) - 3)
+        assert deviation == pytest.approx(np.std(runs))
+
+
+@given(total=st.integers(0, 1000), parts=st.integers(1, 50))
+def test_split_evenly(total, parts):
+    pieces = split_evenly(total, parts)
+    assert pieces.sum() == total
+    assert len(pieces) == parts
+    assert pieces.max() - pieces.min() <= 1
+
+
+@given(
+    lengths=st.lists(st.integers(0, 20), min_size=1, max_size=9),
+    free=st.integers(0, 50),
+    seed=st.integers(0, 99),
+)
+def test_arcs_do_not_overlap(lengths, free, seed):
+    n_rows = max(1, sum(lengths) + free)
+    starts = place_arcs(n_rows, np.array(lengths), np.random.default_rng(seed))
+    covered = [
+        row % n_rows
+        for start, length in zip(starts, lengths, strict=True)
+        for row in range(start, start + length)
+    ]
+    assert len(covered) == len(set(covered)) == sum(lengths)

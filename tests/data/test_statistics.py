@@ -1,0 +1,314 @@
+"""One-pass statistics and label codes."""
+
+from itertools import pairwise
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data import statistics as stats
+from ooc_fw.data.ranges import ColumnRanges
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import ScaledSource, base, open_source
+from ooc_fw.data.statistics import compute_statistics, encode_labels, fit_scaling, sigma2
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.testing.contracts import small_table, to_dense
+from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.reference import to_csr
+
+
+def naive_sigma2(X):
+    """Mean squared distance over all ordered pairs of rows."""
+    X = X.astype(np.float64)
+    return np.mean([np.sum((a - b) ** 2) for a in X for b in X])
+
+
+def same_bits(first, second):
+    return all(
+        np.asarray(getattr(first, name)).tobytes() == np.asarray(getattr(second, name)).tobytes()
+        for name in (
+            "mean",
+            "mean_square_norm",
+            "minimum",
+            "maximum",
+            "largest_square_norm",
+            "sigma2",
+        )
+    )
+
+
+@given(seed=st.integers(0, 99), n_rows=st.integers(2, 40), n_features=st.integers(1, 6))
+def test_against_definitions(seed, n_rows, n_features):
+    X = small_table(n_rows, n_features, seed)
+    for data in (X, scipy.sparse.csr_array(X)):
+        found = compute_statistics(open_source(data))
+        exact = X.astype(np.float64)
+        assert found.n_rows == n_rows
+        np.testing.assert_allclose(found.mean, exact.mean(axis=0), atol=1e-15)
+        np.testing.assert_allclose(found.mean_square_norm, np.mean(np.sum(exact**2, axis=1)))
+        np.testing.assert_array_equal(found.minimum, X.min(axis=0))
+        np.testing.assert_array_equal(found.maximum, X.max(axis=0))
+        np.testing.assert_allclose(found.largest_square_norm, np.sum(exact**2, axis=1).max())
+        assert found.class_counts is None
+        assert found.sigma2 == pytest.approx(naive_sigma2(X), rel=1e-10)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_pass_ends_when_time_is_over(threads, tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 50)
+    X = small_table(2000, 3, seed=0)
+    reads = []
+
+    def check():
+        reads.append(1)
+        if len(reads) > 5:
+            raise OutOfTimeError("over")
+
+    with open_source(write_dense(tmp_path / "d.h5", X, X[:, 0] > 0)) as source:
+        with pytest.raises(OutOfTimeError), source.limited(check):
+            compute_statistics(source, threads)
+        assert len(reads) < 20  # of 40 tasks
+        assert compute_statistics(source, threads).n_rows == 2000
+
+
+def test_same_bits_everywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 50)
+    X = small_table(1234, 7)
+    y = np.ones(len(X))
+    np.save(tmp_path / "X.npy", X)
+    sources = [
+        X,
+        np.asfortranarray(X),
+        scipy.sparse.csr_array(X),
+        da.from_array(X, chunks=(100, 3)),
+        tmp_path / "X.npy",
+        write_dense(tmp_path / "a.h5", X, y, chunks=(1, 7)),
+        write_dense(tmp_path / "b.h5", X, y, chunks=(1234, 7), compression="gzip"),
+        write_sparse(tmp_path / "c.h5", X, y, chunks=(97,)),
+    ]
+    expected = compute_statistics(open_source(X))
+    for data in sources:
+        for threads in (1, 2, 3):
+            with open_source(data) as source:
+                assert same_bits(compute_statistics(source, threads), expected)
+
+
+def test_read_blocks_do_not_matter(monkeypatch):
+    X = small_table(300)
+    expected = compute_statistics(open_source(X))
+    monkeypatch.setattr(
+        stats, "iter_blocks", lambda *where: base.iter_blocks(*where, max_bytes=3 * X[0].nbytes)
+    )
+    assert same_bits(compute_statistics(open_source(X)), expected)
+
+
+def test_large_means_keep_their_spread():
+    X = (1000 + np.random.default_rng(0).standard_normal((500, 3))).astype(np.float32)
+    assert sigma2(open_source(X)) == pytest.approx(naive_sigma2(X), rel=1e-6)
+
+
+def test_stored_statistics_are_used(tmp_path):
+    X = small_table()
+    with open_source(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
+        assert sigma2(source) == pytest.approx(naive_sigma2(X))
+        assert source.rows_read == 0
+
+
+@given(n_rows=st.integers(101, 5000), length=st.integers(1, 40))
+def test_sample_is_spread_evenly(n_rows, length):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "SAMPLE_ROWS", 100)
+        patch.setattr(stats, "SAMPLE_STRETCH", length)
+        slices = stats.sample_slices(n_rows)
+        assert stats.sample_slices(n_rows) == slices
+    assert sum(stop - start for start, stop in slices) == 100
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(slices))
+    assert slices[0][0] >= 0
+    assert slices[-1][1] <= n_rows
+    for place, (start, stop) in zip(range(0, 100, length), slices, strict=True):
+        assert n_rows * place // 100 <= start
+        assert stop <= n_rows * min(place + length, 100) // 100
+
+
+def test_sigma2_of_a_long_foreign_file_comes_from_a_sample(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(stats, "SAMPLE_ROWS", 1000)
+    monkeypatch.setattr(stats, "SAMPLE_STRETCH", 10)
+    X = np.sort(np.random.default_rng(0).standard_normal((20_000, 3)), axis=0).astype(np.float32)
+    exact = sigma2(open_source(X))  # in RAM already: from all rows
+    assert not caplog.records
+    found = []
+    paths = [tmp_path / name for name in ("X.npy", "X.h5", "csr.h5")]
+    np.save(paths[0], X)
+    for path, write in zip(paths[1:], (write_dense, write_sparse), strict=True):
+        write(path, X, X[:, 0])
+        with h5py.File(path, "a") as file:
+            file.attrs.clear()
+    for path in paths:
+        for threads in (1, 2):
+            with open_source(path) as source:
+                found.append(sigma2(source, threads))
+                assert source.rows_read == 1000
+    assert len(set(found)) == 1
+    assert found[0] == pytest.approx(exact, rel=0.05)  # though the rows are sorted
+    assert found[0] != exact
+    assert "comes from a sample of 1000 of its 20000 rows" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("value", [0, 0.1, 1e6])
+def test_equal_rows_have_no_spread(value):
+    source = open_source(np.full((1000, 3), value))
+    assert compute_statistics(source).sigma2 == 0
+    with pytest.raises(InputError, match=r"all rows of array are equal.*give gamma as a number"):
+        sigma2(source)
+
+
+def test_bad_values_are_named():
+    X = small_table()
+    X[30, 2] = np.nan
+    for threads in (1, 2):
+        with pytest.raises(InputError, match=r"array: row 30 .* column 2"):
+            compute_statistics(open_source(X), threads)
+
+
+@pytest.mark.parametrize(
+    "labels", [[3, -7, 3], [1.5, 0.5, 1.5], [True, False, True], ["b", "a", "b"]]
+)
+def test_labels_become_places(labels):
+    classes, codes = encode_labels(open_source(np.eye(3), labels))
+    assert classes.tolist() == sorted(set(labels))
+    assert codes.tolist() == [1, 0, 1]
+
+
+@given(
+    labels=st.lists(st.sampled_from([-1.5, 0.0, 7.0, 8.0, 9.0, 11.0]), min_size=1, max_size=20),
+    part=st.integers(1, 5),
+)
+def test_labels_against_definition(labels, part):
+    source = open_source(np.eye(len(labels)), np.array(labels))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "LABEL_ROWS", part)
+        names = sorted(set(labels))
+        if len(names) == 1:
+            with pytest.raises(InputError, match=r"have the label"):
+                encode_labels(source)
+            return
+        classes, codes = encode_labels(source)
+    assert classes.tolist() == names
+    assert codes.tolist() == [names.index(label) for label in labels]
+
+
+def test_late_missing_label_is_named(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    with pytest.raises(InputError, match=r"label of row 4 of array is missing"):
+        encode_labels(open_source(np.eye(5), [1, 0, 1, 1, np.nan]))
+
+
+def test_labels_in_parts(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    classes, codes = encode_labels(open_source(np.eye(5), [1, 1, 1, 1, 0]))
+    assert classes.tolist() == [0, 1]
+    assert codes.tolist() == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "array has no labels"),
+        ([2, 2, 2], "all rows of array have the label 2; training needs rows of two classes"),
+        ([1, 0, np.nan], r"label of row 2 of array is missing \(NaN\)"),
+        ([1, 0, np.inf], r"label of row 2 of array is infinite"),
+        ([np.nan, 0, 1], r"label of row 0 of array is missing \(NaN\)"),
+    ],
+)
+def test_unusable_labels(labels, message):
+    with pytest.raises(InputError, match=message):
+        encode_labels(open_source(np.eye(3), labels))
+
+
+def test_too_many_classes_are_no_classes():
+    with pytest.raises(InputError, match=r"array has more than 256 different labels; .*regression"):
+        encode_labels(open_source(np.eye(300), np.arange(300) / 7))
+
+
+def test_classes_are_counted(monkeypatch):
+    monkeypatch.setattr(stats, "LABEL_ROWS", 2)
+    found = compute_statistics(open_source(np.eye(5), [2, 7, 2, 2, -1]))
+    assert list(found.class_counts.items()) == [(-1, 1), (2, 3), (7, 1)]
+    with pytest.raises(InputError, match=r"label of row 2 of array is missing"):
+        compute_statistics(open_source(np.eye(3), [1, 0, np.nan]))
+
+
+# -- scaling ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("kind", ["none", "minmax", "maxabs", "standard"])
+def test_scaling_is_that_of_the_converter(tmp_path, kind, log1p, sparse):
+    X = np.abs(small_table(300))
+    X[:, 1], X[:, 2] = 3.0, 0.0
+    ranges = ColumnRanges(kind)
+    ranges.add(to_csr(np.log1p(X.astype(np.float64)) if log1p else X))
+    expected = ranges.fit(log1p, X.shape[1])
+    write = write_sparse if sparse else write_dense
+    path = write(tmp_path / "data.h5", X, X[:, 0])
+    for dask in (None, "threads"):
+        with open_source(path) as source:
+            found = fit_scaling(source, kind, log1p=log1p, threads=2, dask=dask)
+            assert (found.kind, found.log1p) == (kind, log1p)
+            assert found.same_as(expected)
+            if kind != "none":
+                assert found.offset.tolist() == expected.offset.tolist()
+                assert found.factor.tolist() == expected.factor.tolist()
+            scaled = ScaledSource(source, found)
+            rows = to_dense(scaled.read(0, 300))
+            np.testing.assert_array_equal(rows, found.apply(X, X.shape[1]))
+            np.testing.assert_array_equal(compute_statistics(scaled).maximum, rows.max(axis=0))
+
+
+def test_scaling_that_does_not_fit():
+    source = open_source(np.eye(3))
+    with pytest.raises(InputError, match="must be one of none, minmax, maxabs, standard, not 'z'"):
+        fit_scaling(source, "z")
+    with pytest.raises(InputError, match="is for 2 features, and array has 3"):
+        ScaledSource(source, Scaling("minmax", False, np.zeros(2), np.ones(2)))
+    with pytest.raises(InputError, match="log1p needs values above -1"):
+        fit_scaling(open_source(-np.eye(3)), "none", log1p=True)
+    scaled = ScaledSource(source, fit_scaling(source, "minmax"))
+    with pytest.raises(InputError, match=r"array is scaled already \(minmax\)"):
+        fit_scaling(scaled, "minmax")
+
+
+@pytest.mark.parametrize("offset", [1e6, 1.6e9, -1e12])
+def test_spread_far_below_the_values(offset):
+    X = np.full((1000, 2), offset, dtype=np.float32)
+    step = float(np.spacing(np.float32(abs(offset))))
+    X[::4, 0] += np.float32(step)
+    # A quarter of the rows is one step from the others.
+    assert sigma2(open_source(X)) == pytest.approx(2 * step**2 * 3 / 16, rel=1e-9)
+
+
+def test_scaling_of_float64_rows_is_not_that_of_rounded_ones():
+    X = 1.6e9 + np.random.default_rng(0).uniform(0, 100, (5000, 1))
+    source = open_source(X)
+    scaled = ScaledSource(source, fit_scaling(source, "standard")).read(0, 5000)
+    expected = (X - X.mean()) / (X - 1.6e9).std()
+    np.testing.assert_allclose(scaled, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_whole_labels_that_a_model_would_merge(kind):
+    labels = np.array([2**53, 2**53 + 1, 7, 2**62 + 1], dtype=kind)
+    with pytest.raises(InputError, match=f"label {2**53 + 1} of row 1 of array is a whole number"):
+        encode_labels(open_source(np.eye(4), labels))
+    encode_labels(open_source(np.eye(2), np.array([2**53, 2**53 + 2], dtype=kind)))
+
+
+@pytest.mark.parametrize("labels", [[b"a", b"\xe9"], ["a", "\udce9"]])
+def test_labels_that_no_model_could_hold(labels):
+    with pytest.raises(InputError, match="of row 1 of array is not UTF-8 text"):
+        encode_labels(open_source(np.eye(2), labels))

@@ -1,0 +1,158 @@
+"""Decision values in two stages, against their definition in extended precision."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.pairs import class_pairs, class_scores, is_decided
+from ooc_fw.model.record import DECISION_ACCURACY, Machine, Model
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import exact_sum, kernel_values, make_problem, to_csr
+from ooc_fw.testing.strategies import SEEDS, powers_of_ten, raw_tables
+
+THREE = class_pairs(3)
+
+
+def machine_of(rng, n_vectors, negative, positive, rho):
+    """Weights on all of the vectors, some of them tiny."""
+    alpha = np.exp(3 * rng.normal(size=n_vectors))
+    return Machine(
+        alpha=alpha / alpha.sum(),
+        labels=rng.choice(np.array([-1, 1], dtype=np.int8), n_vectors),
+        sv=rng.permutation(n_vectors),
+        rows=np.arange(n_vectors),
+        rho=rho,
+        objective=rho / 2,
+        certified_gap=None,
+        sampled_gap=None,
+        positive=positive,
+        negative=negative,
+    )
+
+
+def model_of(kernel, vectors, n_classes, rho, rng):
+    classes = np.arange(n_classes, dtype=np.float64)
+    machines = [
+        machine_of(rng, len(vectors), float(a), float(b), rho) for a, b in class_pairs(n_classes)
+    ]
+    return Model(kernel, 1.0, classes, None, "converged", vectors, machines)
+
+
+def exact_values(model, vectors, X):
+    """Decision values by definition, shape (n_rows, n_machines)."""
+    values = kernel_values(model.kernel, X, vectors)
+    columns = []
+    for machine in model.machines:
+        weights = machine.alpha * machine.labels
+        bias = exact_sum(weights)
+        sums = values[:, machine.sv] @ weights.astype(np.longdouble)
+        columns.append((sums + bias) / np.longdouble(machine.rho))
+    return np.stack(columns, axis=1)
+
+
+@st.composite
+def applied_models(draw):
+    """A model with vectors of any size, rows to apply it to, and float64's own bound on each."""
+    X = draw(raw_tables())
+    cut = len(X) // 2
+    name = draw(st.sampled_from(sorted(KERNELS)))
+    kernel = make_kernel(name, gamma=draw(powers_of_ten(-8, 4)), degree=2, coef0=1.0)
+    form = to_csr if draw(st.booleans()) else np.asarray
+    rng = np.random.default_rng(draw(SEEDS))
+    model = model_of(
+        kernel, form(X[:cut]), draw(st.sampled_from([2, 3])), draw(powers_of_ten(-6, 0)), rng
+    )
+    rows = form(X[cut:])
+    with model.engine() as engine:
+        try:
+            x, z = engine.prepare64(rows), engine.prepare64(model.support_vectors)
+        except InputError:  # values of the kernel are beyond float32, which is refused
+            reject()
+        own = engine.error_bound64(x, z) + (cut + 4) * 2**-53
+    return model, X[:cut], X[cut:], rows, own / model.machines[0].rho
+
+
+@given(applied_models())
+def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(case):
+    model, vectors, X, rows, own = case
+    (values,) = model.decide([rows])
+    exact = exact_values(model, vectors, X)
+    # What float64 leaves, with the division by rho, and the last bit of a large value.
+    own = (own * 1.01)[:, None] + 4e-16 * np.abs(exact)
+    error = np.abs(values.reshape(exact.shape) - exact)
+    assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
+    # The arithmetic is chosen for rows like the vectors.
+    if model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
+        assert own.max() * model.machines[0].rho <= 1e-8
+
+    (for_labels,) = model.decide([rows], labels_only=True)
+    found = model.class_places(for_labels)
+    if len(model.machines) == 1:
+        sure = np.abs(exact[:, 0]) > own[:, 0]
+        np.testing.assert_array_equal(found[sure], exact[sure, 0] > 0)
+        np.testing.assert_array_equal(values[sure] > 0, exact[sure, 0] > 0)
+    else:
+        wide = exact.astype(np.float64)
+        sure = is_decided(wide, np.broadcast_to(own.astype(np.float64), wide.shape), 3)
+        expected = class_scores(wide, 3).argmax(axis=1)
+        np.testing.assert_array_equal(found[sure], expected[sure])
+        np.testing.assert_array_equal(model.class_places(values)[sure], expected[sure])
+
+
+@pytest.mark.parametrize("labels_only", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("scale", [1.0, 3000.0])
+def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_only):
+    problem = make_problem(make_kernel("rbf", gamma=2.0), n_rows=700)
+    X = (scale * problem.X).astype(np.float32)
+    model = model_of(problem.kernel, X[:90], n_classes, 1e-3, np.random.default_rng(0))
+    (whole,) = model.decide([X], labels_only=labels_only)
+    parts = [X[i : i + 37] for i in range(0, len(X), 37)]
+    for threads in (1, 2):
+        found = np.concatenate(list(model.decide(parts, threads=threads, labels_only=labels_only)))
+        np.testing.assert_array_equal(found, whole)
+    np.testing.assert_array_equal(
+        model.decision_function(ArraySource(X), labels_only=labels_only), whole
+    )
+
+
+def test_few_ordinary_rows_are_computed_twice_for_labels():
+    """Kernel values counted: one pass in float32, and what is near the boundary in float64."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=2000, n_features=10)
+    model = model_of(problem.kernel, problem.X[:300], 2, 1e-2, np.random.default_rng(0))
+    with model.engine() as engine:
+        decide = model._decision(engine, labels_only=True)
+        engine.evaluations = 0
+        decide(problem.X)
+        assert engine.evaluations < 1.1 * 300 * 2000
+
+
+@given(
+    st.integers(2, 5),
+    st.sampled_from([0.0, 1e-3, 0.3, 3.0]),
+    SEEDS,
+)
+def test_decided_rows_keep_their_class_under_any_error_within_the_bound(n_classes, size, seed):
+    rng = np.random.default_rng(seed)
+    shape = 40, len(class_pairs(n_classes))
+    values, bound = rng.normal(size=shape), size * rng.random(shape)
+    decided = is_decided(values, bound, n_classes)
+    first = class_scores(values, n_classes).argmax(axis=1)
+    for _ in range(20):
+        moved = values + rng.choice([-1, -0.5, 0, 1], shape) * bound
+        now = class_scores(moved, n_classes).argmax(axis=1)
+        np.testing.assert_array_equal(now[decided], first[decided])
+    if size == 0:
+        assert decided.all()
+
+
+@given(st.floats(0.05, 0.95), SEEDS)
+def test_open_rows_are_those_whose_sign_the_bound_leaves_open(share, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(50, 1))
+    bound = np.full((50, 1), np.quantile(np.abs(values), share))
+    assume((np.abs(values) != bound).all())
+    np.testing.assert_array_equal(is_decided(values, bound, 2), (np.abs(values) > bound)[:, 0])

@@ -1,0 +1,143 @@
+"""Kernels: parameters, diagonals and the meaning of "auto"."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.kernels.functions import (
+    FLOAT32_UNIT,
+    FLOAT64_UNIT,
+    KERNELS,
+    Kernel,
+    make_kernel,
+    resolve_gamma,
+)
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import DEFINITIONS, kernel_values, to_csr
+from ooc_fw.testing.strategies import kernels, tables
+
+
+def never() -> float:
+    raise AssertionError("sigma^2 may cost a pass over the file and is not needed here")
+
+
+def test_every_kernel_has_a_definition_to_be_compared_with():
+    assert set(DEFINITIONS) == set(KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_dictionary_gives_the_kernel_back(name):
+    kernel = make_kernel(name, gamma=0.5, degree=3, coef0=2)
+    assert make_kernel(**kernel.to_dict()) == kernel
+    assert kernel.to_dict() == {"name": name, "gamma": 0.5, "degree": 3, "coef0": 2.0}
+
+
+@given(st.data())
+def test_diagonal_is_k_of_a_row_with_itself(data):
+    X = data.draw(tables(max_rows=20))
+    kernel = data.draw(kernels(X))
+    diagonal = kernel.diagonal(kernel.norms(X))
+    np.testing.assert_allclose(
+        diagonal, np.diag(kernel_values(kernel, X, X)).astype(float), rtol=1e-12
+    )
+    assert not kernel.constant_diagonal or np.ptp(diagonal) == 0
+
+
+@given(st.data())
+def test_norms_of_dense_and_sparse_rows_are_those_of_the_definition(data):
+    X = data.draw(tables(max_rows=20))
+    kernel = data.draw(kernels(X))
+    exact = X.astype(np.float64)
+    expected = np.abs(exact).sum(axis=1) if kernel.uses_distance else (exact**2).sum(axis=1)
+    np.testing.assert_allclose(kernel.norms(X), expected, rtol=1e-13)
+    np.testing.assert_allclose(kernel.norms(to_csr(X)), expected, rtol=1e-13)
+
+
+@given(st.data())
+def test_kernel_matrix_is_positive_semidefinite(data):
+    X = data.draw(tables(max_rows=20))
+    kernel = data.draw(kernels(X))
+    eigenvalues = np.linalg.eigvalsh(kernel_values(kernel, X, X).astype(float))
+    assert eigenvalues.min() >= -1e-10 * max(1.0, eigenvalues.max())
+
+
+@given(st.data())
+def test_bound_on_rounding_is_finite_and_shrinks_with_the_unit(data):
+    X = data.draw(tables(max_rows=20))
+    kernel = data.draw(kernels(X))
+    norms = kernel.norms(X)
+    coarse = kernel.error_bound(norms, norms.max(), X.shape[1], FLOAT32_UNIT)
+    fine = kernel.error_bound(norms, norms.max(), X.shape[1], FLOAT64_UNIT)
+    assert np.isfinite(coarse).all()
+    assert (fine >= 0).all()
+    assert (fine <= 1e-6 * coarse).all()
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
+    norms = np.array([0.0, 1e14])
+    bound = make_kernel(name, gamma=1.0).error_bound(norms, 1e14, 100, FLOAT32_UNIT)
+    assert np.isfinite(bound).all()
+    assert bound[1] >= 1  # values lie between 0 and 1, so that nothing is known of them
+
+
+def test_kernel_without_a_bound_is_refused():
+    with pytest.raises(TypeError, match="must state its rounding bound"):
+        Kernel().error_bound(np.ones(1), 1.0, 1, FLOAT64_UNIT)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"gamma": 0.0}, "gamma must be a positive number, not 0.0"),
+        ({"gamma": float("inf")}, "gamma must be a positive number, not inf"),
+        ({"gamma": float("nan")}, "gamma must be a positive number, not nan"),
+        ({"gamma": None}, "the poly kernel needs gamma, a positive number"),
+        ({"gamma": "auto"}, "the poly kernel needs gamma"),
+        ({"gamma": "wide"}, "gamma must be a number, not 'wide'"),
+        ({"coef0": "1"}, "coef0 must be a number, not '1'"),
+        ({"degree": [2]}, "degree must be a number"),
+        ({"degree": 0}, "degree must be a whole number of at least 1, not 0"),
+        ({"coef0": -1}, "coef0 must be zero or positive .*, not -1"),
+        ({"coef0": float("inf")}, "coef0 must be zero or positive .*, not inf"),
+    ],
+)
+def test_parameters_out_of_range_are_named(parameters, message):
+    with pytest.raises(InputError, match=message):
+        make_kernel("poly", **{"gamma": 1.0, **parameters})
+
+
+def test_unknown_kernel_lists_the_known_ones():
+    with pytest.raises(InputError, match="one of rbf, linear, poly, laplacian, not 'rfb'"):
+        make_kernel("rfb")
+
+
+def test_a_degree_that_is_no_whole_number_is_refused():
+    with pytest.raises(InputError, match=r"degree must be a whole number .*, not 2\.5"):
+        make_kernel("poly", gamma=1.0, degree=2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("rbf", 0.125), ("poly", 0.25), ("laplacian", 0.1), ("linear", 1.0)]
+)
+def test_auto_gamma(name, expected):
+    sigma2 = (lambda: 4.0) if name in ("rbf", "poly") else never
+    assert resolve_gamma(name, "auto", sigma2, n_features=10) == expected
+
+
+@pytest.mark.parametrize("gamma", [0.5, "0.5"])
+def test_given_gamma_needs_no_statistics(gamma):
+    assert resolve_gamma("rbf", gamma, never, n_features=10) == 0.5
+
+
+def test_gamma_that_is_no_number_is_named():
+    with pytest.raises(InputError, match="\"auto\" or a positive number, not 'scale'"):
+        resolve_gamma("rbf", "scale", never, n_features=10)
+
+
+def test_only_kernels_that_use_gamma_need_it():
+    assert make_kernel("linear") == make_kernel("linear", gamma=1.0)
+    for name in set(KERNELS) - {"linear"}:
+        with pytest.raises(InputError, match=f"the {name} kernel needs gamma"):
+            make_kernel(name)

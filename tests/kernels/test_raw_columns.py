@@ -1,0 +1,148 @@
+"""Training and prediction on columns as they are, with a gamma that does not suit them."""
+
+import numpy as np
+import pytest
+
+import ooc_fw
+import ooc_fw.solve.loop
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.solve.checkpoint import CheckpointPlan
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.testing.reference import SmallProblem
+
+N_ROWS = 400
+
+
+def signs(values):
+    return np.where(values > 0, 1, -1).astype(np.int8)
+
+
+def one_column(rng):
+    X = rng.uniform(0, 20_000, (N_ROWS, 1))
+    return X, signs(np.sin(X[:, 0] / 800)), "rbf", 1.8, 1.0
+
+
+def income_and_age(rng):
+    X = np.column_stack([rng.lognormal(10.5, 0.6, N_ROWS), rng.integers(18, 90, N_ROWS)])
+    return X, signs(X[:, 0] + 300 * X[:, 1] - 60_000), "rbf", 0.1, 1.0
+
+
+def five_columns(rng):
+    X = rng.uniform(-3000, 3000, (N_ROWS, 5))
+    return X, signs(X.sum(axis=1)), "rbf", 0.5, 10.0
+
+
+def id_and_three(rng):
+    X = np.column_stack([1e6 + np.arange(N_ROWS), rng.normal(size=(N_ROWS, 3))])
+    return X, signs(X[:, 1:].sum(axis=1)), "rbf", 0.5, 10.0
+
+
+def many_columns(rng):
+    X = 3000 * rng.normal(size=(N_ROWS, 60))
+    return X, signs(X.sum(axis=1)), "rbf", 3e-8, 10.0
+
+
+def many_columns_and_a_large_gamma(rng):
+    X = 3000 * rng.normal(size=(N_ROWS, 60))
+    return X, signs(X.sum(axis=1)), "rbf", 100.0, 10.0
+
+
+def absolute_distances(rng):
+    X = 1e6 + 3000 * rng.normal(size=(N_ROWS, 4))
+    return X, signs((X - 1e6).sum(axis=1)), "laplacian", 0.01, 10.0
+
+
+CASES = pytest.mark.parametrize(
+    "case",
+    [
+        one_column,
+        income_and_age,
+        five_columns,
+        id_and_three,
+        many_columns,
+        many_columns_and_a_large_gamma,
+        absolute_distances,
+    ],
+    ids=lambda case: case.__name__,
+)
+
+
+def problem_of(case):
+    X, y, name, gamma, C = case(np.random.default_rng(0))
+    return SmallProblem(make_kernel(name, gamma=gamma), X.astype(np.float32), y, C)
+
+
+def train(problem, sparse=False, *, checkpoint=None, resume=None, **options):
+    options = TrainOptions(C=problem.C, **{"max_time": 60.0} | options)
+    return solve(
+        problem.source(sparse),
+        problem.y,
+        problem.kernel,
+        options,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@CASES
+def test_it_converges_and_the_gap_is_certified(case, sparse):
+    problem = problem_of(case)
+    solution = train(problem, sparse)
+    assert solution.status is Status.CONVERGED
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert truth.gap <= solution.certified_gap <= min(1e-3, truth.gap * 1.01 + 1e-6)
+
+
+@CASES
+def test_predictions_are_those_of_exact_arithmetic(case):
+    problem = problem_of(case)
+    solution = train(problem)
+    model = ooc_fw.Model.from_solution(
+        solution, kernel=problem.kernel, C=problem.C, classes=[-1.0, 1.0], scaling=None
+    )
+    truth = problem.truth(solution.rows, solution.alpha)
+    own = np.zeros(N_ROWS)
+    own[solution.rows] = solution.alpha / problem.C
+    exact = problem.y * (truth.gradient - own) / truth.rho
+    assert np.abs(model.decision_function(problem.X) - exact).max() <= 1e-4
+    np.testing.assert_array_equal(model.predict(problem.X), np.where(exact > 0, 1.0, -1.0))
+
+
+@pytest.mark.parametrize("lmo", ["full", "sampled"])
+@pytest.mark.parametrize("case", [five_columns, many_columns, many_columns_and_a_large_gamma])
+def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
+    problem = problem_of(case)
+    options = {"method": "swap2" if lmo == "full" else "corrective", "lmo": lmo}
+    expected = train(problem, **options)
+    path = tmp_path / "run.ckpt"
+    half = expected.iterations // 2
+    train(problem, max_iter=half, checkpoint=CheckpointPlan(path), **options)
+    for other in (train(problem, threads=2, **options), train(problem, resume=path, **options)):
+        np.testing.assert_array_equal(other.rows, expected.rows)
+        np.testing.assert_array_equal(other.alpha, expected.alpha)
+        assert other.certified_gap == expected.certified_gap
+
+
+def is_warned(problem, caplog):
+    caplog.clear()
+    ooc_fw.solve.loop.warn_of_gamma(problem.source(), problem.kernel)
+    return "far too large" in caplog.text
+
+
+@pytest.mark.parametrize("case", [one_column, five_columns, many_columns_and_a_large_gamma])
+def test_a_gamma_for_which_no_row_knows_another_is_named(case, caplog):
+    problem = problem_of(case)
+    assert is_warned(problem, caplog)
+    small = make_kernel(problem.kernel.name, gamma=1e-8)
+    assert not is_warned(SmallProblem(small, problem.X, problem.y, problem.C), caplog)
+
+
+def test_fit_says_so(caplog):
+    problem = problem_of(five_columns)
+    ooc_fw.FrankWolfeSVC(gamma=0.5).fit(problem.X, problem.y)
+    assert caplog.text.count("far too large") == 1
+    caplog.clear()
+    ooc_fw.FrankWolfeSVC(gamma="auto").fit(problem.X, problem.y)
+    assert "far too large" not in caplog.text

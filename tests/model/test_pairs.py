@@ -1,0 +1,53 @@
+"""The order of pairs of classes, and the vote of their machines."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ooc_fw.model.pairs import class_pairs, class_scores, worst_status
+from ooc_fw.solve.state import Status
+
+
+def test_pairs_come_in_order():
+    assert class_pairs(4) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+
+
+@given(
+    arrays(np.float64, (6,), elements=st.floats(-3, 3, width=16)),
+)
+def test_scores_against_definition(values):
+    pairs = class_pairs(4)
+    votes, sums = [0] * 4, [0.0] * 4
+    for (negative, positive), value in zip(pairs, values, strict=True):
+        votes[positive if value > 0 else negative] += 1
+        sums[positive] += value
+        sums[negative] -= value
+    (scores,) = class_scores(values[None], 4)
+    assert np.rint(scores).tolist() == votes
+    order = sorted(range(4), key=lambda k: (votes[k], sums[k]))
+    assert (np.diff(scores[order]) >= -1e-12).all()
+
+
+def test_ties_go_by_decision_values():
+    """Each of three classes wins once; the second wins by most."""
+    scores = class_scores(np.array([[2.0, 0.5, -1.0]]), 3)
+    assert np.rint(scores).tolist() == [[0, 2, 1]]
+    scores = class_scores(np.array([[2.0, -0.5, 1.0]]), 3)
+    assert np.rint(scores).tolist() == [[1, 1, 1]]
+    assert scores.argmax() == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        (["converged", "converged"], "converged"),
+        (["converged", "max_iter", "time_limit"], "max_iter"),
+        (["converged", "sampled"], "sampled"),
+        (["sampled", "time_limit"], "time_limit"),
+        (["max_iter", "interrupted"], "interrupted"),
+    ],
+)
+def test_one_status_for_all(statuses, worst):
+    assert worst_status([Status(status) for status in statuses]) == worst

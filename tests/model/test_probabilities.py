@@ -1,0 +1,184 @@
+"""Sigmoids and coupling: against brute force, scikit-learn, and their definitions."""
+
+import doctest
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
+from sklearn.calibration import _SigmoidCalibration
+from sklearn.metrics import brier_score_loss
+
+import ooc_fw.model.probabilities
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.probabilities import (
+    Reliability,
+    class_probabilities,
+    couple,
+    fit_sigmoid,
+    sigmoid,
+)
+
+
+def make_values(seed, n=300, slope=1.5, offset=-0.5):
+    rng = np.random.default_rng(seed)
+    values = 2 * rng.normal(size=n)
+    return values, rng.random(n) < 1 / (1 + np.exp(-slope * values - offset))
+
+
+def mean_loss(parameters, values, positive):
+    """The definition, with Platt's targets."""
+    a, b = parameters
+    n_positive, n_negative = positive.sum(), (~positive).sum()
+    t = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    z = a * values + b
+    return np.mean(t * np.logaddexp(0, z) + (1 - t) * np.logaddexp(0, -z))
+
+
+def test_examples():
+    assert doctest.testmod(ooc_fw.model.probabilities).failed == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_sigmoid_is_the_brute_force_minimum(seed, scale):
+    values, positive = make_values(seed)
+    best = minimize(
+        mean_loss,
+        [0.0, 0.0],
+        args=(values, positive),
+        method="Nelder-Mead",
+        options={"xatol": 1e-10, "fatol": 1e-16, "maxiter": 5000, "maxfev": 5000},
+    )
+    a, b = fit_sigmoid(scale * values, positive)
+    np.testing.assert_allclose([scale * a, b], best.x, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sigmoid_is_that_of_scikit_learn(seed):
+    values, positive = make_values(seed)
+    other = _SigmoidCalibration().fit(values, positive)
+    np.testing.assert_allclose(fit_sigmoid(values, positive), [other.a_, other.b_], rtol=1e-4)
+
+
+@given(
+    arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e3, 1e3)),
+    st.integers(0, 2**30 - 1),
+)
+def test_no_neighbour_of_the_sigmoid_is_better(values, bits):
+    positive = np.array([bits >> k & 1 for k in range(len(values))], dtype=bool)
+    a, b = fit_sigmoid(values, positive)
+    assert np.isfinite([a, b]).all()
+    found = mean_loss([a, b], values, positive)
+    step = 1e-3
+    for da, db in ((step, 0), (-step, 0), (0, step), (0, -step)):
+        scale = np.abs(values).max() or 1.0
+        assert found <= mean_loss([a + da / scale, b + db], values, positive) + 1e-9
+
+
+def test_rows_set_apart_without_error_have_a_finite_slope():
+    values = np.concatenate([np.full(50, -1.0), np.full(50, 1.0)])
+    a, b = fit_sigmoid(values, values > 0)
+    np.testing.assert_allclose(sigmoid(np.array([-1.0, 1.0]), a, b), [1 / 52, 51 / 52], rtol=1e-6)
+
+
+def test_sigmoid_of_huge_values():
+    with np.errstate(over="raise"):
+        found = sigmoid(np.array([-1e300, -800.0, 0.0, 800.0, 1e300]), -1.0, 0.0)
+    assert found.tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
+
+
+def disagreement(p, of_pairs):
+    """What pairwise coupling minimises, by definition."""
+    total = 0.0
+    for r, (i, j) in zip(of_pairs, class_pairs(len(p)), strict=True):
+        total += ((1 - r) * p[j] - r * p[i]) ** 2  # r: of j rather than i
+    return 2 * total
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 10])
+def test_coupling_is_the_minimum_on_the_simplex(n_classes):
+    rng = np.random.default_rng(n_classes)
+    of_pairs = rng.random((20, len(class_pairs(n_classes))))
+    found = couple(of_pairs, n_classes)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    assert (found >= 0).all()
+    for p, r in zip(found, of_pairs, strict=True):
+        for _ in range(50):
+            other = np.abs(p + rng.normal(scale=0.1 * rng.random(), size=n_classes))
+            assert disagreement(p, r) <= disagreement(other / other.sum(), r) + 1e-15
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_coupling_is_a_fixed_point_of_the_published_iteration(n_classes):
+    """Wu, Lin and Weng (2004), algorithm 2, from another start, to the end."""
+    rng = np.random.default_rng(0)
+    of_pairs = rng.uniform(0.02, 0.98, size=(10, len(class_pairs(n_classes))))
+    for found, r in zip(couple(of_pairs, n_classes), of_pairs, strict=True):
+        q = np.zeros((n_classes, n_classes))
+        for value, (i, j) in zip(r, class_pairs(n_classes), strict=True):
+            q[i, i] += value**2
+            q[j, j] += (1 - value) ** 2
+            q[i, j] = q[j, i] = -value * (1 - value)
+        p = np.full(n_classes, 1 / n_classes)
+        for _ in range(300):
+            for t in range(n_classes):
+                p[t] = (p @ q @ p - q[t] @ p + q[t, t] * p[t]) / q[t, t]
+                p /= p.sum()
+        np.testing.assert_allclose(found, p, rtol=1e-8, atol=1e-10)
+
+
+@given(arrays(np.float64, (3, 6), elements=st.floats(0, 1)))
+def test_coupling_of_any_pairwise_probabilities(of_pairs):
+    found = couple(of_pairs, 4)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
+
+
+@given(arrays(np.float64, 5, elements=st.floats(0.01, 1)))
+def test_coupling_finds_probabilities_that_agree_with_all_pairs(weights):
+    p = weights / weights.sum()
+    of_pairs = np.array([[p[j] / (p[i] + p[j]) for i, j in class_pairs(5)]])
+    np.testing.assert_allclose(couple(of_pairs, 5)[0], p, rtol=1e-8)
+
+
+def test_coupling_in_parts(monkeypatch):
+    of_pairs = np.random.default_rng(0).random((50, 3))
+    whole = couple(of_pairs, 3)
+    monkeypatch.setattr("ooc_fw.model.probabilities.PART_BYTES", 1000)
+    np.testing.assert_array_equal(couple(of_pairs, 3), whole)
+
+
+def test_two_classes_keep_small_probabilities():
+    found = class_probabilities(np.array([-50.0, 50.0]), [(-2.0, 0.0)], 2)
+    np.testing.assert_allclose(found, [[1, np.exp(-100)], [np.exp(-100), 1]], rtol=1e-12)
+
+
+def test_brier_score_and_bins_of_two_classes():
+    rng = np.random.default_rng(0)
+    p = np.append(rng.random(500), [0.0, 1.0])
+    codes = (rng.random(502) < p).astype(np.int64)
+    reliability = Reliability(2)
+    for part in (slice(0, 100), slice(100, None)):
+        reliability.add(np.stack([1 - p, p], axis=1)[part], codes[part])
+    found = reliability.measures()
+    assert found["brier_score"] == pytest.approx(brier_score_loss(codes, p))
+    for own in found["reliability"]:
+        here = (p >= own["from"]) & ((p < own["to"]) | (own["to"] == 1))
+        assert own["rows"] == here.sum()
+        assert own["mean_probability"] == pytest.approx(p[here].mean())
+        assert own["share"] == pytest.approx(codes[here].mean())
+
+
+def test_brier_score_and_bins_of_three_classes():
+    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.05, 0.85], [0.2, 0.6, 0.2]])
+    reliability = Reliability(3)
+    reliability.add(p, np.array([0, 1, -1]))  # right, wrong, none of them
+    found = reliability.measures()
+    expected = [0.25 + 0.09 + 0.04, 0.01 + 0.95**2 + 0.85**2, 0.04 + 0.36 + 0.04]
+    assert found["brier_score"] == pytest.approx(np.mean(expected))
+    used = {own["from"]: own for own in found["reliability"] if own["rows"]}
+    assert {start: own["share"] for start, own in used.items()} == {0.5: 1, 0.8: 0, 0.6: 0}
+    assert found["reliability"][0]["share"] is None

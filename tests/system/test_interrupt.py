@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from ooc_fw.system.interrupt import DeferredInterrupt, Terminated, signal_of, terminating
+
+
+def test_first_signal_is_noted_and_raises_nothing():
+    before = signal.getsignal(signal.SIGINT)
+    with DeferredInterrupt() as interrupt:
+        assert interrupt.noted is None
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.noted == signal.SIGINT
+        assert not interrupt.urgent
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("second", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_second_signal_is_not_put_off(first, second, error):
+    def send_both() -> None:
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), second)
+
+    with terminating(), DeferredInterrupt() as interrupt:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            send_both()
+        assert raised.type is error
+        assert interrupt.noted == first
+        assert interrupt.urgent
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_outside_a_run_raises_too(number):
+    with terminating():
+        with pytest.raises(Terminated) as raised:
+            os.kill(os.getpid(), number)
+    assert raised.value.number == signal_of(raised.value) == number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_the_first_signal_raises_while_there_is_nothing_to_lose():
+    with DeferredInterrupt(defers=False) as interrupt:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.urgent
+        assert interrupt.noted is None
+
+
+def test_hangups_that_are_ignored_stay_so():
+    """As under nohup."""
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminating(), DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(signal.SIGHUP, old)
+
+
+def test_a_program_that_handles_sigterm_goes_on_doing_so():
+    seen = []
+    old = signal.signal(signal.SIGTERM, lambda *_: seen.append(True))
+    try:
+        with terminating(), DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert seen == [True]
+
+
+def test_ignored_interrupts_stay_ignored():
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with DeferredInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+def test_other_threads_are_left_alone():
+    done = []
+
+    def work() -> None:
+        with terminating(), DeferredInterrupt() as interrupt:
+            done.append(interrupt.noted is None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]

@@ -1,0 +1,185 @@
+"""The memory plan as a pure function: its sum, its refusals, its monotony."""
+
+import resource
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import (
+    Workload,
+    format_bytes,
+    memory_total,
+    parse_bytes,
+    peak_rss_bytes,
+    plan_memory,
+)
+
+MIB = 1 << 20
+
+
+@st.composite
+def workloads(draw):
+    n_rows = draw(st.integers(1, 10**7))
+    return Workload(
+        n_rows=n_rows,
+        decoded_bytes=n_rows * draw(st.integers(0, 20_000)),
+        block_bytes=draw(st.integers(0, 64 * MIB)),
+        n_features=draw(st.integers(1, 10**7)),
+        read_bytes=draw(st.integers(0, 64 * MIB)),
+        held_bytes=draw(st.integers(0, 64 * MIB)),
+        sparse=draw(st.booleans()),
+        cacheable=draw(st.booleans()),
+        full_oracle=draw(st.booleans()),
+    )
+
+
+@given(workloads(), st.integers(0, 1 << 42))
+def test_the_terms_add_up_to_no_more_than_the_limit(work, limit):
+    try:
+        plan = plan_memory(work, limit, 0)
+    except InputError as error:
+        needed = parse_bytes(str(error).rpartition(" ")[2])
+        assert needed > limit
+        smallest = plan_memory(work, needed, 0)
+        assert sum(smallest.terms().values()) <= needed
+    else:
+        terms = plan.terms()
+        assert sum(terms.values()) <= limit
+        assert min(terms.values()) >= 0
+        assert 1 <= plan.max_vertices <= work.n_rows
+        assert plan.max_threads >= 1
+
+
+def test_a_refusal_names_the_largest_part_and_the_way_out():
+    work = Workload(n_rows=10**8, decoded_bytes=10**10, block_bytes=MIB)
+    with pytest.raises(InputError, match=r"numbers for each row .* 5.9. GiB .* would do is \d+MiB"):
+        plan_memory(work, 1 << 30, 0)
+
+
+@given(workloads(), st.integers(0, 1 << 42))
+def test_without_a_limit_half_of_all_memory_is_divided(work, available):
+    plan = plan_memory(work, None, available)
+    least = plan_memory(work, None, 0)
+    assert least.total() <= plan.total() <= max(available // 2, least.total())
+    assert plan.limit is None
+
+
+def test_without_a_limit_small_files_are_kept_and_no_more_is_planned_than_a_run_can_use():
+    work = Workload(n_rows=1000, decoded_bytes=MIB, block_bytes=MIB)
+    plan = plan_memory(work, None, 64 << 30)
+    assert plan.row_cache == MIB
+    assert 4 * 1000**2 <= plan.kernel_rows < 32 * MIB
+    assert plan.max_vertices == 1000
+
+
+def test_scratch_reading_and_rows_held_are_part_of_the_plan():
+    work = Workload(n_rows=50_000, decoded_bytes=10 * MIB, block_bytes=MIB, n_features=10**6)
+    plain = plan_memory(work, 1 << 30, 0)
+    sparse = plan_memory(replace(work, sparse=True), 1 << 30, 0)
+    assert sparse.scratch // sparse.max_threads == plain.scratch // plain.max_threads + 4 * 10**6
+    assert sparse.max_threads < plain.max_threads
+    more = plan_memory(replace(work, read_bytes=7 * MIB, held_bytes=5 * MIB), 1 << 30, 0)
+    assert more.buffers == plain.buffers + 7 * MIB
+    assert more.program == plain.program + 5 * MIB
+
+
+# -- the memory there is -------------------------------------------------------------------------
+
+
+def total_with(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return memory_total(str(root))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        # Version 2: a group's own limit, that of a group around it, none at all.
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": f"{MIB}\n"}, MIB),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/memory.max": f"{2 * MIB}\n",
+            },
+            2 * MIB,
+        ),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, None),
+        # A container that sees its own group as the root, under the name it has on the host.
+        (
+            {"proc/self/cgroup": "0::/docker/12ab\n", "sys/fs/cgroup/memory.max": f"{3 * MIB}\n"},
+            3 * MIB,
+        ),
+        # Version 1, which states a very large number where there is no limit.
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/pod/c\n",
+                "sys/fs/cgroup/memory/pod/c/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/pod/memory.limit_in_bytes": f"{4 * MIB}\n",
+                "sys/fs/cgroup/cpu,cpuacct/x/memory.limit_in_bytes": "1\n",
+            },
+            4 * MIB,
+        ),
+        # Both at once: the memory controller is of version 1.
+        (
+            {
+                "proc/self/cgroup": "4:memory:/\n0::/\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{5 * MIB}\n",
+            },
+            5 * MIB,
+        ),
+        ({"proc/self/cgroup": "0::/a/../../../b\n", "sys/fs/cgroup/memory.max": "no\n"}, None),
+    ],
+)
+def test_limits_of_control_groups(files, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    machine = total_with(tmp_path, {})
+    assert total_with(tmp_path, files) == (machine if expected is None else expected)
+
+
+def test_ulimit_v_leaves_room_for_what_is_reserved(tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
+    assert 0 < memory_total(str(tmp_path)) <= 1 << 30
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, resource.RLIM_INFINITY))
+    assert memory_total(str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1000000", 10**6),
+        ("1GiB", 1 << 30),
+        ("600MiB", 600 * MIB),
+        ("2g", 2 << 30),
+        ("1.5 kB", 1536),
+        ("1TB", 1 << 40),
+    ],
+)
+def test_parse_bytes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "1GiBs", "1 2"])
+def test_what_is_no_size(text):
+    with pytest.raises(InputError, match="is no size in bytes"):
+        parse_bytes(text)
+
+
+def test_format_bytes():
+    assert [format_bytes(n) for n in (5, 2048, 3 << 20, 1 << 40)] == [
+        "5 B",
+        "2 KiB",
+        "3 MiB",
+        "1 TiB",
+    ]
+
+
+def test_peak_rss_is_that_of_this_process():
+    assert 10 * MIB < peak_rss_bytes() < 1 << 40

@@ -1,0 +1,159 @@
+"""Sigmoids from rows that no machine has seen: which rows, and what comes of them."""
+
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ooc_fw.training.held_out
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.probabilities import fit_sigmoid
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.solve.state import TrainOptions
+from ooc_fw.system.errors import InputError
+from ooc_fw.training.held_out import (
+    check_can_hold_out,
+    choose_held_out,
+    held_out_sigmoids,
+    with_time_for_sigmoids,
+)
+from ooc_fw.training.one_versus_one import solve_classes
+
+KERNEL = make_kernel("rbf", gamma=0.5)
+OPTIONS = TrainOptions(C=10.0)
+
+
+@given(st.lists(st.integers(2, 40), min_size=2, max_size=5), st.booleans(), st.integers(0, 9))
+def test_every_row_is_held_out_once_and_every_class_stays(counts, shuffled, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    parts = choose_held_out(codes, len(counts), shuffled, rng)
+    assert len(parts) == min(5, *counts)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.rows for part in parts])), np.arange(len(codes))
+    )
+    for part in parts:
+        assert (np.diff(part.rows) > 0).all()
+        np.testing.assert_array_equal(part.judged, part.rows)  # few enough
+        held = np.bincount(codes[part.rows], minlength=len(counts))
+        assert (0 < held).all()
+        assert (held < counts).all()
+        assert (np.abs(held - np.array(counts) / len(parts)) < 1).all()
+
+
+def test_of_many_rows_some_are_judged_with_the_same_share_of_each_class(monkeypatch):
+    monkeypatch.setattr(ooc_fw.training.held_out, "FEW_ROWS", 100)
+    monkeypatch.setattr(ooc_fw.training.held_out, "ENOUGH_ROWS", 1000)
+    monkeypatch.setattr(ooc_fw.training.held_out, "ENOUGH_OF_CLASS", 10)
+    codes = (np.arange(10_000) % 10 == 0).astype(np.int64)
+    parts = choose_held_out(codes, 2, True, np.random.default_rng(0))
+    assert [len(part.rows) for part in parts] == [5000, 5000]
+    for part in parts:
+        assert np.isin(part.judged, part.rows).all()
+        assert np.bincount(codes[part.judged]).tolist() == [450, 50]
+
+
+def test_parts_of_shuffled_rows_are_nearly_contiguous():
+    codes = np.random.default_rng(0).integers(2, size=1000)
+    parts = choose_held_out(codes, 2, True, np.random.default_rng(0))
+    for k, part in enumerate(parts):
+        inside = (part.rows >= 200 * k - 50) & (part.rows < 200 * (k + 1) + 50)
+        assert inside.all()
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Three blobs that overlap."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=240)
+    X = np.array([[0, 0], [2, 0], [0, 2]])[codes] + rng.normal(size=(240, 2))
+    return X.astype(np.float32), codes
+
+
+def test_sigmoids_are_those_of_machines_of_the_other_rows(problem, monkeypatch):
+    """The same by plain indexing, with every row held out exactly once."""
+    X, codes = problem
+    monkeypatch.setattr(ooc_fw.training.held_out, "PART_TOL", 1e-6)
+    options = replace(OPTIONS, tol=1e-6)
+    values, known = np.empty((240, 3)), codes
+    for part in choose_held_out(codes, 3, False, np.random.default_rng(options.seed)):
+        rest = np.setdiff1d(np.arange(240), part.rows)
+        with open_source(X[rest]) as source:
+            pairs = solve_classes(source, codes[rest], 3, KERNEL, options)
+            vectors = source.take(np.unique(np.concatenate([p.solution.rows for p in pairs])))
+        model = Model.from_pairs(
+            pairs, vectors, kernel=KERNEL, C=10, classes=np.arange(3), scaling=None
+        )
+        values[part.rows] = model.decision_function(X[part.rows])
+    with open_source(X) as source:
+        found = held_out_sigmoids(source, codes, 3, KERNEL, options)
+    for k, (j, i) in enumerate(class_pairs(3)):
+        here = (known == i) | (known == j)
+        expected = fit_sigmoid(values[here, k], known[here] == i)
+        np.testing.assert_allclose(found[k], expected, rtol=0.01, atol=0.005)
+
+
+def test_noise_gets_the_prior(problem):
+    """Values on training rows would promise more: the machine learns them by heart."""
+    rng = np.random.default_rng(1)
+    X, codes = rng.normal(size=(600, 2)).astype(np.float32), (rng.random(600) < 0.3).astype(int)
+    kernel, options = make_kernel("rbf", gamma=20.0), replace(OPTIONS, C=100.0)
+    with open_source(X) as source:
+        ((a, b),) = held_out_sigmoids(source, codes, 2, kernel, options)
+        (pair,) = solve_classes(source, codes, 2, kernel, options)
+    model = Model.from_solution(
+        pair.solution, kernel=kernel, C=100, classes=[0, 1], scaling=None
+    ).with_sigmoids([(a, b)])
+    fresh = model.probabilities(model.decision_function(rng.normal(size=(500, 2))))
+    assert np.abs(fresh[:, 1].mean() - 0.3) < 0.05
+    assert fresh[:, 1].std() < 0.1
+    own = model.decision_function(X)
+    assert fit_sigmoid(own, codes == 1)[0] < 3 * min(a, 0) - 1
+
+
+def test_a_class_of_one_row():
+    with pytest.raises(InputError, match="the class b has one only"):
+        check_can_hold_out(np.array(["a", "b"]), np.array([0, 0, 1]))
+
+
+def test_time_limit_is_shared():
+    assert with_time_for_sigmoids(OPTIONS) is OPTIONS
+    assert with_time_for_sigmoids(replace(OPTIONS, max_time=10.0)).max_time == 6.0
+
+
+def test_model_file_keeps_sigmoids(problem, tmp_path):
+    X, codes = problem
+    with open_source(X) as source:
+        pairs = solve_classes(source, codes, 3, KERNEL, OPTIONS)
+        vectors = source.take(np.unique(np.concatenate([p.solution.rows for p in pairs])))
+    plain = Model.from_pairs(
+        pairs, vectors, kernel=KERNEL, C=10, classes=np.arange(3), scaling=None
+    )
+    plain.save(tmp_path / "plain.h5")
+    assert not load_model(tmp_path / "plain.h5").calibrated
+    with pytest.raises(InputError, match="--probability"):
+        plain.probabilities(plain.decision_function(X))
+    sigmoids = [(-1.0, 0.25), (-2.0, 0.5), (-3.0, 0.125)]
+    model = plain.with_sigmoids(sigmoids)
+    model.save(tmp_path / "model.h5")
+    loaded = load_model(tmp_path / "model.h5")
+    assert [(m.sigmoid_a, m.sigmoid_b) for m in loaded.machines] == sigmoids
+    values = loaded.decision_function(X)
+    np.testing.assert_array_equal(loaded.probabilities(values), model.probabilities(values))
+    with pytest.raises(InputError, match="no sigmoid"):
+        plain.with_sigmoids([(np.nan, 0.0)] * 3)
+
+
+def test_interrupt_gives_none(problem):
+    X, codes = problem
+
+    def interrupt(state):
+        signal.raise_signal(signal.SIGINT)
+
+    with open_source(X) as source:
+        assert held_out_sigmoids(source, codes, 3, KERNEL, OPTIONS, [interrupt]) is None

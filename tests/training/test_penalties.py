@@ -1,0 +1,269 @@
+"""Rows with penalties of their own: where they come from, and machines against brute force."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.solve.checkpoint import CheckpointPlan
+from ooc_fw.solve.kernel_rows import KernelRows
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import SmallProblem, make_problem
+from ooc_fw.testing.strategies import SEEDS, powers_of_ten, problems
+from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
+from ooc_fw.training.penalties import check_sample_weight, row_penalties
+
+SLOW = {"fw", "partan"}
+
+
+def weighted(problem, seed=0, spread=1.5):
+    """The problem with penalties over some orders of magnitude, a few rows far above the others."""
+    rng = np.random.default_rng(seed)
+    return replace(problem, C=np.exp(spread * rng.normal(size=len(problem.y))))
+
+
+def train(problem, callbacks=(), *, checkpoint=None, resume=None, **options):
+    return solve(
+        problem.source(),
+        problem.y,
+        problem.kernel,
+        TrainOptions(**{"C": 77.0} | options),  # which has no part in it
+        callbacks,
+        penalties=problem.C,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+
+
+# -- whole runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", STEP_RULES)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("lmo", ["full", "sampled"])
+def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method):
+    problem = weighted(make_problem(make_kernel(kernel, gamma=1.0)))
+    tol = 3e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo=lmo, tol=tol, sample_size=20)
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.status is Status.CONVERGED
+    assert truth.gap <= solution.certified_gap <= min(tol, truth.gap * (1 + 1e-6) + 1e-6)
+    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
+    assert solution.objective - problem.optimum.objective <= tol * solution.rho
+    np.testing.assert_array_equal(solution.penalties, problem.C[solution.rows])
+
+
+@pytest.mark.parametrize("start", ["random", "farthest"])
+def test_tight_tolerance(start):
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), overlap=3), spread=3)
+    solution = train(problem, tol=1e-9, start=start)
+    assert solution.status is Status.CONVERGED
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-9
+    assert solution.objective == pytest.approx(problem.optimum.objective, rel=1e-9)
+
+
+@st.composite
+def runs(draw):
+    """A problem with penalties, and options for a short run."""
+    problem = draw(problems(max_rows=40))
+    rng = np.random.default_rng(draw(SEEDS))
+    factors = 10 ** (draw(st.sampled_from([0.1, 1.0, 3.0])) * rng.normal(size=len(problem.y)))
+    options = {
+        "method": draw(st.sampled_from(sorted(STEP_RULES))),
+        "lmo": draw(st.sampled_from(["full", "sampled"])),
+        "sample_size": draw(st.integers(1, 50)),
+        "start": draw(st.sampled_from(["random", "farthest"])),
+        "tol": draw(powers_of_ten(-4, -0.5)),
+        "max_iter": draw(st.integers(0, 60)),
+    }
+    return replace(problem, C=problem.C * factors), options
+
+
+@given(runs())
+def test_certificates_tell_the_truth(case):
+    problem, options = case
+    solution = train(problem, **options)
+    truth = problem.truth(solution.rows, solution.alpha)
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    rounding = 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
+    assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6 + rounding
+    if solution.status is Status.CONVERGED:
+        assert solution.certified_gap <= options["tol"]
+
+
+def test_equal_penalties_are_c_to_the_last_bit():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), C=3.0)
+    for method in STEP_RULES:
+        options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=500)
+        plain = solve(problem.source(), problem.y, problem.kernel, options)
+        same = train(replace(problem, C=np.full(100, 3.0)), method=method, tol=2e-2, max_iter=500)
+        assert plain.penalties is None
+        assert np.array_equal(plain.alpha, same.alpha), method
+        assert np.array_equal(plain.rows, same.rows), method
+
+
+def test_a_row_with_twice_the_penalty_is_two_rows():
+    """Copies of a row share its weight evenly; objective and decision are those of one row."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, C=2.0)
+    times = np.random.default_rng(0).integers(1, 5, 60)
+    copied = SmallProblem(
+        problem.kernel, problem.X.repeat(times, axis=0), problem.y.repeat(times), 2.0
+    )
+    once = replace(problem, C=2.0 * times)
+    assert once.optimum.objective == pytest.approx(copied.optimum.objective, rel=1e-10)
+    sums = np.add.reduceat(copied.optimum.alpha, np.cumsum(times) - times)
+    np.testing.assert_allclose(once.optimum.alpha, sums, atol=1e-9)
+    solution = train(once, tol=1e-8)
+    assert solution.objective == pytest.approx(copied.optimum.objective, rel=1e-8)
+    np.testing.assert_allclose(solution.alpha, sums[solution.rows], atol=1e-4)
+
+
+def test_meb_stopping_is_refused():
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
+    with pytest.raises(InputError, match="one penalty for all rows"):
+        train(problem, stopping="meb")
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+def test_penalties_must_be_positive(value):
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
+    problem.C[7] = value
+    with pytest.raises(InputError, match=r"the penalty of row 7 must be a positive number"):
+        train(problem)
+    with pytest.raises(InputError, match="100 rows need as many penalties"):
+        train(replace(problem, C=np.ones(3)))
+
+
+def test_one_large_penalty_keeps_kernel_values_exact(monkeypatch):
+    """The precision of kernel values is that which the largest penalty of all needs."""
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
+    options = {"method": "corrective", "memory_limit": 1 << 30}
+    opened = []
+    change = KernelRows.change
+
+    def watched(self, dtype):
+        opened.append(np.dtype(dtype).name)
+        change(self, dtype)
+
+    monkeypatch.setattr(KernelRows, "change", watched)
+    train(problem, **options)
+    assert opened == []
+    problem.C[7] = 1e4
+    train(problem, **options)
+    assert opened[0] == "float32"
+
+
+def test_checkpoints_belong_to_penalties(tmp_path):
+    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0), n_rows=200))
+    plan = CheckpointPlan(tmp_path / "c", 0.0)
+    options = {"tol": 1e-6, "method": "swap2"}
+    whole = train(problem, **options)
+    train(problem, checkpoint=plan, max_iter=whole.iterations // 2, **options)
+    resumed = train(problem, resume=tmp_path / "c", **options)
+    assert np.array_equal(resumed.alpha, whole.alpha)
+    for other in (weighted(problem, seed=1), replace(problem, C=None)):
+        with pytest.raises(InputError, match="belongs to other data: penalties of rows"):
+            train(other, resume=tmp_path / "c", **options)
+
+
+# -- several classes, and the model --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_every_machine_has_the_penalties_of_its_rows(n_classes, tmp_path):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, n_classes, 120)
+    X = (rng.normal(size=(120, 2)) + codes[:, None] / 2).astype(np.float32)
+    kernel, penalties = make_kernel("rbf", gamma=0.5), np.exp(rng.normal(size=120))
+    source = ArraySource(X)
+    pairs = solve_classes(
+        source, codes, n_classes, kernel, TrainOptions(tol=1e-4), penalties=penalties
+    )
+    for pair in pairs:
+        here = np.flatnonzero((codes == pair.negative) | (codes == pair.positive))
+        y = np.where(codes[here] == pair.positive, 1, -1).astype(np.int8)
+        problem = SmallProblem(kernel, X[here], y, penalties[here])
+        truth = problem.truth(np.searchsorted(here, pair.solution.rows), pair.solution.alpha)
+        assert truth.gap <= pair.solution.certified_gap <= 1e-4
+    model = Model.from_pairs(
+        pairs,
+        support_vectors_of(source, pairs),
+        kernel=kernel,
+        C=1.0,
+        classes=np.arange(n_classes),
+        scaling=None,
+    )
+    model.save(tmp_path / "m.h5")
+    for machine in load_model(tmp_path / "m.h5").machines:
+        np.testing.assert_array_equal(machine.C, penalties[machine.rows])
+
+
+# -- the product ---------------------------------------------------------------------------------
+
+NAMES = np.array(["ham", "spam"])
+CODES = np.array([0, 0, 0, 1])
+
+
+def test_no_weights_are_no_penalties():
+    assert row_penalties(2.0, NAMES, CODES) is None
+
+
+def test_weights_multiply():
+    weights = {"spam": 3.0}
+    assert row_penalties(2.0, NAMES, CODES, weights).tolist() == [2, 2, 2, 6]
+    rows = np.array([1.0, 2.0, 0.5, 1.0])
+    assert row_penalties(2.0, NAMES, CODES, weights, rows).tolist() == [2, 4, 1, 6]
+    assert row_penalties(2.0, NAMES, CODES, sample_weight=rows).tolist() == [2, 4, 1, 2]
+
+
+def test_balanced_classes_weigh_the_same():
+    assert row_penalties(3.0, NAMES, CODES, "balanced").tolist() == [2, 2, 2, 6]
+    rows = np.array([1.0, 1.0, 1.0, 3.0])
+    assert row_penalties(1.0, NAMES, CODES, "balanced", rows).tolist() == [1, 1, 1, 3]
+
+
+def test_weights_of_classes_that_do_not_occur():
+    weights = {"ham": 1.0, "spam": 2.0, "eggs": 3.0}
+    assert row_penalties(1.0, NAMES, CODES, weights).tolist() == [1, 1, 1, 2]
+    with pytest.raises(InputError, match=r"'Spam', which is no label, and none for 'ham'"):
+        row_penalties(1.0, NAMES, CODES, {"Spam": 2.0})
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
+def test_weight_of_a_class_must_be_positive(weight):
+    with pytest.raises(InputError, match="the weight of class spam must be a positive number"):
+        row_penalties(1.0, NAMES, CODES, {"spam": weight})
+
+
+def test_unknown_word():
+    with pytest.raises(InputError, match="class_weight must be 'balanced'"):
+        row_penalties(1.0, NAMES, CODES, "equal")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], "one weight for each of 3 rows, not the shape"),
+        ([[1.0], [2.0], [1.0]], "one weight for each of 3 rows, not the shape"),
+        ([1.0, -1.0, 0.0], "must not be negative, but is -1.0 for row 1"),
+        ([1.0, 1.0, np.nan], "must not be negative, but is nan for row 2"),
+        ([0.0, 0.0, 0.0], "all sample weights are zero"),
+    ],
+)
+def test_unusable_sample_weights(weights, message):
+    with pytest.raises(InputError, match=message):
+        check_sample_weight(weights, 3)
+
+
+def test_sample_weights_may_be_zero():
+    weights = check_sample_weight([1, 0, 2], 3)
+    assert weights.dtype == np.float64
+    assert weights.tolist() == [1, 0, 2]

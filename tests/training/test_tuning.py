@@ -1,0 +1,424 @@
+"""Choosing C and gamma: errors are those of single trainings, points are given up rightly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import ooc_fw
+from ooc_fw import TrainOptions
+from ooc_fw.data.sources import SubsetSource, open_source
+from ooc_fw.data.sources.subset import complement, draw_parts
+from ooc_fw.data.statistics import encode_labels
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.record import Model
+from ooc_fw.report.progress import to_json
+from ooc_fw.solve.loop import Path, plan_run, solve
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.training import tuning
+from ooc_fw.training.one_versus_one import solve_classes, split_classes, support_vectors_of
+from ooc_fw.training.tuning import PRESETS, Machines, Point, draw, table_line, tune
+
+
+def rings(n, seed=0, noise=0.3):
+    """Two classes that no line separates, with overlap."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)).astype(np.float32)
+    far = (X[:, :2] ** 2).sum(axis=1) + noise * rng.normal(size=n) > 1.4
+    return X, np.where(far, 4.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return rings(600)
+
+
+@pytest.fixture(scope="module")
+def result(data):
+    return tune(*data, Cs=[1, 8, 64], gammas=[0.2, 1.0], options=TrainOptions(seed=3))
+
+
+def part_of(X, y, share, seed):
+    """The ranges that `tune` validates with."""
+    n = len(X)
+    (ranges,) = draw_parts(n, [round(share * n)], False, np.random.default_rng(seed))
+    return ranges
+
+
+def test_errors_are_those_of_single_trainings(data, result):
+    X, y = data
+    signs = np.where(y > 2, 1, -1).astype(np.int8)
+    ranges = part_of(X, y, 0.3, 3)
+    whole = open_source(X, y)
+    train, held_out = SubsetSource(whole, complement(ranges, 600)), SubsetSource(whole, ranges)
+    inside = train.rows_at(np.arange(train.n_rows))
+    outside = held_out.rows_at(np.arange(held_out.n_rows))
+    assert held_out.n_rows == 180
+    for point in result.points:
+        kernel = make_kernel("rbf", gamma=point.gamma)
+        solution = solve(train, signs[inside], kernel, TrainOptions(C=point.C, tol=1e-4))
+        model = Model.from_solution(
+            solution, kernel=kernel, C=point.C, classes=[1, 4], scaling=None
+        )
+        n_errors = int((model.predict(held_out) != y[outside]).sum())
+        assert point.n_validated == 180
+        assert abs(point.n_errors - n_errors) <= 1  # of machines at a looser gap
+        assert point.kernel_evaluations > 0
+
+
+def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
+    X, y = data
+    assert result.best.n_errors == min(point.n_errors for point in result.points)
+    assert [(p.gamma, p.C) for p in result.points] == [(g, C) for g in (0.2, 1) for C in (1, 8, 64)]
+    model = result.model
+    assert (model.C, model.kernel.gamma) == (result.best.C, result.best.gamma)
+    assert model.status == "converged"
+    gap = ooc_fw.certify(
+        open_source(X),
+        np.where(y > 2, 1, -1).astype(np.int8),
+        model.engine(),
+        model.C,
+        rows=model.support_vectors,
+        row_ids=model.machines[0].rows,
+        alpha=model.machines[0].alpha,
+        tol=1e-3,
+    ).certified_gap
+    assert gap <= 1e-3
+    assert model.machines[0].certified_gap == pytest.approx(gap, rel=0.01)
+    np.testing.assert_array_equal(model.classes, [1, 4])
+
+
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+def test_a_shuffled_file_gives_a_contiguous_part(data, tmp_path, write):
+    X, y = data
+    path = write(tmp_path / "data.h5", X, y)
+    result = tune(path, Cs=[4], gammas=[1.0], refit=False)
+    assert result.model is None
+    assert result.n_validation == 180
+    (ranges,) = draw_parts(600, [180], True, np.random.default_rng(0))
+    assert len(ranges) <= 2
+    assert 0 <= result.best.error < 0.3
+
+
+def test_folds_validate_every_row_once(data):
+    result = tune(*data, Cs=[4, 8], gammas=[0.5], folds=4, refit=False)
+    assert result.folds == 4
+    assert result.best.n_validated == 600
+    assert all(len(point.wrong) == 4 or point.status == "abandoned" for point in result.points)
+
+
+def test_the_same_seed_gives_the_same_search(data):
+    a, b = (
+        tune(*data, Cs=[1, 16], gammas=[0.5], options=TrainOptions(seed=5, threads=t))
+        for t in (1, 2)
+    )
+    assert [p.n_errors for p in a.points] == [p.n_errors for p in b.points]
+    np.testing.assert_array_equal(a.model.machines[0].alpha, b.model.machines[0].alpha)
+
+
+def test_two_points_without_hope_end_a_path(data, monkeypatch):
+    """With errors made up: rising after the second C, beyond chance from the third on."""
+    n_wrong = iter([30, 10, 40, 41, 0])
+
+    def score(model, part, codes, threads):
+        return np.arange(len(codes)) < next(n_wrong)
+
+    monkeypatch.setattr(tuning, "score_point", score)
+    result = tune(*data, Cs=[1, 2, 4, 8, 16, 32], gammas=[0.5], refit=False)
+    assert [point.n_errors for point in result.points] == [30, 10, 40, 41, 0, 0]
+    assert [point.status for point in result.points] == ["tried"] * 4 + ["abandoned"] * 2
+    assert "worse than C 2, gamma 0.5 beyond chance" in result.points[-1].note
+    assert result.best.C == 2
+    assert "abandoned: 2 smaller C in a row" in table_line(result.points[-1])
+
+
+def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
+    n_wrong = iter([10, 90, 80, 70, 60])
+    monkeypatch.setattr(
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
+    )
+    result = tune(*data, Cs=[1, 2, 4, 8, 16], gammas=[0.5], refit=False)
+    assert {point.status for point in result.points} == {"tried"}
+
+
+def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
+    n_wrong = iter([40, 10, 12, 11, 12, 10])
+    monkeypatch.setattr(
+        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
+    )
+    result = tune(*data, Cs=[1, 2, 4], gammas=[0.5], folds=2, refit=False)
+    assert [point.n_errors for point in result.points] == [40, 21, 24]
+    assert [point.status for point in result.points] == ["abandoned", "tried", "tried"]
+    assert "after 1 fold" in result.points[0].note
+    assert result.best.C == 2
+
+
+def test_equal_errors_go_to_the_smallest_C_and_gamma(data, monkeypatch):
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
+    result = tune(*data, Cs=[4, 2], gammas=[1.0, 0.5], refit=False)
+    assert (result.best.C, result.best.gamma) == (2, 0.5)
+
+
+def test_deviations_are_those_of_mcnemar():
+    rng = np.random.default_rng(0)
+    a, b = rng.random(333) < 0.3, rng.random(333) < 0.2
+    first = Point(1, 1, int(a.sum()), 333, wrong=[np.packbits(a)])
+    second = Point(2, 1, int(b.sum()), 333, wrong=[np.packbits(b)])
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    expected = (only_a - only_b) / np.sqrt(only_a + only_b)
+    assert tuning._deviations(first, second) == pytest.approx(expected)
+    assert tuning._deviations(first, first) == 0
+
+
+def test_result_as_json_table_and_advice(result):
+    values = json.loads(to_json(result.to_dict()))
+    assert values["best"]["C"] == result.best.C
+    assert len(values["points"]) == 6
+    assert values["refit"]["certified_gap"] <= 1e-3
+    assert values["kernel_evaluations"] == sum(p["kernel_evaluations"] for p in values["points"])
+    lines = result.table().splitlines()
+    assert len(lines) == 7
+    (marked,) = [line for line in lines if line.startswith("*")]
+    assert f"{100 * result.best.error:.3f}" in marked
+    assert ("border" in (result.advice() or "")) == (
+        result.best.C in (1, 64) or result.best.gamma in (0.2, 1.0)
+    )
+
+
+def test_presets_are_the_papers_grids():
+    assert PRESETS["large"].Cs == tuple(2.0**e for e in range(13))
+    small = PRESETS["small"]
+    assert (small.Cs[0], small.Cs[-1], len(small.Cs)) == (2**-5, 2**15, 21)
+    assert (small.sigma2s[0], small.sigma2s[-1], small.folds) == (2**-15, 2**5, 10)
+
+
+def test_widths_are_gammas(data):
+    result = tune(*data, Cs=[4], sigma2s=[0.5, 2.0], refit=False)
+    assert [point.gamma for point in result.points] == [0.25, 1.0]
+    automatic = tune(*data, Cs=[4], refit=False)
+    stats = 1 / (2 * ooc_fw.training.tuning.sigma2(open_source(data[0])))
+    assert automatic.best.gamma == pytest.approx(stats)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Cs": []}, "values of C"),
+        ({"Cs": [0.0, 1]}, "values of C"),
+        ({"preset": "huge"}, "preset must be one of large, small"),
+        ({"folds": 1}, "folds must be at least 2"),
+        ({"folds": 601}, "601 folds need as many rows"),
+        ({"validation_share": 0.0}, "validation part"),
+        ({"validation_share": 0.999}, "one class only|validation part"),
+        ({"sigma2s": [1.0], "gammas": [1.0]}, "in place of gammas"),
+        ({"sigma2s": [1.0], "kernel": "linear"}, "widths of the rbf kernel"),
+        ({"gammas": ["wide"]}, "gamma must be"),
+    ],
+)
+def test_grids_that_cannot_be_used(data, change, message):
+    with pytest.raises(InputError, match=message):
+        tune(*data, **{"Cs": [1], **change})
+
+
+def test_an_interrupt_leaves_what_is_known(data):
+    tried = []
+    stop = [False]
+
+    def on_point(point):
+        tried.append(point)
+        stop[0] = len(tried) == 2
+
+    result = tune(
+        *data,
+        Cs=[1, 2, 4, 8],
+        gammas=[0.5],
+        callbacks=[lambda state: not stop[0]],
+        on_point=on_point,
+    )
+    assert result.interrupted
+    assert result.model is None
+    assert [p.status for p in result.points] == ["tried", "tried", "interrupted", "interrupted"]
+    with pytest.raises(KeyboardInterrupt):
+        tune(*data, Cs=[1], gammas=[0.5], callbacks=[lambda state: False])
+
+
+def test_a_memory_limit_holds_for_all_paths(data):
+    """The plan is made once: a later one would count what the first path has taken."""
+    limit = ooc_fw.system.memory.peak_rss_bytes() + (400 << 20)
+    options = TrainOptions(memory_limit=limit)
+    result = tune(*data, Cs=[1, 2000], gammas=[0.5, 1.0], options=options)
+    assert result.model.status == "converged"
+    assert ooc_fw.system.memory.peak_rss_bytes() <= limit
+
+
+@pytest.mark.parametrize("n_gammas", [2, 9])
+def test_figure(data, tmp_path, n_gammas, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
+    result = tune(
+        *data, Cs=[1, 2], gammas=np.linspace(0.5, 1, n_gammas).tolist(), path_tol=0.5, refit=False
+    )
+    draw(result, tmp_path / "figure.svg")
+    text = (tmp_path / "figure.svg").read_text()
+    assert "<svg" in text
+    with pytest.raises(InputError, match="has to end in"):
+        draw(result, tmp_path / "figure.nothing")
+
+
+# -- warm starts ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem(data):
+    X, y = data
+    return open_source(X), np.where(y > 2, 1, -1).astype(np.int8), make_kernel("rbf", gamma=0.7)
+
+
+@pytest.mark.parametrize(
+    ("method", "tol"), [("corrective", 1e-3), ("swap", 5e-3), ("mfw", 5e-3), ("partan", 0.1)]
+)
+def test_a_path_ends_where_single_trainings_do(problem, method, tol):
+    source, y, kernel = problem
+    options = TrainOptions(method=method, tol=tol, sample_size=300)
+    with Path(source, y, kernel, options) as path:
+        for C in (2.0, 8.0, 4.0):
+            warm = path.solve(C)
+            cold = solve(source, y, kernel, TrainOptions(C=C, tol=1e-5))
+            assert warm.status == "converged"
+            assert warm.certified_gap <= tol
+            # f* >= f (1 - d)^2, both ways
+            assert cold.objective * (1 - 1e-5) ** 2 <= warm.objective * (1 + 1e-9)
+            assert warm.objective * (1 - tol) ** 2 <= cold.objective
+            assert warm.rows_read >= 0
+            assert warm.kernel_evaluations > 0
+
+
+def test_a_path_changes_precision_with_C(problem):
+    source, y, kernel = problem
+    options = TrainOptions(memory_limit=4 << 30)  # values in 16 bits, where C allows it
+    with Path(source, y, kernel, options) as path:
+        kinds = []
+        for C in (100.0, 20000.0, 100.0):
+            assert path.solve(C).certified_gap <= 1e-3
+            kinds.append(path._run.active.quantised)
+    assert kinds == [True, False, True]
+
+
+def test_a_warm_start_takes_fewer_kernel_values(problem):
+    source, y, kernel = problem
+    options = TrainOptions(C=8)
+    cold = solve(source, y, kernel, options)
+    warm = solve(source, y, kernel, options, warm=(cold.rows[::-1], 3 * cold.alpha[::-1]))
+    assert warm.certified_gap <= 1e-3
+    assert warm.iterations < cold.iterations
+    assert warm.objective == pytest.approx(cold.objective, rel=2e-3)
+
+
+def test_a_warm_start_that_does_not_fit_keeps_the_heaviest(problem):
+    source, y, kernel = problem
+    cold = solve(source, y, kernel, TrainOptions(C=8))
+    options = TrainOptions(C=8, max_support=30)
+    warm = solve(source, y, kernel, options, warm=(cold.rows, cold.alpha))
+    assert len(warm.rows) <= 30
+    assert warm.status == "support_limit"
+    assert warm.certified_gap is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "alpha"),
+    [
+        ([0, 0], [1, 1]),
+        ([0, 600], [1, 1]),
+        ([-1, 2], [1, 1]),
+        ([0, 1], [1, -1]),
+        ([0, 1], [0, 0]),
+        ([0, 1], [1]),
+        ([0, 1], [1, np.nan]),
+    ],
+)
+def test_warm_starts_that_mean_nothing(problem, rows, alpha):
+    source, y, kernel = problem
+    with pytest.raises(InputError, match="warm"):
+        solve(source, y, kernel, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
+
+
+# -- several classes -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thirds():
+    """Three classes by angle, with words for labels, and some noise."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(450, 2)).astype(np.float32)
+    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * rng.normal(size=450)
+    return X, np.array(["east", "north", "west"])[(np.abs(angle) / np.pi * 2.99).astype(int) % 3]
+
+
+def test_several_classes(thirds):
+    X, y = thirds
+    result = tune(X, y, Cs=[1, 4, 16], gammas=[0.7])
+    whole = open_source(X, y)
+    ranges = part_of(X, y, 0.3, 0)
+    train, held_out = SubsetSource(whole, complement(ranges, 450)), SubsetSource(whole, ranges)
+    kernel = make_kernel("rbf", gamma=0.7)
+    classes, codes = encode_labels(train)
+    for point in result.points:
+        pairs = solve_classes(train, codes, 3, kernel, TrainOptions(C=point.C, tol=1e-4))
+        model = Model.from_pairs(
+            pairs,
+            support_vectors_of(train, pairs),
+            kernel=kernel,
+            C=point.C,
+            classes=classes,
+            scaling=None,
+        )
+        truth = held_out.labels(0, held_out.n_rows)
+        assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
+    refit = result.refit()
+    assert refit["status"] == "converged"
+    assert refit["certified_gap"] <= 1e-3
+    assert len(result.pairs) == len(result.model.machines) == 3
+    assert (result.model.predict(X) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
+    monkeypatch.setattr(tuning, "_PAIRS_BYTES", kept * 100)
+    X, y = thirds
+    whole = open_source(X, y)
+    _, codes = encode_labels(whole)
+    kernel = make_kernel("rbf", gamma=0.7)
+    options = TrainOptions()
+    with split_classes(whole, codes, 3) as split:
+        plan = plan_run(whole, options)
+        with Machines(whole, codes, split, kernel, options, (), plan, None) as machines:
+            cold, warm = machines.fit(4.0), machines.fit(4.0)
+    for before, after in zip(cold, warm, strict=True):
+        assert after.solution.certified_gap <= 1e-3
+        assert after.solution.iterations < before.solution.iterations
+        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)
+
+
+def test_a_training_part_without_a_class(thirds):
+    X, y = thirds
+    rare = np.where(np.arange(450) == 7, "south", y)
+    with pytest.raises(InputError, match="no rows of one class"):
+        tune(X, rare, Cs=[1], gammas=[1.0], folds=5)
+
+
+def test_an_interrupt_among_several_classes(thirds):
+    calls = []
+
+    def stop_late(state):
+        calls.append(state)
+        return len(calls) < 25
+
+    result = tune(*thirds, Cs=[1, 4, 16], gammas=[0.7], callbacks=[stop_late])
+    assert result.interrupted
+    assert result.model is None
+    assert result.refit() is None
+    assert result.points[0].status == "tried"
+    assert result.points[-1].status == "interrupted"
