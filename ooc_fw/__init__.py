@@ -26,6 +26,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``kernels/``       kernels, and blocks of kernel values with bounds on their rounding
 ``data/``          rows and where they come from: sources, sampling, scaling, statistics
 ``_core/``         the compiled functions, the only importer of numba
+``options.py``     the options of training and conversion: default, help, limits and checks
 ``system/``        files, signals, memory and threads; `InputError`, a user's mistake in a sentence
 ``testing/``       contract tests, strategies and reference solvers for tests
 =================  ================================================================================
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from ooc_fw.kernels.functions import make_kernel as make_kernel
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
+    from ooc_fw.options import TrainOptions as TrainOptions
     from ooc_fw.solve.loop import solve as solve
     from ooc_fw.solve.state import Solution as Solution
     from ooc_fw.solve.state import SolverState as SolverState
     from ooc_fw.solve.state import Status as Status
-    from ooc_fw.solve.state import TrainOptions as TrainOptions
     from ooc_fw.system.errors import InputError as InputError
     from ooc_fw.training.tuning import tune as tune
 
@@ -60,7 +61,7 @@ _PUBLIC = {
     "Solution": ("solve.state", "Solution"),
     "SolverState": ("solve.state", "SolverState"),
     "Status": ("solve.state", "Status"),
-    "TrainOptions": ("solve.state", "TrainOptions"),
+    "TrainOptions": ("options", "TrainOptions"),
     "certify": ("certify.sweep", "certify"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),

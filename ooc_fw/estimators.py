@@ -36,10 +36,11 @@ from ooc_fw.data.statistics import encode_labels, sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress
 from ooc_fw.solve.deadline import Deadline
 from ooc_fw.solve.loop import Warm, warn_of_gamma
-from ooc_fw.solve.state import Solution, Status, StepKind, TrainOptions, why_not_converged
+from ooc_fw.solve.state import Solution, Status, StepKind, why_not_converged
 from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids

@@ -28,6 +28,7 @@ LAYERS = (
     "kernels",
     "data",
     "_core",
+    "options",
     "system",
 )
 

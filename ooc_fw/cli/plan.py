@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ooc_fw.data.rows import Int64Array
     from ooc_fw.data.sources import RowSource
     from ooc_fw.kernels.functions import Kernel
-    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.options import TrainOptions
     from ooc_fw.system.memory import MemoryPlan
 
 _CALIBRATION_SECONDS = 0.5  # of each: reading rows, kernel values
@@ -85,9 +85,9 @@ def _estimate(
     from ooc_fw.data.sources import ArraySource, CSRSource
     from ooc_fw.kernels.engine import Engine, choose_arithmetic
     from ooc_fw.model.pairs import union_of_rows
+    from ooc_fw.options import TrainOptions
     from ooc_fw.solve.kernel_rows import value_type
     from ooc_fw.solve.loop import is_quantised
-    from ooc_fw.solve.state import TrainOptions
     from ooc_fw.training.one_versus_one import solve_classes
 
     started, read = time.perf_counter(), 0

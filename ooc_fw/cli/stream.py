@@ -24,8 +24,9 @@ from ooc_fw.system.memory import peak_rss_bytes
 if TYPE_CHECKING:
     from ooc_fw.data.rows import CSRRows
     from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.options import TrainOptions
     from ooc_fw.report.progress import EventLog
-    from ooc_fw.solve.state import Callback, Solution, TrainOptions
+    from ooc_fw.solve.state import Callback, Solution
     from ooc_fw.solve.stream import Stream, TwoLabels
 
 _NO_PART = {
@@ -78,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     _check(args)
 
+    from ooc_fw.options import TrainOptions
     from ooc_fw.report.progress import Progress
-    from ooc_fw.solve.state import TrainOptions
     from ooc_fw.solve.stream import TwoLabels
 
     options = TrainOptions(

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ooc_fw.kernels.functions import Kernel
     from ooc_fw.model.pairs import PairSolution
     from ooc_fw.model.record import Model
+    from ooc_fw.options import TrainOptions
     from ooc_fw.report.progress import EventLog, Progress
     from ooc_fw.solve.checkpoint import CheckpointPlan
-    from ooc_fw.solve.state import TrainOptions
 
 logger = logging.getLogger(__name__)
 
@@ -441,7 +441,7 @@ def _warning(status: str, options: TrainOptions) -> str:
 
 def options_from(args: argparse.Namespace) -> TrainOptions:
     """Training options of the arguments."""
-    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.options import TrainOptions
 
     names = {field.name for field in dataclasses.fields(TrainOptions)} - {"threads"}
     return TrainOptions(

@@ -112,8 +112,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
+    from ooc_fw.options import TrainOptions
     from ooc_fw.report.progress import LINE_SECONDS, Lines, to_json
-    from ooc_fw.solve.state import Status, TrainOptions, why_not_converged
+    from ooc_fw.solve.state import Status, why_not_converged
     from ooc_fw.training.tuning import draw, tune
 
     options = TrainOptions(

@@ -42,6 +42,7 @@ from ooc_fw.data.sources import CachedSource, RowSource
 from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.kernels.engine import Engine, choose_arithmetic
 from ooc_fw.kernels.functions import Kernel
+from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.checkpoint import (
@@ -66,15 +67,7 @@ from ooc_fw.solve.oracles import (
     SampledLMO,
     nothing_outside,
 )
-from ooc_fw.solve.state import (
-    START_ROWS,
-    Callback,
-    Solution,
-    SolverState,
-    Status,
-    StepKind,
-    TrainOptions,
-)
+from ooc_fw.solve.state import Callback, Solution, SolverState, Status, StepKind
 from ooc_fw.solve.steps import (
     INNER_STEPS_PER_VERTEX,
     STEP_RULES,

@@ -1,4 +1,4 @@
-"""Plain records of a training run: options, statuses, step kinds, progress and result.
+"""Plain records of a training run: statuses, step kinds, progress and result.
 
 Owns the vocabulary that solver, callbacks, command line and model share. Computes nothing.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
-from ooc_fw.system.errors import InputError, check_number
 
 
 class Status(enum.StrEnum):
@@ -57,103 +56,6 @@ class StepKind(enum.StrEnum):
     PARTAN = "partan"
     CORRECTIVE = "corrective"
     DROP = "drop"
-
-
-START_ROWS = 20
-"""Vertices that a run begins with, the papers' p."""
-
-
-_NUMBERS = ("C", "tol", "sample_size", "seed", "threads")
-_NUMBERS_OR_NONE = ("max_iter", "max_time", "memory_limit", "max_support")
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Everything a run is told, kernel and data apart.
-
-    Parameters
-    ----------
-    C : float
-        Penalty of a unit squared slack.
-    method : str
-        A name in `ooc_fw.solve.steps.STEP_RULES`, or "auto".
-    lmo : {"auto", "full", "sampled"}
-        Oracle that proposes toward vertices.
-    sample_size : int
-        Rows drawn by the sampled oracle per iteration.
-    start : {"random", "farthest"}
-        How the first active set is chosen.
-    tol : float
-        Target gap, in the unit of `stopping`.
-    stopping : {"relative", "absolute", "meb"}
-        Which gap is compared with `tol`; see `ooc_fw.problem.StoppingTest`.
-    certify : bool
-        Sweep all rows at the end of a sampled run.
-    max_iter : int or None
-        Largest number of iterations; None sets no bound.
-    max_time : float or None
-        Seconds after which the run ends with what it has, the certificate's sweep included as far
-        as it fits; None sets no bound.
-    seed : int
-        Seed of every random draw.
-    threads : int
-        Threads used for kernel values and sweeps.
-    memory_limit : int or None
-        Largest peak of resident memory of a process that holds nothing beside the run and its
-        rows, in bytes; None is half of the memory there is (`ooc_fw.system.memory.memory_total`).
-    max_support : int or None
-        Largest number of support vectors; None sets no bound beyond what memory affords.
-    """
-
-    C: float = 1.0
-    method: str = "auto"
-    lmo: str = "auto"
-    sample_size: int = 194
-    start: str = "random"
-    tol: float = 1e-3
-    stopping: str = "relative"
-    certify: bool = True
-    max_iter: int | None = None
-    max_time: float | None = None
-    seed: int = 0
-    threads: int = 1
-    memory_limit: int | None = None
-    max_support: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in _NUMBERS:
-            check_number(name, getattr(self, name))
-        for name in _NUMBERS_OR_NONE:
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name))
-        if self.seed < 0 or self.seed != int(self.seed):
-            raise InputError(f"seed must be a whole number that is not negative, not {self.seed}")
-        for name in ("C", "tol"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise InputError(f"{name} must be a positive number, not {value}")
-        for name in ("sample_size", "threads"):
-            value = getattr(self, name)
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}")
-        if self.max_iter is not None and self.max_iter < 0:
-            raise InputError(f"max_iter must not be negative, not {self.max_iter}")
-        if self.max_support is not None and self.max_support < START_ROWS:
-            raise InputError(
-                f"max_support must be at least {START_ROWS}, the rows that a run begins with, not "
-                f"{self.max_support}"
-            )
-        if self.max_time is not None and not 0 < self.max_time < float("inf"):
-            raise InputError(f"max_time must be a positive number of seconds, not {self.max_time}")
-        for name, known in (
-            ("lmo", ("auto", "full", "sampled")),
-            ("start", ("random", "farthest")),
-            ("stopping", ("relative", "absolute", "meb")),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
-                )
 
 
 @dataclass

@@ -54,10 +54,11 @@ from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.distinct import row_hashes
 from ooc_fw.kernels.engine import Arithmetic, Engine, choose_arithmetic
 from ooc_fw.kernels.functions import Kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.kernel_rows import KernelRows
-from ooc_fw.solve.state import Callback, Solution, SolverState, Status, StepKind, TrainOptions
+from ooc_fw.solve.state import Callback, Solution, SolverState, Status, StepKind
 from ooc_fw.solve.steps import Corrective
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import kernel_rows_budget

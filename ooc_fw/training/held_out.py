@@ -27,8 +27,9 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.state import Callback, Status, TrainOptions
+from ooc_fw.solve.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
 

@@ -48,9 +48,10 @@ from ooc_fw.data.sources import (
 )
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.deadline import Deadline
 from ooc_fw.solve.loop import Warm, choose_method, plan_run, solve
-from ooc_fw.solve.state import Callback, SolverState, Status, TrainOptions
+from ooc_fw.solve.state import Callback, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.scratch import scratch_directory

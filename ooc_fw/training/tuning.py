@@ -34,9 +34,10 @@ from ooc_fw.data.statistics import encode_labels, sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_status
 from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.options import TrainOptions
 from ooc_fw.report.figures import check_format, load_matplotlib, save
 from ooc_fw.solve.loop import Path, Warm, plan_run, solve
-from ooc_fw.solve.state import Callback, Solution, Status, TrainOptions
+from ooc_fw.solve.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan
 from ooc_fw.training.one_versus_one import ClassSplit, split_classes, support_vectors_of

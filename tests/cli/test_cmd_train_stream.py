@@ -176,7 +176,10 @@ def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
         (["--stream", "-"], ["standard input needs a name", "-o"]),
         (["--stream", "{text}", "--method", "fw"], ["--method has no part in --stream"]),
         (["--stream", "{text}", "--max-iter", 3], ["--max-iter has no part in --stream"]),
-        (["--stream", "{text}", "--max-support", 1], ["max_support must be at least 20"]),
+        (
+            ["--stream", "{text}", "--max-support", 1],
+            ["a whole number of at least 20"],
+        ),
         (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
         (["--stream", "{data}"], ["is an HDF5 file already"]),
         (["--stream", "nowhere"], ["nowhere does not exist"]),

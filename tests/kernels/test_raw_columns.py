@@ -6,9 +6,10 @@ import pytest
 import ooc_fw
 import ooc_fw.solve.loop
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import CheckpointPlan
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.testing.reference import SmallProblem
 
 N_ROWS = 400

@@ -9,8 +9,9 @@ import pytest
 
 from ooc_fw.data.statistics import compute_statistics
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.testing.reference import SmallProblem
 

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.testing.strategies import SEEDS, problems
 

@@ -12,6 +12,7 @@ import ooc_fw.solve.loop
 import ooc_fw.system.memory
 from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import (
     CheckpointPlan,
     check_same_run,
@@ -20,7 +21,7 @@ from ooc_fw.solve.checkpoint import (
     save_checkpoint,
 )
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse

@@ -126,7 +126,7 @@ def test_corrective_steps_are_cut_to_the_time_left():
 
 @pytest.mark.parametrize("max_time", [0.0, -1.0, math.inf, math.nan])
 def test_unusable_limit(max_time):
-    from ooc_fw.solve.state import TrainOptions
+    from ooc_fw.options import TrainOptions
     from ooc_fw.system.errors import InputError
 
     with pytest.raises(InputError, match="max_time must be a positive number of seconds"):

@@ -8,9 +8,10 @@ import pytest
 import ooc_fw.solve.active_set
 import ooc_fw.solve.loop
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import CheckpointPlan
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.testing.reference import make_problem
 
 FACTOR = 5  # of the penalty of positive rows

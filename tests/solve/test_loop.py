@@ -19,9 +19,10 @@ from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource, open_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import CheckpointPlan
 from ooc_fw.solve.loop import Path, choose_method, solve
-from ooc_fw.solve.state import Status, StepKind, TrainOptions
+from ooc_fw.solve.state import Status, StepKind
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.solve.stream import Stream
 from ooc_fw.system.errors import InputError

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import RBF, make_kernel
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.solve.stream import Stream, TwoLabels, pools, vertex_ids
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem, to_csr

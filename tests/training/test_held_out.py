@@ -14,7 +14,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.solve.state import TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.held_out import (
     check_can_hold_out,

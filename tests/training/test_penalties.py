@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import CheckpointPlan
 from ooc_fw.solve.kernel_rows import KernelRows
 from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status, TrainOptions
+from ooc_fw.solve.state import Status
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem

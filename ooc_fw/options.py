@@ -1,0 +1,389 @@
+"""Options of training and conversion, declared once: type, default, help, limits and choices.
+
+The checks of the records, the arguments of the commands (`ooc_fw.cli.arguments`) and the defaults
+of `FrankWolfeSVC` follow from the fields. Imports no numerical library.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import parse_bytes
+
+LARGEST = 2**63 - 1
+"""Upper limit of whole numbers."""
+
+START_ROWS = 20
+"""Vertices that a run begins with; the papers call it p."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option beside its type and its default.
+
+    Parameters
+    ----------
+    help : str
+        For the command line, without the default.
+    default_help : str or None
+        The default in words, where its value does not say it.
+    low, high : float or None
+        Limits of a number, both included; None for what is no number.
+    above : bool
+        Whether `low` itself is excluded.
+    whole : bool
+        Whether the number must be an integer.
+    unit : str
+        What a number counts, for messages.
+    choices : tuple of str
+        Values of a word, or words that are allowed in place of a number.
+    read : callable or None
+        Turns text into a value; ValueError where it is malformed. None for numbers and words.
+    metavar : str or None
+        Placeholder of the value in the usage text.
+    name : str or None
+        Name on the command line; None for that of the field.
+    flags : dict
+        For options without a value: name on the command line -> (value of the field, help).
+    many : bool
+        Whether the option may be repeated, each time with a list of values.
+    """
+
+    help: str = ""
+    default_help: str | None = None
+    low: float | None = None
+    high: float = LARGEST
+    above: bool = False
+    whole: bool = False
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    read: Callable[[str], Any] | None = None
+    metavar: str | None = None
+    name: str | None = None
+    flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    many: bool = False
+
+    def parse(self, text: str) -> Any:
+        """Value of an argument of the command line.
+
+        Raises
+        ------
+        InputError
+            With the allowed values, without the name of the option.
+        """
+        if text in self.choices or (self.low is None and self.read is None):
+            return self._checked(text, text)
+        try:
+            value = (self.read or (int if self.whole else float))(text)
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(f"must be {self._allowed()}, not {text!r}") from None
+        return self._checked(value, text)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise InputError, which begins with `name`, for a value that is not allowed."""
+        if self.low is not None and not isinstance(value, Real) and value not in self.choices:
+            raise InputError(f"{name} must be a number, not {value!r}")
+        try:
+            self._checked(value, value)
+        except InputError as error:
+            raise InputError(f"{name} {error}") from None
+
+    def _checked(self, value: Any, shown: object) -> Any:
+        if self.low is not None and isinstance(value, Real):
+            number: Any = value
+            wrong = not self.low <= number <= self.high or (self.above and number == self.low)
+            wrong = wrong or (self.whole and number % 1 != 0)
+        else:
+            wrong = bool(self.choices) and value not in self.choices
+        if wrong:
+            raise InputError(f"must be {self._allowed()}, not {shown!r}")
+        return value
+
+    def _allowed(self) -> str:
+        """The allowed values in words."""
+        words = ", ".join(self.choices)
+        if self.low is None:
+            return f"one of {words}" if words else self.help
+        number = "whole number" if self.whole else "number"
+        if self.low == 0 and self.above:
+            text = f"a positive {number}{self.unit}"
+        elif self.low == 0:
+            text = f"a {number}{self.unit} that is not negative"
+        else:
+            text = f"a {number}{self.unit} {'above' if self.above else 'of at least'} {self.low:g}"
+        if self.high != LARGEST:
+            text += f" and at most {self.high:g}"
+        return f"{words} or {text}" if words else text
+
+
+def option(default: Any, help: str = "", **declaration: Any) -> Any:
+    """Field of a record of options; see `Option` for what can be declared."""
+    return field(default=default, metadata={"option": Option(help, **declaration)})
+
+
+def option_fields(record: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
+    """Fields of a record of options and their declarations, by name."""
+    return {
+        own.name: (own, own.metadata["option"])
+        for own in dataclasses.fields(record)
+        if "option" in own.metadata
+    }
+
+
+class _Checked:
+    """A record whose fields are checked; None is allowed where it is the default."""
+
+    def __post_init__(self) -> None:
+        for name, (own, declared) in option_fields(type(self)).items():
+            value = getattr(self, name)
+            if not declared.flags and not (value is None and own.default is None):
+                declared.check(name, value)
+
+
+def _duration(text: str) -> float:
+    """Seconds of a duration: a number, or one with the unit s, m or h."""
+    seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
+    return float(text) if seconds is None else float(text[:-1]) * seconds
+
+
+def _column_names(text: str) -> list[str]:
+    """Names with commas between them; a name with a comma in it is quoted."""
+    return [name.strip() for line in csv.reader([text]) for name in line]
+
+
+def _delimiter(text: str) -> str:
+    return "\t" if text in ("\\t", "tab") else text
+
+
+_POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
+_COUNT: dict[str, Any] = {"low": 1, "whole": True}
+_SEED: dict[str, Any] = {"low": 0, "whole": True}
+DURATION: dict[str, Any] = {
+    "low": 0,
+    "above": True,
+    "high": 1e100,
+    "unit": " of seconds",
+    "read": _duration,
+    "metavar": "TIME",
+}
+"""Declaration of a duration: 90, 90s, 30m or 2h on the command line, seconds in Python."""
+
+
+@dataclass(frozen=True)
+class KernelOptions(_Checked):
+    """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
+
+    # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
+    kernel: str = option("rbf", "rbf, linear, poly or laplacian")
+    gamma: float | str = option(
+        "auto",
+        "auto, from the average squared distance of two rows, or a number",
+        choices=("auto",),
+        **_POSITIVE,
+    )
+    degree: int = option(2, "of the poly kernel", low=1, high=2**31 - 1, whole=True)
+    coef0: float = option(0.0, "of the poly kernel", low=0, high=1e100)
+
+
+@dataclass(frozen=True)
+class TrainOptions(_Checked):
+    """Everything a run is told, kernel and data apart.
+
+    Parameters
+    ----------
+    C : float
+        Penalty of a unit squared slack.
+    method : str
+        A name in `ooc_fw.solve.steps.STEP_RULES`, or "auto".
+    lmo : {"auto", "full", "sampled"}
+        Oracle that proposes toward vertices.
+    sample_size : int
+        Rows drawn by the sampled oracle per iteration.
+    start : {"random", "farthest"}
+        How the first active set is chosen.
+    tol : float
+        Target tolerance, in the unit of `stopping`.
+    stopping : {"relative", "absolute", "meb"}
+        Which gap is compared with `tol`; see `ooc_fw.problem.StoppingTest`.
+    certify : bool
+        Certify the gap by a pass over all rows at the end of a sampled run.
+    max_iter : int or None
+        Largest number of iterations; None sets no limit.
+    max_time : float or None
+        Seconds after which the run ends with what it has, the certificate included as far as it
+        fits; None sets no limit.
+    seed : int
+        Seed of every random draw.
+    threads : int
+        Threads used for kernel values and passes over the data.
+    memory_limit : int or None
+        Largest peak of resident memory in bytes of a process that holds nothing beside the run and
+        its rows; None is half of the memory there is (`ooc_fw.system.memory.memory_total`).
+    max_support : int or None
+        Largest number of support vectors; None sets no limit beyond what memory affords.
+    """
+
+    C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
+    # Names are checked against the registry of step rules, which this module cannot import.
+    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
+    lmo: str = option("auto", "oracle", choices=("auto", "full", "sampled"))
+    sample_size: int = option(194, "rows that a sampled step draws", metavar="N", **_COUNT)
+    start: str = option("random", "first active set", choices=("random", "farthest"))
+    tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
+    stopping: str = option(
+        "relative", "gap that is compared with --tol", choices=("relative", "absolute", "meb")
+    )
+    certify: bool = option(
+        True,
+        flags={
+            "--no-certify": (
+                False,
+                "leave out the pass over all rows: the gap is that of the rows drawn last, which "
+                "does not bound that of all rows, and the status is sampled, not converged",
+            )
+        },
+    )
+    max_iter: int | None = option(
+        None, "stop after N iterations", default_help="no limit", metavar="N", low=0, whole=True
+    )
+    max_time: float | None = option(
+        None,
+        "end after this time with the model found so far, certified if there is time for it",
+        default_help="no limit",
+        **DURATION,
+    )
+    seed: int = option(0, "seed of every random draw", metavar="N", **_SEED)
+    threads: int = option(
+        1, "threads", default_help="all CPUs", metavar="N", low=1, high=4096, whole=True
+    )
+    memory_limit: int | None = option(
+        None,
+        "limit on the peak resident memory of the process, such as 1GiB",
+        default_help="half of the memory there is",
+        name="--memory",
+        metavar="SIZE",
+        low=0,
+        read=parse_bytes,
+    )
+    max_support: int | None = option(
+        None,
+        "largest number of support vectors; on noisy data a short run with a model of random rows "
+        "and violators",
+        default_help="as many as memory affords, 10000 for a stream",
+        metavar="N",
+        low=START_ROWS,
+        whole=True,
+    )
+
+
+@dataclass(frozen=True)
+class ConvertOptions(_Checked):
+    """What becomes of the rows and columns of an input; `ooc-fw convert --help` explains each."""
+
+    dense: bool | None = option(
+        None,
+        flags={
+            "--dense": (True, "store dense rows (default: chosen by density)"),
+            "--sparse": (False, "store CSR rows"),
+        },
+    )
+    scale: str = option(
+        "none",
+        "scale each column by its range or moments in these rows",
+        choices=("none", "minmax", "maxabs", "standard"),
+    )
+    log1p: bool = option(False, flags={"--log1p": (True, "take log(1 + x) before scaling")})
+    like: str | None = option(
+        None,
+        "take features and scaling from a converted training file and keep the order of the rows; "
+        "a model will do where the rows are no table with named columns",
+        metavar="TRAIN.h5",
+    )
+    shuffle: bool = option(True, flags={"--no-shuffle": (False, "keep the order of the rows")})
+    seed: int = option(0, "seed of the shuffle", metavar="N", **_SEED)
+    zero_based: bool = option(
+        False, flags={"--zero-based": (True, "the first feature of the text is called 0, not 1")}
+    )
+    on_error: str = option(
+        "raise", "stop at a bad line, or leave it out and count it", choices=("raise", "skip")
+    )
+    n_features: int | None = option(
+        None,
+        "width of the file; features beyond it are dropped",
+        default_help="that of the widest row",
+        metavar="N",
+        low=1,
+        high=2**31 - 1,
+        whole=True,
+    )
+    compression: str = option(
+        "none",
+        "compress the data; lz4 and zstd need ooc-fw[compression]",
+        choices=("none", "gzip", "lz4", "zstd"),
+    )
+    label: str | None = option(
+        None,
+        "column of the labels of a table, by name or by number (from 0; -1 is the last)",
+        metavar="COLUMN",
+    )
+    one_hot: Sequence[str] = option(
+        (),
+        "columns of categories, with commas between them: each category becomes a feature of 0 "
+        "and 1",
+        metavar="COLUMNS",
+        read=_column_names,
+        many=True,
+    )
+    drop: Sequence[str] = option(
+        (),
+        "columns to leave out, with commas between them",
+        metavar="COLUMNS",
+        read=_column_names,
+        many=True,
+    )
+    impute: str | None = option(
+        None,
+        "replace a missing number by the mean of its column; a number is missing where the cell is "
+        "empty, NA, nan, null, None, ? or -",
+        default_help="missing numbers are an error",
+        choices=("mean",),
+    )
+    missing_labels: str = option(
+        "refuse",
+        "rows whose label is missing are an error, or are left out",
+        choices=("refuse", "drop"),
+    )
+    format: str = option(
+        "auto",
+        "format of the input; auto recognises it by content and name",
+        choices=("auto", "libsvm", "csv", "parquet", "npy", "npz", "hdf5"),
+    )
+    header: bool | None = option(
+        None,
+        flags={
+            "--no-header": (
+                False,
+                "the first line of CSV is a row, and columns are called 0, 1, ... (default: it "
+                "names the columns, and numbers in it are refused; with --like, as in that table)",
+            ),
+            "--header": (True, "the first line of CSV names the columns, even if by numbers"),
+        },
+    )
+    delimiter: str | None = option(
+        None,
+        "character between the cells of CSV",
+        default_help="comma, tab, semicolon or bar, whichever the first line has most of",
+        metavar="C",
+        read=_delimiter,
+    )
+    labels: str | None = option(None, "labels of arrays without them, .npy", metavar="FILE")
+    x_name: str = option("X", "rows in .npz or HDF5", metavar="NAME")
+    y_name: str = option("y", "labels in .npz or HDF5", metavar="NAME")

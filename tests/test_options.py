@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ooc_fw import InputError, TrainOptions
+from ooc_fw.options import ConvertOptions, KernelOptions, option_fields
+
+RECORDS = (TrainOptions, KernelOptions, ConvertOptions)
+FIELDS = [
+    pytest.param(record, own, declared, id=f"{record.__name__}.{name}")
+    for record in RECORDS
+    for name, (own, declared) in option_fields(record).items()
+]
+
+
+def test_every_field_is_declared():
+    for record in RECORDS:
+        assert option_fields(record).keys() == {own.name for own in dataclasses.fields(record)}
+
+
+@pytest.mark.parametrize(("record", "own", "declared"), FIELDS)
+def test_default_and_limits_are_allowed_and_nothing_beyond(record, own, declared):
+    record(**{own.name: own.default})
+    for choice in declared.choices:
+        record(**{own.name: choice})
+    wrong = []
+    if declared.choices:
+        wrong.append("no such thing")
+    if declared.low is not None:
+        record(**{own.name: declared.high})
+        if not declared.above:
+            record(**{own.name: declared.low})
+        wrong += [-1, np.nan, np.inf, declared.high * 2, [1]]
+        wrong += [declared.low] * declared.above + [declared.low + 0.5] * declared.whole
+    for value in wrong:
+        with pytest.raises(InputError, match=f"^{own.name} must be"):
+            record(**{own.name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"C": 0}, "C must be a positive number and at most 1e+100, not 0"),
+        ({"C": "a"}, "C must be a number, not 'a'"),
+        ({"seed": 1.5}, "seed must be a whole number that is not negative, not 1.5"),
+        ({"max_support": 1}, "max_support must be a whole number of at least 20, not 1"),
+        ({"max_time": -1}, "max_time must be a positive number of seconds"),
+        ({"lmo": "half"}, "lmo must be one of auto, full, sampled, not 'half'"),
+    ],
+)
+def test_message_names_option_values_allowed_and_value_given(options, message):
+    with pytest.raises(InputError) as caught:
+        TrainOptions(**options)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "text", "value"),
+    [
+        (TrainOptions, "C", "1e-3", 1e-3),
+        (TrainOptions, "seed", "7", 7),
+        (TrainOptions, "max_time", "90", 90.0),
+        (TrainOptions, "max_time", "1.5m", 90.0),
+        (TrainOptions, "max_time", "2h", 7200.0),
+        (TrainOptions, "memory_limit", "1GiB", 1 << 30),
+        (KernelOptions, "gamma", "auto", "auto"),
+        (KernelOptions, "gamma", "0.5", 0.5),
+        (ConvertOptions, "one_hot", 'job,"a,b", c', ["job", "a,b", "c"]),
+        (ConvertOptions, "delimiter", "\\t", "\t"),
+    ],
+)
+def test_text_becomes_a_value(record, name, text, value):
+    parsed = option_fields(record)[name][1].parse(text)
+    assert (parsed, type(parsed)) == (value, type(value))
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "-inf", "1e999", "9" * 400, "", "x", "m"])
+def test_absurd_text_is_refused(text):
+    for record in RECORDS:
+        for _, declared in option_fields(record).values():
+            if declared.low is not None or declared.choices:
+                with pytest.raises(InputError):
+                    declared.parse(text)
+
+
+def test_no_numerical_library_is_imported():
+    code = "import sys, ooc_fw.options; print({'numpy', 'numba', 'h5py'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "set()\n"
