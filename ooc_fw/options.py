@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -301,7 +302,7 @@ class ConvertOptions(_Checked):
         choices=("none", "minmax", "maxabs", "standard"),
     )
     log1p: bool = option(False, flags={"--log1p": (True, "take log(1 + x) before scaling")})
-    like: str | None = option(
+    like: str | os.PathLike[str] | None = option(
         None,
         "take features and scaling from a converted training file and keep the order of the rows; "
         "a model will do where the rows are no table with named columns",
@@ -384,6 +385,30 @@ class ConvertOptions(_Checked):
         metavar="C",
         read=_delimiter,
     )
-    labels: str | None = option(None, "labels of arrays without them, .npy", metavar="FILE")
+    labels: str | os.PathLike[str] | None = option(
+        None, "labels of arrays without them, .npy", metavar="FILE"
+    )
     x_name: str = option("X", "rows in .npz or HDF5", metavar="NAME")
     y_name: str = option("y", "labels in .npz or HDF5", metavar="NAME")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.like is None:
+            return
+        if self.scale != "none" or self.log1p or self.n_features is not None:
+            raise InputError(
+                f"scaling, log1p and width come from {self.like} here; leave out --scale, --log1p "
+                f"and --n-features, or leave out --like"
+            )
+        if self.one_hot or self.impute:
+            raise InputError(
+                f"categories and means come from {self.like} here; leave out --one-hot and "
+                f"--impute, or leave out --like"
+            )
+
+    @property
+    def for_tables(self) -> bool:
+        """Whether an option is given that only tables have."""
+        names = ("label", "one_hot", "drop", "impute", "header", "delimiter")
+        given = any(getattr(self, name) not in (None, (), []) for name in names)
+        return given or self.missing_labels != "refuse"
