@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -65,6 +65,7 @@ from ooc_fw.data.scaling import KINDS, Scaling
 from ooc_fw.data.sources.base import as_float32
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, find_node, open_file
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
 
@@ -387,6 +388,21 @@ def convert_tables(
             f"leave out --like"
         )
     return _convert(inputs, output, settings, _Columns(inputs, format_name, table))
+
+
+def convert(
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    options: ConvertOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Convert LIBSVM text or tables to an HDF5 file; see `convert_tables`."""
+    values = vars(options or ConvertOptions())
+    names = {field.name for field in fields(TableOptions)}
+    table = TableOptions(**{name: values[name] for name in names})
+    others = {name: value for name, value in values.items() if name not in names}
+    return convert_tables(inputs, output, table, progress=progress, **others)
 
 
 class _Reading(Protocol):
