@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -27,8 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
-from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.subset import ranges_of
@@ -37,14 +36,16 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
 from ooc_fw.report.progress import Progress
 from ooc_fw.solve.deadline import Deadline
 from ooc_fw.solve.loop import Warm, warn_of_gamma
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Solution, Status, StepKind, why_not_converged
 from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
-from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
 from ooc_fw.training.penalties import check_sample_weight, row_penalties
 
 
@@ -289,38 +290,19 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             warn_of_gamma(source, kernel)
             tol = options.tol if options.stopping == "relative" else None
             with Progress(quiet=not self.verbose, tol=tol) as progress:
-                pairs = solve_classes(
-                    source,
-                    codes,
-                    len(self.classes_),
-                    kernel,
-                    with_time_for_sigmoids(options) if self.probability else options,
-                    progress.callbacks,
-                    penalties=penalties,
-                    dask=workers,
-                    warm=warm,
-                    started=started,
-                )
+                problem = Problem(source, codes, kernel, penalties, self.classes_)
+                session = Session(progress.callbacks, workers, started)
+                own = with_time_for_sigmoids(options) if self.probability else options
+                fitted = fit(problem, own, session, warm)
                 sigmoids = None
                 if self.probability:
-                    sigmoids = held_out_sigmoids(
-                        source,
-                        codes,
-                        len(self.classes_),
-                        kernel,
-                        options,
-                        progress.callbacks,
-                        penalties=penalties,
-                        dask=workers,
-                        started=started,
-                    )
-        vectors = support_vectors_of(source, pairs)
+                    sigmoids = held_out_sigmoids(problem, options, session)
         if kept is not None:
-            pairs = [
-                replace(pair, solution=replace(pair.solution, rows=kept[pair.solution.rows]))
-                for pair in pairs
-            ]
-        self._set_attributes(pairs, vectors, kernel, options, source.scaling, sigmoids)
+            fitted = fitted.renumbered(kept)
+        model = fitted.model
+        self._set_attributes(
+            fitted.pairs, model if sigmoids is None else model.with_sigmoids(sigmoids)
+        )
 
     def _last_machines(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
@@ -432,9 +414,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.classes_ = known
         self.n_rows_seen_ = stream.n_rows
         assert stream.solution is not None
-        pairs = [PairSolution(0, 1, stream.solution)]
-        vectors = stream.solution.support_vectors
-        self._set_attributes(pairs, vectors, stream.kernel, options, scaling)
+        model = Model.from_solution(
+            stream.solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
+        )
+        self._set_attributes([PairSolution(0, 1, stream.solution)], model)
         return self
 
     def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
@@ -481,20 +464,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         )
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
-    def _set_attributes(
-        self,
-        pairs: list[PairSolution],
-        vectors: Rows,
-        kernel: Kernel,
-        options: TrainOptions,
-        scaling: Scaling | None,
-        sigmoids: list[tuple[float, float]] | None = None,
-    ) -> None:
-        model = Model.from_pairs(
-            pairs, vectors, kernel=kernel, C=options.C, classes=self.classes_, scaling=scaling
-        )
-        if sigmoids is not None:
-            model = model.with_sigmoids(sigmoids)
+    def _set_attributes(self, pairs: list[PairSolution], model: Model) -> None:
         self._set_machines(pairs, model)
         self.certified_gap_ = model.certified_gap
         self.n_iter_ = sum(pair.solution.iterations for pair in pairs)

@@ -25,16 +25,110 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
 
 WEIGHT_SUM_TOLERANCE = 1e-9
 """Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a model is trained on: rows with their classes, a kernel, and penalties.
+
+    Parameters
+    ----------
+    source : RowSource
+        Training rows.
+    codes : ndarray of int64, shape (n_rows,)
+        Class of each row, from 0; every class occurs.
+    kernel : Kernel
+        Kernel with its parameters.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row; None is C of the options for all of them.
+    class_labels : ndarray, shape (n_classes,), optional
+        Label of each class; the codes themselves by default.
+    """
+
+    source: RowSource
+    codes: Int64Array
+    kernel: Kernel
+    penalties: Float64Array | None = None
+    class_labels: npt.NDArray[Any] | None = None
+
+    @cached_property
+    def classes(self) -> npt.NDArray[Any]:
+        """Label of each class, shape (n_classes,)."""
+        if self.class_labels is not None:
+            return self.class_labels
+        return np.arange(int(self.codes.max()) + 1)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.classes)
+
+    def binary(self) -> BinaryProblem:
+        """The problem of two classes, the second of which is positive."""
+        signs = (2 * self.codes - 1).astype(np.int8)
+        return BinaryProblem(self.source, signs, self.kernel, self.penalties)
+
+    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Problem:
+        """The problem of some rows, by number or mask, of which `source` is a source."""
+        penalties = None if self.penalties is None else self.penalties[rows]
+        return Problem(source, self.codes[rows], self.kernel, penalties, self.class_labels)
+
+
+@dataclass(frozen=True)
+class BinaryProblem:
+    """What one binary classifier is trained on.
+
+    Parameters
+    ----------
+    source : RowSource
+        Training rows.
+    labels : ndarray of int8, shape (n_rows,)
+        -1 or +1 of each row; both occur.
+    kernel : Kernel
+        Kernel with its parameters.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Positive penalty of a unit squared slack of each row; None is C of the options for all.
+
+    Raises
+    ------
+    InputError
+        For labels or penalties that cannot be used.
+    """
+
+    source: RowSource
+    labels: Int8Array
+    kernel: Kernel
+    penalties: Float64Array | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", check_signs(self.labels, self.source.n_rows))
+        if self.penalties is not None:
+            _check_penalties(self.penalties, self.source.n_rows)
+
+
+def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless these can be the penalties of all rows."""
+    if penalties.shape != (n_rows,):
+        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
+    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
+    if len(wrong) > 0:
+        raise InputError(
+            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
+            f"leave rows without weight out"
+        )
 
 
 def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int8Array:

@@ -85,7 +85,7 @@ def _estimate(
     from ooc_fw.data.sources import ArraySource, CSRSource
     from ooc_fw.kernels.engine import Engine, choose_arithmetic
     from ooc_fw.model.pairs import union_of_rows
-    from ooc_fw.options import TrainOptions
+    from ooc_fw.problem import Problem
     from ooc_fw.solve.kernel_rows import value_type
     from ooc_fw.solve.loop import is_quantised
     from ooc_fw.training.one_versus_one import solve_classes
@@ -118,7 +118,7 @@ def _estimate(
     if len(names) > 1:
         rows = source.take(ids)
         small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-        pairs = solve_classes(small, own, len(names), kernel, TrainOptions(C=options.C, tol=1e-2))
+        pairs = solve_classes(Problem(small, own, kernel), TrainOptions(C=options.C, tol=1e-2))
         share = len(union_of_rows(pairs)) / len(ids)
     support = min(plan.max_vertices, int(share * source.n_rows))
     largest_value = float(kernel.diagonal(x.norms).max())

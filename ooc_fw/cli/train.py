@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from ooc_fw.model.pairs import PairSolution
     from ooc_fw.model.record import Model
     from ooc_fw.options import TrainOptions
+    from ooc_fw.problem import Problem
     from ooc_fw.report.progress import EventLog, Progress
     from ooc_fw.solve.checkpoint import CheckpointPlan
+    from ooc_fw.solve.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -202,11 +204,13 @@ def run(args: argparse.Namespace) -> int:
     remove_abandoned()
 
     from ooc_fw.data.statistics import encode_labels
-    from ooc_fw.model.record import Model
+    from ooc_fw.problem import Problem
     from ooc_fw.solve.loop import plan_run, warn_of_gamma
+    from ooc_fw.solve.session import Session
     from ooc_fw.solve.state import Status
+    from ooc_fw.training.fit import fit
     from ooc_fw.training.held_out import check_can_hold_out, with_time_for_sigmoids
-    from ooc_fw.training.one_versus_one import describe_choice, solve_classes, support_vectors_of
+    from ooc_fw.training.one_versus_one import describe_choice
 
     options = options_from(args)
     checkpoint = _checkpoint_plan(args)
@@ -235,44 +239,17 @@ def run(args: argparse.Namespace) -> int:
         warn_of_gamma(source, kernel)
         log = _open_log(args, source, kernel, options)
         with _progress(args, options, log, started) as progress:
-            pairs = solve_classes(
-                source,
-                codes,
-                len(classes),
-                kernel,
-                own,
-                callbacks=progress.callbacks,
-                penalties=penalties,
-                dask=workers,
-                checkpoint=checkpoint,
-                resume=args.resume,
-                started=started,
-            )
-            model = Model.from_pairs(
-                pairs,
-                support_vectors_of(source, pairs),
-                kernel=kernel,
-                C=options.C,
-                classes=classes,
-                scaling=source.scaling,
-            )
+            problem = Problem(source, codes, kernel, penalties, classes)
+            session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
+            fitted = fit(problem, own, session)
+            model, pairs = fitted.model, fitted.pairs
             stopped = model.status == Status.INTERRUPTED
             output = place.of(stopped or args.probability)  # until it gives probabilities
             model.save(output)
             trained = time.perf_counter()
             if args.probability and not stopped:
                 try:
-                    sigmoids = _sigmoids(
-                        args,
-                        source,
-                        codes,
-                        len(classes),
-                        kernel,
-                        options,
-                        penalties,
-                        workers,
-                        started,
-                    )
+                    sigmoids = _sigmoids(args, problem, options, session)
                     interrupted = sigmoids is None
                 except OutOfTimeError:
                     sigmoids = None
@@ -314,33 +291,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sigmoids(
-    args: argparse.Namespace,
-    source: RowSource,
-    codes: Int64Array,
-    n_classes: int,
-    kernel: Kernel,
-    options: TrainOptions,
-    penalties: Float64Array | None,
-    workers: Workers | None,
-    started: float,
+    args: argparse.Namespace, problem: Problem, options: TrainOptions, session: Session
 ) -> list[tuple[float, float]] | None:
     """Sigmoids of all machines; their runs are shown but not logged, being other runs."""
     from ooc_fw.training.held_out import held_out_sigmoids
 
     if not args.quiet:
         print("calibrating on rows held out", file=sys.stderr)
-    with _progress(args, options, None, started) as progress:
-        return held_out_sigmoids(
-            source,
-            codes,
-            n_classes,
-            kernel,
-            options,
-            progress.callbacks,
-            penalties=penalties,
-            dask=workers,
-            started=started,
-        )
+    with _progress(args, options, None, session.started) as progress:
+        own = dataclasses.replace(session, callbacks=progress.callbacks)
+        return held_out_sigmoids(problem, options, own)
 
 
 def report(

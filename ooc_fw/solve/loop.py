@@ -43,7 +43,7 @@ from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.kernels.engine import Engine, choose_arithmetic
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import StoppingTest, check_signs, relative_gap
+from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.checkpoint import (
     CheckpointPlan,
@@ -67,6 +67,7 @@ from ooc_fw.solve.oracles import (
     SampledLMO,
     nothing_outside,
 )
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Callback, Solution, SolverState, Status, StepKind
 from ooc_fw.solve.steps import (
     INNER_STEPS_PER_VERTEX,
@@ -163,16 +164,10 @@ def solve(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
-    penalties: Float64Array | None = None,
-    dask: Any = None,
-    checkpoint: CheckpointPlan | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    started: float | None = None,
     warm: Warm | None = None,
-    held: int | None = None,
-    interrupt: DeferredInterrupt | None = None,
+    **circumstances: Any,
 ) -> Solution:
-    """Train one binary machine.
+    """Train one binary classifier.
 
     Parameters
     ----------
@@ -185,29 +180,41 @@ def solve(
     options : TrainOptions
         Method, tolerance and budgets.
     callbacks : sequence of Callback
-        Told of every iteration and every block of a sweep.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of a unit squared slack of each row, positive; None is `options.C` for all of them,
-        which has no part in the run otherwise.
-    dask : optional
-        Where the blocks of a sweep are looked at: see `ooc_fw.data.parallel.borrow_workers`. None
-        is here. Steps are always taken here. The numbers are the same to the last bit.
-    checkpoint : CheckpointPlan, optional
-        Where to leave the state of the run, and how often.
-    resume : str or PathLike, optional
-        Checkpoint to go on from, of the same data, kernel and options; only `max_iter`, `max_time`
-        and `threads` may differ. The course taken is that of a run that was never stopped.
-    started : float, optional
-        Reading of `time.perf_counter` from which `max_time` counts; now by default.
+        They are told of every iteration and of every block of a pass over the data.
+    warm : tuple of ndarray of int64 and of float64, optional
+        See `solve_problem`.
+    **circumstances
+        `dask`, `started`, `checkpoint` and `resume`, see `ooc_fw.solve.session.Session`.
+
+    Returns
+    -------
+    Solution
+        See `solve_problem`, which also takes penalties of rows.
+    """
+    session = Session(callbacks, **circumstances)
+    return solve_problem(BinaryProblem(source, labels, kernel), options, session, warm)
+
+
+def solve_problem(
+    problem: BinaryProblem,
+    options: TrainOptions,
+    session: Session | None = None,
+    warm: Warm | None = None,
+) -> Solution:
+    """Train one binary classifier.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        Rows, labels, kernel and penalties.
+    options : TrainOptions
+        Method, tolerance and budgets. `C` has no part in the run where rows have penalties.
+    session : Session, optional
+        Circumstances of the run.
     warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
         Different rows, and weights that are not negative nor all 0, to begin with in place of
-        random rows: those of a machine for another C, say, or for part of the rows. They change
-        how long it takes, not what the certificate says.
-    held : int, optional
-        Bytes of rows in RAM, whatever this run does; by default those of a source that is in RAM.
-    interrupt : DeferredInterrupt, optional
-        Entered by the caller, where several runs share one. By default Ctrl-C before the first step
-        raises, since there is nothing to lose yet, and ends the run with a solution after that.
+        random rows: those of a classifier for another C, say, or for part of the rows. They change
+        how long training takes, not what the certificate says.
 
     Returns
     -------
@@ -218,35 +225,29 @@ def solve(
     Raises
     ------
     InputError
-        For labels other than -1 and +1, options that do not fit together, a source that cannot be
-        read, here or by the processes that should, or a checkpoint that is damaged or of another
-        run.
+        For options that do not fit together, a source that cannot be read, here or by the processes
+        that should, or a checkpoint that is damaged or of another run.
     KeyboardInterrupt
         Before the first step; for a second signal at any time.
-
-    Notes
-    -----
-    A checkpoint that cannot be written, on a full disk for example, is a warning: the run goes on,
-    and tries again when the next one is due.
     """
-    deadline = Deadline(options.max_time, time.perf_counter() if started is None else started)
-    labels = check_signs(labels, source.n_rows)
-    if checkpoint is not None:
-        check_outputs([Output("checkpoint", checkpoint.path)], [source.name])
+    session = Session() if session is None else session
+    source, resume = problem.source, session.resume
+    deadline = session.deadline(options)
+    if session.checkpoint is not None:
+        check_outputs([Output("checkpoint", session.checkpoint.path)], [source.name])
     if warm is not None:
         _check_warm(*warm, source.n_rows)
-    if penalties is not None:
-        _check_penalties(penalties, source.n_rows)
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
-    plan = plan_run(source, options, held)
+    plan = plan_run(source, options, session.held)
     state = None if resume is None else load_checkpoint(resume)
     if state is not None:
         plan = _plan_before(state[1], plan, resume)
     options = replace(options, threads=min(options.threads, plan.max_threads))
-    sampler = _sampler(source, labels)
+    sampler = _sampler(source, problem.labels)
+    dask = session.dask
     with (
-        _engine(source, kernel, options, sampler) as engine,
+        _engine(source, problem.kernel, options, sampler) as engine,
         nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
     ):
         if workers is not None:
@@ -254,43 +255,35 @@ def solve(
         logger.info("%s", choice)
         logger.info("memory plan: %s", plan)
         run = _Run(
-            source,
-            labels,
-            engine,
-            sampler,
-            options,
-            callbacks,
-            choice,
-            deadline,
-            plan,
-            workers,
-            penalties=penalties,
+            problem, engine, sampler, options, session.callbacks, choice, deadline, plan, workers
         )
-        if checkpoint is not None or resume is not None:
+        if session.checkpoint is not None or resume is not None:
             run.identify()
         if resume is not None and state is not None:
             run.resume(resume, *state)
-        run.checkpoint = checkpoint
+        run.checkpoint = session.checkpoint
         run.warm = warm
-        if interrupt is not None:
-            run.interrupt = interrupt
+        if session.interrupt is not None:
+            run.interrupt = session.interrupt
             return run.solve()
         with run.interrupt:
             return run.solve()
 
 
 class Path:
-    """Machines of one kernel on the same rows, for one C after another; a context manager.
+    """Binary classifiers of one kernel and rows for one C after another; a context manager.
 
     Each begins with the weights of the one before: the simplex does not depend on C, so that they
     are feasible. Rows in RAM and kernel values between vertices are kept, since neither does.
 
     Parameters
     ----------
-    source, labels, kernel, options, callbacks
-        As for `solve`; `options.C` is not used.
-    warm : tuple of ndarray, optional
-        What the first machine begins with, as for `solve`.
+    problem : BinaryProblem
+        Rows, labels and kernel; it has no penalties of rows.
+    options : TrainOptions
+        As for `solve_problem`; `C` is not used.
+    session : Session, optional
+        Callbacks, and the bytes held.
     plan : MemoryPlan, optional
         Of these rows or more; made here by default. What one path took is there for the next, so
         that several in one process share the plan made before the first.
@@ -298,23 +291,20 @@ class Path:
 
     def __init__(
         self,
-        source: RowSource,
-        labels: Int8Array,
-        kernel: Kernel,
+        problem: BinaryProblem,
         options: TrainOptions,
-        callbacks: Sequence[Callback] = (),
-        warm: Warm | None = None,
+        session: Session | None = None,
         plan: MemoryPlan | None = None,
     ) -> None:
-        labels = check_signs(labels, source.n_rows)
+        source = problem.source
+        self._session = Session() if session is None else session
         method, lmo, self._choice = choose_method(options, source.n_rows)
-        self._plan = plan_run(source, options) if plan is None else plan
+        self._plan = plan_run(source, options, self._session.held) if plan is None else plan
         threads = min(options.threads, self._plan.max_threads)
         self._options = replace(options, method=method, lmo=lmo, threads=threads)
-        self._source, self._labels, self._callbacks = source, labels, callbacks
-        self._sampler = _sampler(source, labels)
-        self._engine = _engine(source, kernel, self._options, self._sampler)
-        self._warm = warm
+        self._problem = problem
+        self._sampler = _sampler(source, problem.labels)
+        self._engine = _engine(source, problem.kernel, self._options, self._sampler)
         self._run: _Run | None = None
 
     def __enter__(self) -> Self:
@@ -323,27 +313,29 @@ class Path:
     def __exit__(self, *_: object) -> None:
         self._engine.close()
 
-    def solve(self, C: float) -> Solution:
-        """Machine of the next C; counts and times in the solution are its own."""
+    def solve(self, C: float, warm: Warm | None = None) -> Solution:
+        """Classifier of the next C; counts and times in the solution are its own.
+
+        `warm` is what the first one begins with, as for `solve_problem`.
+        """
         options = replace(self._options, C=C)
-        deadline = Deadline(options.max_time, time.perf_counter())
         self._engine.evaluations = 0
         before = self._run
         run = _Run(
-            self._source,
-            self._labels,
+            self._problem,
             self._engine,
             self._sampler,
             options,
-            self._callbacks,
+            self._session.callbacks,
             self._choice,
-            deadline,
+            Deadline(options.max_time, time.perf_counter()),
             self._plan,
             before=before,
         )
-        run.read_before = -self._source.rows_read, -self._source.bytes_read
+        source = self._problem.source
+        run.read_before = -source.rows_read, -source.bytes_read
         if before is None:
-            run.warm = self._warm
+            run.warm = warm
         self._run = run
         with run.interrupt:
             return run.solve()
@@ -358,18 +350,6 @@ def _check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
         )
     if not (alpha >= 0).all() or not 0 < alpha.sum() < math.inf:
         raise InputError("the weights of a warm start must not be negative, nor all of them 0")
-
-
-def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
-    """Raise InputError unless these can be the penalties of all rows."""
-    if penalties.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
-    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
-    if len(wrong) > 0:
-        raise InputError(
-            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
-            f"leave rows without weight out"
-        )
 
 
 def _sampler(source: RowSource, labels: Int8Array) -> Sampler:
@@ -475,8 +455,7 @@ class _Run:
 
     def __init__(
         self,
-        source: RowSource,
-        labels: Int8Array,
+        problem: BinaryProblem,
         engine: Engine,
         sampler: Sampler,
         options: TrainOptions,
@@ -486,10 +465,9 @@ class _Run:
         plan: MemoryPlan,
         workers: Workers | None = None,
         before: _Run | None = None,
-        penalties: Float64Array | None = None,
     ) -> None:
-        self.source = source
-        self.labels = labels
+        self.source = source = problem.source
+        self.labels = problem.labels
         self.engine = engine
         self.options = options
         self.callbacks = callbacks
@@ -500,7 +478,7 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.sampler = sampler
         self.plan = plan
-        self.penalties = penalties
+        self.penalties = penalties = problem.penalties
         self.rule = STEP_RULES[options.method]()
         self.goes_on = before is not None  # from weights for another C, on the same rows
         if before is None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,17 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.data.sources import RowSource, SubsetSource
+from ooc_fw.data.sources import SubsetSource
 from ooc_fw.data.sources.subset import complement, ranges_of
-from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.state import Callback, Status
+from ooc_fw.problem import Problem
+from ooc_fw.solve.session import Session
+from ooc_fw.solve.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
+from ooc_fw.training.fit import fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
 FEW_ROWS = 5_000
@@ -122,30 +121,19 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 
 
 def held_out_sigmoids(
-    source: RowSource,
-    codes: Int64Array,
-    n_classes: int,
-    kernel: Kernel,
-    options: TrainOptions,
-    callbacks: Sequence[Callback] = (),
-    *,
-    penalties: Float64Array | None = None,
-    dask: Any = None,
-    started: float | None = None,
+    problem: Problem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]] | None:
     """Sigmoid of the machine of each pair of classes; see `ooc_fw.model.probabilities.fit_sigmoid`.
 
     Parameters
     ----------
-    source : RowSource
-        Training rows.
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0; every class occurs twice or more.
-    n_classes : int
-        Number of classes.
-    kernel, options, callbacks, penalties, dask, started
-        As the final machines are trained; the machines for the rows held out are not certified, and
-        are content with a relative gap of `PART_TOL`.
+    problem : Problem
+        Of the final machines; every class occurs twice or more.
+    options : TrainOptions
+        Of the final machines; the machines for the rows held out are not certified, and are content
+        with a relative gap of `PART_TOL`.
+    session : Session, optional
+        Of the final machines; it has no checkpoints.
 
     Returns
     -------
@@ -160,8 +148,9 @@ def held_out_sigmoids(
     OutOfTimeError
         When time is over before there are sigmoids.
     """
-    started = time.perf_counter() if started is None else started
-    deadline = Deadline(options.max_time, started)
+    session = Session() if session is None else session
+    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
+    deadline = session.deadline(options)
     rng = np.random.default_rng(options.seed)
     parts = choose_held_out(codes, n_classes, source.shuffled is True, rng)
     values: list[list[Float64Array]] = [[] for _ in class_pairs(n_classes)]
@@ -173,24 +162,18 @@ def held_out_sigmoids(
             tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
             stopping="relative",
             certify=False,
-            max_time=None if options.max_time is None else _share(options, started, len(parts) - k),
+            max_time=None
+            if options.max_time is None
+            else _share(options, session.started, len(parts) - k),
         )
-        model = _train_without(
-            held.rows,
-            source,
-            codes,
-            n_classes,
-            kernel,
-            own,
-            penalties,
-            callbacks=callbacks,
-            dask=dask,
-        )
+        model = _train_without(held.rows, problem, own, session)
         if model is None:
             return None
         judged = SubsetSource(source, ranges_of(held.judged))
         with judged as part, part.limited(deadline.check):
-            for start, found in model.iter_decisions(part, threads=options.threads, dask=dask):
+            for start, found in model.iter_decisions(
+                part, threads=options.threads, dask=session.dask
+            ):
                 known = codes[held.judged[start : start + len(found)]]
                 columns = found.reshape(len(found), -1).T
                 for pair, (j, i) in enumerate(class_pairs(n_classes)):
@@ -211,33 +194,16 @@ def _share(options: TrainOptions, started: float, n_left: int) -> float:
 
 
 def _train_without(
-    rows: Int64Array,
-    source: RowSource,
-    codes: Int64Array,
-    n_classes: int,
-    kernel: Kernel,
-    options: TrainOptions,
-    penalties: Float64Array | None,
-    **how: Any,
+    rows: Int64Array, problem: Problem, options: TrainOptions, session: Session
 ) -> Model | None:
     """Model of all other rows; None after an interrupt."""
-    rest = np.ones(source.n_rows, dtype=bool)
+    n_rows = problem.source.n_rows
+    rest = np.ones(n_rows, dtype=bool)
     rest[rows] = False
-    with SubsetSource(source, complement(ranges_of(rows), source.n_rows)) as part:
-        own = None if penalties is None else penalties[rest]
+    with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
+        own = Session(session.callbacks, session.dask)
         try:
-            pairs = solve_classes(
-                part, codes[rest], n_classes, kernel, options, penalties=own, **how
-            )
+            fitted = fit(problem.subset(part, rest), options, own)
         except KeyboardInterrupt:  # before the first step; the final machines are there
             return None
-        if any(pair.solution.status is Status.INTERRUPTED for pair in pairs):
-            return None
-        return Model.from_pairs(
-            pairs,
-            support_vectors_of(part, pairs),
-            kernel=kernel,
-            C=options.C,
-            classes=np.arange(n_classes),
-            scaling=source.scaling,
-        )
+    return None if fitted.model.status == Status.INTERRUPTED else fitted.model

@@ -16,21 +16,18 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, create_file, output_bytes
 from ooc_fw.data.rows import (
     CSRRows,
-    Float64Array,
     Int8Array,
     Int64Array,
     Rows,
@@ -46,18 +43,15 @@ from ooc_fw.data.sources import (
     iter_blocks,
     open_source,
 )
-from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.loop import Warm, choose_method, plan_run, solve
+from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.solve.loop import Warm, choose_method, plan_run, solve_problem
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Callback, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.scratch import scratch_directory
-
-if TYPE_CHECKING:
-    from ooc_fw.solve.checkpoint import CheckpointPlan
 
 _RAM_BYTES = 256 << 20  # rows that are set apart in RAM; more of them on disk
 _RAM_SHARE = 0.25  # of a memory limit, at most
@@ -245,37 +239,25 @@ def _split_on_disk(
 
 
 def solve_classes(
-    source: RowSource,
-    codes: Int64Array,
-    n_classes: int,
-    kernel: Kernel,
+    problem: Problem,
     options: TrainOptions,
-    callbacks: Sequence[Callback] = (),
-    *,
-    penalties: Float64Array | None = None,
-    dask: Any = None,
-    checkpoint: CheckpointPlan | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    started: float | None = None,
+    session: Session | None = None,
     warm: Sequence[Warm | None] | None = None,
 ) -> list[PairSolution]:
-    """Train a machine for each pair of classes.
+    """Train a binary classifier for each pair of classes.
 
     Parameters
     ----------
-    source : RowSource
-        Training rows.
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0; every class occurs.
-    n_classes : int
-        Number of classes.
-    kernel, options, callbacks, penalties, dask, checkpoint, resume, started
-        As for `ooc_fw.solve.loop.solve`. The budgets of time and memory are those of all machines
-        together; `max_iter` and `max_support` are those of each. Sweeps of several machines are
-        not made by Dask.
+    problem : Problem
+        Rows, classes, kernel and penalties.
+    options : TrainOptions
+        The limits of time and memory are those of all classifiers together; `max_iter` and
+        `max_support` are those of each.
+    session : Session, optional
+        Circumstances. The certifying passes of several classifiers are not made by Dask.
     warm : sequence of tuple or None, optional
-        What each machine begins with, as for `ooc_fw.solve.loop.solve`; rows are those of `source`,
-        and of the machine's two classes.
+        What each classifier begins with, as for `ooc_fw.solve.loop.solve_problem`. The rows are
+        those of `problem.source`, and of the classifier's two classes.
 
     Returns
     -------
@@ -291,35 +273,23 @@ def solve_classes(
     OutOfTimeError
         When time is over before the rows of more than two classes are set apart.
     """
+    session = Session() if session is None else session
+    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
     if n_classes == 2:
-        signs = (2 * codes - 1).astype(np.int8)
-        solution = solve(
-            source,
-            signs,
-            kernel,
-            options,
-            callbacks,
-            penalties=penalties,
-            dask=dask,
-            checkpoint=checkpoint,
-            resume=resume,
-            started=started,
-            warm=None if warm is None else warm[0],
-        )
-        return [PairSolution(0, 1, solution)]
-    if checkpoint is not None or resume is not None:
+        first = None if warm is None else warm[0]
+        return [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
+    if session.checkpoint is not None or session.resume is not None:
         raise InputError(
             f"{source.name} has {n_classes} classes, and checkpoints hold a run of two; train "
             f"without them"
         )
-    started = time.perf_counter() if started is None else started
     pairs = class_pairs(n_classes)
     counts = np.bincount(codes, minlength=n_classes).astype(np.float64)
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
     interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
     with interrupt, ExitStack() as opened:
-        with source.limited(Deadline(options.max_time, started).check):
+        with source.limited(session.deadline(options).check):
             split = opened.enter_context(
                 split_classes(source, codes, n_classes, options.memory_limit)
             )
@@ -328,7 +298,7 @@ def solve_classes(
         plan_run(largest, options, split.held_bytes)
         for k, (negative, positive) in enumerate(pairs):
             pair, y = split.pair(negative, positive)
-            left = _time_left(options, started)
+            left = _time_left(options, session.started)
             reason: Status | None = None  # why there is no time for this machine
             if done and done[-1].solution.status is Status.INTERRUPTED:
                 reason = Status.INTERRUPTED
@@ -339,22 +309,22 @@ def solve_classes(
             else:
                 share = None if left is None else left * float(work[k] / work[k:].sum())
                 own = replace(options, max_time=share)
-            told = [_numbered(callback, k, len(pairs)) for callback in callbacks]
-            own_penalties = None
-            if penalties is not None:
+            told = [_numbered(callback, k, len(pairs)) for callback in session.callbacks]
+            penalties = None
+            if problem.penalties is not None:
                 all_rows = np.arange(pair.n_rows)
-                own_penalties = penalties[split.whole_rows(pair, negative, positive, all_rows)]
+                rows = split.whole_rows(pair, negative, positive, all_rows)
+                penalties = problem.penalties[rows]
             first = None if warm is None else warm[k]
             if first is not None:
                 signs = np.where(codes[first[0]] == positive, 1, -1).astype(np.int8)
                 rows = split.pair_rows(pair, negative, positive, first[0], signs)
                 first = rows, first[1]
-            solution = solve(
-                *(pair, y, kernel, own, told),
-                penalties=own_penalties,
-                warm=first,
-                held=split.held_bytes,
-                interrupt=interrupt,
+            solution = solve_problem(
+                BinaryProblem(pair, y, problem.kernel, penalties),
+                own,
+                Session(told, held=split.held_bytes, interrupt=interrupt),
+                first,
             )
             if reason is not None:
                 solution = replace(solution, status=reason)

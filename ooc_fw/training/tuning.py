@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Int8Array, Int64Array
+from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.subset import complement, draw_parts
 from ooc_fw.data.statistics import encode_labels, sigma2
@@ -35,12 +35,15 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_status
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.figures import check_format, load_matplotlib, save
-from ooc_fw.solve.loop import Path, Warm, plan_run, solve
+from ooc_fw.solve.loop import Path, Warm, plan_run, solve_problem
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan
-from ooc_fw.training.one_versus_one import ClassSplit, split_classes, support_vectors_of
+from ooc_fw.training.fit import model_of
+from ooc_fw.training.one_versus_one import ClassSplit, split_classes
 
 PATH_TOL = 1e-2
 """Relative gap of the machines that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
@@ -342,22 +345,14 @@ def tune(
         model = None
         if refit and not search.interrupted:
             chosen = kernels[[k.gamma for k in kernels].index(best.gamma)]
+            problem = Problem(source, codes, chosen, class_labels=classes)
             with (
                 _split(source, codes, len(classes), options) as split,
-                Machines(
-                    source,
-                    codes,
-                    split,
-                    chosen,
-                    options,
-                    callbacks,
-                    plan,
-                    search.warm,
-                ) as machines,
+                Machines(problem, split, options, callbacks, plan, search.warm) as machines,
             ):
                 pairs = fit_point(machines, best.C)
             complete = len(pairs) == len(class_pairs(len(classes)))
-            model = _model(pairs, source, chosen, best.C, classes) if complete else None
+            model = model_of(pairs, problem, best.C) if complete else None
         return TuneResult(
             points=search.points,
             best=best,
@@ -382,13 +377,11 @@ class Machines:
 
     Parameters
     ----------
-    source : RowSource
-        Rows to train on.
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0.
+    problem : Problem
+        What to train on; it has no penalties of rows.
     split : ClassSplit or None
         The rows apart by class; None for two classes.
-    kernel, options, callbacks
+    options, callbacks
         As for `ooc_fw.solve.loop.solve`; `options.C` is not used.
     plan : MemoryPlan
         For machines of two classes.
@@ -398,20 +391,18 @@ class Machines:
 
     def __init__(
         self,
-        source: RowSource,
-        codes: Int64Array,
+        problem: Problem,
         split: ClassSplit | None,
-        kernel: Kernel,
         options: TrainOptions,
         callbacks: Sequence[Callback],
         plan: MemoryPlan,
         warm: Sequence[Warm] | None = None,
     ) -> None:
-        self._codes, self._split, self._kernel = codes, split, kernel
-        self._source, self._options, self._callbacks = source, options, callbacks
+        self.problem, self._split = problem, split
+        self._options, self._callbacks = options, callbacks
         self._plan = plan
         self._warm: list[Warm] | None = None if warm is None else list(warm)
-        counts = np.bincount(codes)
+        counts = np.bincount(problem.codes)
         self._pairs = class_pairs(len(counts))
         # Kernel values of all pairs at once, if every row were a support vector.
         most = sum(4 * int(counts[a] + counts[b]) ** 2 for a, b in self._pairs)
@@ -437,9 +428,8 @@ class Machines:
         return done
 
     def _solve_whole(self, k: int, C: float) -> Solution:
-        signs = (2 * self._codes - 1).astype(np.int8)
         warm = None if self._warm is None else self._warm[k]
-        return self._path(k, self._source, signs, warm, self._plan).solve(C)
+        return self._path(k, self.problem.binary(), self._plan).solve(C, warm)
 
     def _solve_pair(self, k: int, C: float) -> Solution:
         negative, positive = self._pairs[k]
@@ -449,31 +439,21 @@ class Machines:
         warm = None
         if self._warm is not None:
             rows, alpha = self._warm[k]
-            labels = np.where(self._codes[rows] == positive, 1, -1).astype(np.int8)
+            labels = np.where(self.problem.codes[rows] == positive, 1, -1).astype(np.int8)
             warm = self._split.pair_rows(*places, rows, labels), alpha
+        problem = BinaryProblem(source, signs, self.problem.kernel)
         if self._keeps:
-            solution = self._path(k, source, signs, warm, None).solve(C)
+            solution = self._path(k, problem, None).solve(C, warm)
         else:
-            options = replace(self._options, C=C)
-            solution = solve(
-                *(source, signs, self._kernel, options, self._callbacks),
-                warm=warm,
-                held=self._split.held_bytes,
-            )
+            session = Session(self._callbacks, held=self._split.held_bytes)
+            solution = solve_problem(problem, replace(self._options, C=C), session, warm)
         rows = self._split.whole_rows(*places, solution.rows)
         return replace(solution, rows=rows)
 
-    def _path(
-        self,
-        k: int,
-        source: RowSource,
-        signs: Int8Array,
-        warm: Warm | None,
-        plan: MemoryPlan | None,
-    ) -> Path:
+    def _path(self, k: int, problem: BinaryProblem, plan: MemoryPlan | None) -> Path:
         """The path of a pair, opened when it is first asked for."""
         if k == len(self._paths):
-            path = Path(source, signs, self._kernel, self._options, self._callbacks, warm, plan)
+            path = Path(problem, self._options, Session(self._callbacks), plan)
             self._paths.append(self._resources.enter_context(path))
         return self._paths[k]
 
@@ -489,19 +469,6 @@ def score_point(
     """Which rows of a validation part a model gets wrong, shape (n_rows,); one pass over it."""
     values = model.decision_function(part, threads=threads, labels_only=True)
     return np.asarray(model.class_places(values) != codes)
-
-
-def _model(
-    pairs: Sequence[PairSolution],
-    source: RowSource,
-    kernel: Kernel,
-    C: float,
-    classes: npt.NDArray[Any],
-) -> Model:
-    vectors = support_vectors_of(source, pairs)
-    return Model.from_pairs(
-        pairs, vectors, kernel=kernel, C=C, classes=classes, scaling=source.scaling
-    )
 
 
 def _split(
@@ -582,16 +549,11 @@ class _Search:
             for kernel, points in zip(self.kernels, self.paths, strict=True):
                 left = [point for point in points if point.status != "abandoned"]
                 if left and not self.interrupted:
+                    problem = Problem(train, codes, kernel)
                     with Machines(
-                        train,
-                        codes,
-                        split,
-                        kernel,
-                        self.options,
-                        self.callbacks,
-                        self.plan,
+                        problem, split, self.options, self.callbacks, self.plan
                     ) as machines:
-                        self._follow(machines, kernel, left, train, part, truth, fold)
+                        self._follow(machines, left, train, part, truth, fold)
 
     def _codes_of(self, part: SubsetSource) -> Int64Array:
         return np.concatenate([self.codes[start:stop] for start, stop in part.ranges])
@@ -599,7 +561,6 @@ class _Search:
     def _follow(
         self,
         machines: Machines,
-        kernel: Kernel,
         points: Sequence[Point],
         train: SubsetSource,
         part: RowSource,
@@ -617,7 +578,7 @@ class _Search:
             if missing or status is Status.INTERRUPTED:
                 self._stop(fold)
                 return
-            model = _model(pairs, train, kernel, point.C, self.classes)
+            model = model_of(pairs, machines.problem, point.C)
             wrong = score_point(model, part, truth, self.options.threads)
             point.wrong.append(np.packbits(wrong))
             point.n_errors += int(wrong.sum())

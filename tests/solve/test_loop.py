@@ -20,8 +20,9 @@ from ooc_fw.data.sources import ArraySource, open_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.solve.checkpoint import CheckpointPlan
-from ooc_fw.solve.loop import Path, choose_method, solve
+from ooc_fw.solve.loop import choose_method, solve
 from ooc_fw.solve.state import Status, StepKind
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.solve.stream import Stream
@@ -800,7 +801,7 @@ def test_labels_that_no_binary_problem_has(wrong):
     with pytest.raises(InputError, match="labels"):
         solve(problem.source(), labels, problem.kernel, options)
     with pytest.raises(InputError, match="labels"):
-        Path(problem.source(), labels, problem.kernel, options)
+        BinaryProblem(problem.source(), labels, problem.kernel)
     if wrong != [1, 1]:  # a chunk may have one class only
         with pytest.raises(InputError, match="labels"):
             Stream(problem.kernel, options).learn([(problem.rows(False), labels)])

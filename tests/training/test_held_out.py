@@ -13,16 +13,18 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solve.session import Session
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import (
     check_can_hold_out,
     choose_held_out,
     held_out_sigmoids,
     with_time_for_sigmoids,
 )
-from ooc_fw.training.one_versus_one import solve_classes
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0)
@@ -84,14 +86,10 @@ def test_sigmoids_are_those_of_machines_of_the_other_rows(problem, monkeypatch):
     for part in choose_held_out(codes, 3, False, np.random.default_rng(options.seed)):
         rest = np.setdiff1d(np.arange(240), part.rows)
         with open_source(X[rest]) as source:
-            pairs = solve_classes(source, codes[rest], 3, KERNEL, options)
-            vectors = source.take(np.unique(np.concatenate([p.solution.rows for p in pairs])))
-        model = Model.from_pairs(
-            pairs, vectors, kernel=KERNEL, C=10, classes=np.arange(3), scaling=None
-        )
+            model = fit(Problem(source, codes[rest], KERNEL), options).model
         values[part.rows] = model.decision_function(X[part.rows])
     with open_source(X) as source:
-        found = held_out_sigmoids(source, codes, 3, KERNEL, options)
+        found = held_out_sigmoids(Problem(source, codes, KERNEL), options)
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
         expected = fit_sigmoid(values[here, k], known[here] == i)
@@ -104,11 +102,9 @@ def test_noise_gets_the_prior(problem):
     X, codes = rng.normal(size=(600, 2)).astype(np.float32), (rng.random(600) < 0.3).astype(int)
     kernel, options = make_kernel("rbf", gamma=20.0), replace(OPTIONS, C=100.0)
     with open_source(X) as source:
-        ((a, b),) = held_out_sigmoids(source, codes, 2, kernel, options)
-        (pair,) = solve_classes(source, codes, 2, kernel, options)
-    model = Model.from_solution(
-        pair.solution, kernel=kernel, C=100, classes=[0, 1], scaling=None
-    ).with_sigmoids([(a, b)])
+        problem = Problem(source, codes, kernel)
+        ((a, b),) = held_out_sigmoids(problem, options)
+        model = fit(problem, options).model.with_sigmoids([(a, b)])
     fresh = model.probabilities(model.decision_function(rng.normal(size=(500, 2))))
     assert np.abs(fresh[:, 1].mean() - 0.3) < 0.05
     assert fresh[:, 1].std() < 0.1
@@ -129,11 +125,7 @@ def test_time_limit_is_shared():
 def test_model_file_keeps_sigmoids(problem, tmp_path):
     X, codes = problem
     with open_source(X) as source:
-        pairs = solve_classes(source, codes, 3, KERNEL, OPTIONS)
-        vectors = source.take(np.unique(np.concatenate([p.solution.rows for p in pairs])))
-    plain = Model.from_pairs(
-        pairs, vectors, kernel=KERNEL, C=10, classes=np.arange(3), scaling=None
-    )
+        plain = fit(Problem(source, codes, KERNEL), OPTIONS).model
     plain.save(tmp_path / "plain.h5")
     assert not load_model(tmp_path / "plain.h5").calibrated
     with pytest.raises(InputError, match="--probability"):
@@ -156,4 +148,5 @@ def test_interrupt_gives_none(problem):
         signal.raise_signal(signal.SIGINT)
 
     with open_source(X) as source:
-        assert held_out_sigmoids(source, codes, 3, KERNEL, OPTIONS, [interrupt]) is None
+        problem = Problem(source, codes, KERNEL)
+        assert held_out_sigmoids(problem, OPTIONS, Session([interrupt])) is None

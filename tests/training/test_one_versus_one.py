@@ -13,6 +13,8 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
@@ -35,8 +37,8 @@ def problem():
     return X, codes
 
 
-def solve(source, codes, options=OPTIONS, **more):
-    return solve_classes(source, codes, 4, KERNEL, options, **more)
+def solve(source, codes, options=OPTIONS, **session):
+    return solve_classes(Problem(source, codes, KERNEL), options, Session(**session))
 
 
 def check_machines(pairs, X, codes, tol=1e-3):
@@ -101,7 +103,7 @@ def test_rows_are_read_once_to_be_set_apart(problem, tmp_path):
 def test_two_classes_are_one_run(problem):
     X, codes = problem
     here = codes < 2
-    (pair,) = solve_classes(open_source(X[here]), codes[here], 2, KERNEL, OPTIONS)
+    (pair,) = solve_classes(Problem(open_source(X[here]), codes[here], KERNEL), OPTIONS)
     assert pair.solution.certified_gap <= 1e-3
 
 

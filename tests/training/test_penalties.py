@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.solve.checkpoint import CheckpointPlan
 from ooc_fw.solve.kernel_rows import KernelRows
-from ooc_fw.solve.loop import solve
+from ooc_fw.solve.loop import solve, solve_problem
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Status
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem
 from ooc_fw.testing.strategies import SEEDS, powers_of_ten, problems
-from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
+from ooc_fw.training.fit import fit
 from ooc_fw.training.penalties import check_sample_weight, row_penalties
 
 SLOW = {"fw", "partan"}
@@ -32,16 +34,10 @@ def weighted(problem, seed=0, spread=1.5):
 
 
 def train(problem, callbacks=(), *, checkpoint=None, resume=None, **options):
-    return solve(
-        problem.source(),
-        problem.y,
-        problem.kernel,
-        TrainOptions(**{"C": 77.0} | options),  # which has no part in it
-        callbacks,
-        penalties=problem.C,
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+    options = TrainOptions(**{"C": 77.0} | options)  # C has no part in it
+    session = Session(callbacks, checkpoint=checkpoint, resume=resume)
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
+    return solve_problem(binary, options, session)
 
 
 # -- whole runs ----------------------------------------------------------------------------------
@@ -185,24 +181,14 @@ def test_every_machine_has_the_penalties_of_its_rows(n_classes, tmp_path):
     X = (rng.normal(size=(120, 2)) + codes[:, None] / 2).astype(np.float32)
     kernel, penalties = make_kernel("rbf", gamma=0.5), np.exp(rng.normal(size=120))
     source = ArraySource(X)
-    pairs = solve_classes(
-        source, codes, n_classes, kernel, TrainOptions(tol=1e-4), penalties=penalties
-    )
-    for pair in pairs:
+    fitted = fit(Problem(source, codes, kernel, penalties), TrainOptions(tol=1e-4))
+    for pair in fitted.pairs:
         here = np.flatnonzero((codes == pair.negative) | (codes == pair.positive))
         y = np.where(codes[here] == pair.positive, 1, -1).astype(np.int8)
         problem = SmallProblem(kernel, X[here], y, penalties[here])
         truth = problem.truth(np.searchsorted(here, pair.solution.rows), pair.solution.alpha)
         assert truth.gap <= pair.solution.certified_gap <= 1e-4
-    model = Model.from_pairs(
-        pairs,
-        support_vectors_of(source, pairs),
-        kernel=kernel,
-        C=1.0,
-        classes=np.arange(n_classes),
-        scaling=None,
-    )
-    model.save(tmp_path / "m.h5")
+    fitted.model.save(tmp_path / "m.h5")
     for machine in load_model(tmp_path / "m.h5").machines:
         np.testing.assert_array_equal(machine.C, penalties[machine.rows])
 

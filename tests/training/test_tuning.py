@@ -14,6 +14,7 @@ from ooc_fw.data.sources.subset import complement, draw_parts
 from ooc_fw.data.statistics import encode_labels
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.record import Model
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solve.loop import Path, plan_run, solve
 from ooc_fw.system.errors import InputError
@@ -283,7 +284,7 @@ def problem(data):
 def test_a_path_ends_where_single_trainings_do(problem, method, tol):
     source, y, kernel = problem
     options = TrainOptions(method=method, tol=tol, sample_size=300)
-    with Path(source, y, kernel, options) as path:
+    with Path(BinaryProblem(source, y, kernel), options) as path:
         for C in (2.0, 8.0, 4.0):
             warm = path.solve(C)
             cold = solve(source, y, kernel, TrainOptions(C=C, tol=1e-5))
@@ -299,7 +300,7 @@ def test_a_path_ends_where_single_trainings_do(problem, method, tol):
 def test_a_path_changes_precision_with_C(problem):
     source, y, kernel = problem
     options = TrainOptions(memory_limit=4 << 30)  # values in 16 bits, where C allows it
-    with Path(source, y, kernel, options) as path:
+    with Path(BinaryProblem(source, y, kernel), options) as path:
         kinds = []
         for C in (100.0, 20000.0, 100.0):
             assert path.solve(C).certified_gap <= 1e-3
@@ -366,7 +367,7 @@ def test_several_classes(thirds):
     kernel = make_kernel("rbf", gamma=0.7)
     classes, codes = encode_labels(train)
     for point in result.points:
-        pairs = solve_classes(train, codes, 3, kernel, TrainOptions(C=point.C, tol=1e-4))
+        pairs = solve_classes(Problem(train, codes, kernel), TrainOptions(C=point.C, tol=1e-4))
         model = Model.from_pairs(
             pairs,
             support_vectors_of(train, pairs),
