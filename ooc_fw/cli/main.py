@@ -15,8 +15,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import NoReturn
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import IO, Any, NoReturn
 
 from ooc_fw._core.loading import load_numba_alone
 from ooc_fw.cli import (
@@ -89,11 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status.
     """
     _replace_closed_streams()
+    results = _Stream(sys.stdout, name="standard output")
+    messages = _Stream(sys.stderr, name=None)
     try:
-        with _messages_on_stderr(), terminating():
-            status = _run(argv)
-            sys.stdout.flush()
-            return status
+        with redirect_stdout(results), redirect_stderr(messages):
+            with _messages_on_stderr(), terminating():
+                status = _run(argv)
+                results.flush()
+        _drop_unwritten()
+        return status
     except InputError as error:
         return _fail(str(error), USAGE)
     except OutOfTimeError as error:
@@ -105,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_unwritten()
         return CLOSED_PIPE
     except OSError as error:
-        name = error.filename or ("standard output" if _drop_unwritten() else "")
-        return _fail(f"{name}{': ' * bool(name)}{error.strerror or error}", FAILED)
+        name = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{name}{error.strerror or error}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
 
@@ -146,23 +150,49 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.open(os.devnull, flags), mode))
 
 
-def _drop_unwritten() -> bool:
-    """Drop output that cannot be written, about which Python would complain at its end.
+class _Stream:
+    """A standard stream whose failures name it, or, without a name, are dropped.
 
-    Returns
-    -------
-    bool
-        Whether there was any on standard output.
+    Results that are lost end a command. Messages that are lost, because the disk under a redirected
+    standard error is full or its reader has gone, do not: the model is worth more.
     """
-    failed = []
+
+    def __init__(self, stream: IO[str], name: str | None) -> None:
+        self._stream = stream
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._stream, attribute)
+
+    def write(self, text: str) -> int:
+        """Write text; a failure is treated as the class says."""
+        with self._failing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what waits; a failure is treated as the class says."""
+        with self._failing():
+            self._stream.flush()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._name is not None:
+                error.filename = self._name
+                raise
+
+
+def _drop_unwritten() -> None:
+    """Drop output that cannot be written, about which Python would complain at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            failed.append(stream)
             with open(os.devnull, "wb") as nowhere, suppress(OSError):
                 os.dup2(nowhere.fileno(), stream.fileno())
-    return sys.stdout in failed
 
 
 @contextmanager

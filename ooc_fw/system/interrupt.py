@@ -7,14 +7,24 @@ Owns the handlers of SIGINT, SIGTERM and SIGHUP while a run is on; restores the 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a process to end: that of ``kill``, and that of a terminal that was closed."""
+
+_DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
+"""Functions called from outside Python, by LLVM or the collector, whose exceptions are dropped.
+
+An interrupt that was raised there would be lost, and numba would miss the code just compiled.
+"""
+
+_RETRY_SECONDS = 0.01
+"""Time after which a signal that came in one of them is sent again; they take less."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -31,8 +41,16 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated(number)
+def _raise(number: int, frame: FrameType | None) -> None:
+    """Raise what a signal means, here or, where nobody would receive it, a moment later."""
+    while frame is not None:
+        if frame.f_code.co_name in _DEAF:
+            again = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
@@ -44,19 +62,21 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
 def terminating() -> Iterator[None]:
     """Have SIGTERM and SIGHUP raise `Terminated`, so that temporary files are removed.
 
-    Does nothing outside the main thread, and nothing for a signal that the program handles, or
-    ignores (``nohup``), already.
+    Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. Does nothing outside
+    the main thread, and nothing for a signal that the program handles, or ignores (``nohup``),
+    already.
     """
-    own = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    usual = dict.fromkeys(_ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    own = {number: old for number, old in usual.items() if signal.getsignal(number) is old}
     if not _in_main_thread():
-        own = []
+        own = {}
     for number in own:
-        signal.signal(number, _terminate)
+        signal.signal(number, _raise)
     try:
         yield
     finally:
-        for number in own:
-            signal.signal(number, signal.SIG_DFL)
+        for number, old in own.items():
+            signal.signal(number, old)
 
 
 class DeferredInterrupt:
@@ -96,7 +116,7 @@ class DeferredInterrupt:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             self._old[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
         for number in _ENDING:
-            if signal.getsignal(number) is _terminate:
+            if signal.getsignal(number) is _raise:
                 self._old[number] = signal.signal(number, self._note)
         return self
 
@@ -117,8 +137,9 @@ class DeferredInterrupt:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.noted is not None or not self.defers:
             self.urgent = True
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
-        self.noted = number
+            _raise(number, frame)
+        else:
+            self.noted = number
 
 
 def _in_main_thread() -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -178,3 +181,30 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     assert nursery.run(*train, "--resume", checkpoint).status == 0
     assert elsewhere.read_bytes() == before[0]
     print("2 trials: the model is that of a run with room, and so is that of the run resumed")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unbuffered):
+    with full_device.open("w") as full:
+        program = subprocess.run(
+            [sys.executable, "-m", "ooc_fw.cli.main", "info", model_file],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            text=True,
+        )
+    said = "ooc-fw: standard output: No space left on device\n"
+    assert (program.returncode, program.stderr) == (1, said)
+
+
+def test_a_full_disk_under_messages_costs_no_model(data_file, tmp_path, full_device):
+    output = tmp_path / "m.h5"
+    with full_device.open("w") as full:
+        program = subprocess.run(
+            [sys.executable, "-m", "ooc_fw.cli.main", "train", data_file, "-o", output],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+        )
+    assert (program.returncode, program.stdout) == (0, f"{output}\n")
+    assert output.exists()

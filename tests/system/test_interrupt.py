@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 
-from ooc_fw.system.interrupt import DeferredInterrupt, Terminated, signal_of, terminating
+from ooc_fw.system.interrupt import _DEAF, DeferredInterrupt, Terminated, signal_of, terminating
 
 
 def test_first_signal_is_noted_and_raises_nothing():
@@ -97,3 +99,30 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert done == [True]
+
+
+@pytest.mark.parametrize("deferring", [False, True])
+def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(deferring):
+    """As in LLVM's callbacks, whose names are those of functions in llvmlite."""
+    reached: list[str] = []
+
+    class Collected:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("end")
+
+    def collect() -> None:
+        Collected()
+        time.sleep(10)
+
+    with terminating(), DeferredInterrupt(defers=False) if deferring else nullcontext():
+        with pytest.raises(KeyboardInterrupt):
+            collect()
+    assert reached == ["end"]
+
+
+def test_the_callbacks_of_llvm_have_the_names_that_are_known():
+    from llvmlite.binding.executionengine import ExecutionEngine
+
+    callbacks = {name for name in vars(ExecutionEngine) if name.startswith("_raw_object_cache_")}
+    assert {"_raw_object_cache_notify", "_raw_object_cache_getbuffer"} == callbacks <= _DEAF
