@@ -330,7 +330,8 @@ class Number:
             return value
         kind = "a whole number" if self.whole else "a number"
         low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
-        high = "" if self.high == LARGEST else f" and at most {self.high:g}"
+        bounded = self.high != LARGEST or value > self.high
+        high = f" and at most {self.high:g}" if bounded else ""
         raise argparse.ArgumentTypeError(f"must be {kind} {low}{high}, not {text!r}")
 
 

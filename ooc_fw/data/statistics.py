@@ -532,7 +532,7 @@ def _check_labels(labels: npt.NDArray[Any], start: int, name: str) -> None:
             f"classes anew"
         )
     if labels.dtype.kind in "SU":
-        for word in np.unique(labels):
+        for word in np.unique(labels).tolist():
             if not is_unicode(word):
                 place = int(np.flatnonzero(labels == word)[0])
                 raise InputError(

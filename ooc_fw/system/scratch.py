@@ -42,10 +42,11 @@ def remove_abandoned() -> None:
     """Remove the scratch directories of this user whose process has died.
 
     Neither symbolic links nor directories of others are touched, nor those of which the file system
-    cannot tell whether somebody holds their lock.
+    cannot tell whether somebody holds their lock. Nothing is done where there is no directory for
+    temporary files, as in a container that is read-only.
     """
-    root = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
+        root = Path(tempfile.gettempdir())
         for name in os.listdir(root):
             if re.fullmatch(rf"{_PREFIX}\w{{8}}", name):
                 with contextlib.suppress(OSError):

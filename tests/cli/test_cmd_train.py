@@ -173,6 +173,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
         (("--sample-size", "0"), "--sample-size: must be a whole number of at least 1, not '0'"),
         (("--max-iter", "-1"), "--max-iter: must be a whole number of at least 0, not '-1'"),
         (("--threads", "0"), "--threads: must be a whole number of at least 1"),
+        (("--seed", "9" * 30), "--seed: must be a whole number of at least 0 and at most 9.2"),
     ],
 )
 def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):

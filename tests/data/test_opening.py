@@ -87,6 +87,11 @@ def test_links_in_a_circle(file, circle):
     refused(file, "lead in a circle")
 
 
+def test_a_link_to_nothing(file):
+    file["X"] = h5py.SoftLink("/none")
+    refused(file, "the link 'X' leads to nothing")
+
+
 def test_external_storage_is_not_followed(file, tmp_path):
     X.tofile(tmp_path / "raw.bin")
     file.create_dataset("X", X.shape, X.dtype, external=[("raw.bin", 0, X.nbytes)])

@@ -56,3 +56,13 @@ def test_what_is_not_ours_is_left_alone(root):
     remove_abandoned()
     assert set(root.iterdir()) == before
     assert kept.exists()
+
+
+def test_a_system_without_temporary_files_has_none_that_are_abandoned(monkeypatch):
+    def nowhere() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    remove_abandoned()
+    with pytest.raises(FileNotFoundError), scratch_directory():
+        pass

@@ -460,6 +460,11 @@ def open_group(
     if rows is None:
         if _is_csr(group):
             return HDF5CSRSource(group, labels)
+        if group.get(x_name, getlink=True) is not None:
+            raise InputError(
+                f"{name}: the link {x_name!r} leads to nothing; name its rows (--x-name, or "
+                f"x_name= in Python)"
+            )
         raise InputError(
             f"{name} has no {x_name!r} (it has: {', '.join(group) or 'nothing'}); "
             f"name its rows (--x-name, or x_name= in Python)"
