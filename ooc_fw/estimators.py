@@ -26,6 +26,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
@@ -429,6 +430,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                 "classes must be given in the first call of partial_fit, since a chunk may lack "
                 "one of them"
             )
+        _check_exact(given)
         if known is not None and not np.array_equal(known, given):
             raise InputError(
                 f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; "
@@ -681,9 +683,21 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     """Classes in order, and the place of each label among them."""
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
+    _check_exact(classes)
     if len(classes) < 2:
-        raise InputError(f"y holds one class only, {classes[0]!r}; give rows of two classes")
+        raise InputError(
+            f"y holds one class only, {classes.tolist()[0]!r}; give rows of two classes"
+        )
     return classes, codes.astype(np.int64)
+
+
+def _check_exact(classes: npt.NDArray[Any]) -> None:
+    """Raise InputError for a class that a model file, which holds float64, would round."""
+    for label in classes[inexact_labels(classes)][:1].tolist():
+        raise InputError(
+            f"the label {label} is a whole number that float64 does not tell from its neighbours; "
+            f"give the labels as words, or number the classes anew"
+        )
 
 
 def _threads(n_jobs: int | None) -> int:

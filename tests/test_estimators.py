@@ -429,8 +429,17 @@ def test_shape_of_decisions_is_checked(table):
 
 
 def test_one_class(table):
-    with pytest.raises(InputError, match="one class only"):
+    with pytest.raises(InputError, match=r"one class only, 1\.0;"):
         FrankWolfeSVC().fit(table.X, np.ones(200))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_classes_that_a_model_file_would_merge(table, kind):
+    labels = np.where(table.y == table.y[0], 2**53, 2**53 + 1).astype(kind)
+    with pytest.raises(InputError, match=f"label {2**53 + 1} is a whole number"):
+        FrankWolfeSVC().fit(table.X, labels)
+    with pytest.raises(InputError, match=f"label {2**53 + 1} is a whole number"):
+        FrankWolfeSVC().partial_fit(table.X, labels, classes=np.unique(labels))
 
 
 # -- partial_fit ---------------------------------------------------------------------------------
