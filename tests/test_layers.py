@@ -39,7 +39,7 @@ CONFINED = {
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),
-    "matplotlib": {"report/figures.py", "training/tuning.py", "cli/evaluate.py"},
+    "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},
 }
 

@@ -59,15 +59,14 @@ def run(args: argparse.Namespace) -> int:
 
     from ooc_fw.model.probabilities import Reliability
     from ooc_fw.model.record import as_class_values, load_model
-    from ooc_fw.report.figures import check_format, load_matplotlib
+    from ooc_fw.report.figures import check_figure, draw_reliability, save
 
     started = time.perf_counter()
     model = load_model(args.model)
     if args.figure is not None:
         figure = Output("figure", args.figure, streamed=True)
         check_outputs([figure], [args.model, args.data, args.labels])
-        check_format(args.figure)
-        load_matplotlib()
+        check_figure(args.figure)
         if not model.calibrated:
             raise InputError(
                 f"the figure shows probabilities, which {args.model} does not give; train with "
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         result |= reliability.measures()
     if args.figure is not None:
         classes = [common.format_label(value) for value in model.classes.tolist()]
-        draw_reliability(result, classes, args.figure)
+        save(draw_reliability(result, classes), args.figure)
     result |= {"n_rows": confusion.n_rows, "seconds": time.perf_counter() - started}
     if args.json:
         common.print_result(result, as_json=True)
@@ -258,51 +257,3 @@ def _confusion_lines(result: dict[str, Any], width: int) -> list[str]:
         rest = sum(count for count, _, _ in wrong[SHOWN_CONFUSIONS:])
         lines.append(f"and {rest} rows in {len(wrong) - SHOWN_CONFUSIONS} other mistakes")
     return lines
-
-
-# -- figure --------------------------------------------------------------------------------------
-
-
-def draw_reliability(measures: dict[str, Any], names: list[str], path: Path) -> None:
-    """Draw how often what is said to have a probability is true, and how often it is said.
-
-    Parameters
-    ----------
-    measures : dict
-        What `ooc_fw.model.probabilities.Reliability.measures` gives.
-    names : list of str
-        Classes.
-    path : Path
-        Where the figure shall appear; the suffix says in which format.
-    """
-    from ooc_fw.report.figures import load_matplotlib, save
-
-    load_matplotlib()
-    from matplotlib.figure import Figure
-
-    bins = measures["reliability"]
-    used = [own for own in bins if own["rows"]]
-    what = f"probability of {names[1]}" if len(names) == 2 else "probability of the likeliest class"
-    share = f"share of rows that are {names[1]}" if len(names) == 2 else "share of rows it is right"
-    figure = Figure(figsize=(5.6, 6.4), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
-    upper.plot(
-        [own["mean_probability"] for own in used],
-        [own["share"] for own in used],
-        marker="o",
-        label=f"model, Brier score {measures['brier_score']:.4f}",
-    )
-    upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
-    upper.legend(loc="upper left")
-    lower.bar(
-        [own["from"] for own in bins],
-        [own["rows"] for own in bins],
-        width=[own["to"] - own["from"] for own in bins],
-        align="edge",
-        edgecolor="white",
-    )
-    lower.set(xlabel=what, ylabel="rows", yscale="log" if used else "linear")
-    for ax in (upper, lower):
-        ax.grid(alpha=0.3)
-    save(figure, path)

@@ -1,7 +1,4 @@
-"""``ooc-fw plot``: logs of training runs as a figure.
-
-Owns the options. The panels are those of `ooc_fw.report.figures`.
-"""
+"""``ooc-fw plot``: logs of training runs as a figure."""
 
 from __future__ import annotations
 
@@ -9,10 +6,9 @@ import argparse
 from pathlib import Path
 
 from ooc_fw.cli import common
+from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
-
-_PANELS = ("gap", "objective", "support", "rows", "kernel", "memory", "steps")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,15 +23,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--panels",
         metavar="NAMES",
-        help=f"some of {', '.join(_PANELS)}, with commas between them (default: all)",
+        default=",".join(PANELS),
+        help=f"some of {', '.join(PANELS)}, with commas between them (default: all)",
     )
     parser.add_argument(
-        "--against", default="both", help="time, iteration or both (default); memory goes by time"
+        "--against",
+        default="both",
+        help="time, iteration or both (default); speeds and memory are drawn against time only",
     )
 
 
 def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
-    """Declare logs and the file to be made of them."""
+    """Declare the logs and the output."""
     parser.add_argument(
         "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; it may still grow"
     )
@@ -45,7 +44,7 @@ def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str)
 
 
 def output_path(args: argparse.Namespace, suffix: str) -> Path:
-    """Where the result goes; InputError where it cannot, or would replace a log."""
+    """Place of the output; InputError when nothing can be written there."""
     output = Path(args.output) if args.output else common.output_beside(args.logs[0], suffix)
     check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output
@@ -53,13 +52,11 @@ def output_path(args: argparse.Namespace, suffix: str) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     """Read, draw, save."""
-    from ooc_fw.report import figures
     from ooc_fw.report.runlog import read_runs
 
-    figures.load_matplotlib()
     output = output_path(args, ".png")
-    figures.check_format(output)
-    panels = _choice("--panels", args.panels, tuple(figures.PANELS))
+    check_figure(output)
+    panels = _choice("--panels", args.panels, tuple(PANELS))
     both = ("time", "iteration")
     against = both if args.against == "both" else _choice("--against", args.against, both)
     runs = read_runs([Path(log) for log in args.logs])
@@ -68,15 +65,13 @@ def run(args: argparse.Namespace) -> int:
             f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
             f"give the log of a longer one"
         )
-    figures.save(figures.draw(runs, panels, against), output)
+    save(draw_runs(runs, panels, against), output)
     print(output)
     return 0
 
 
-def _choice(option: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Names in `text`, without repeats; all that are known where it is None."""
-    if text is None:
-        return known
+def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in `text`, without repeats."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:

@@ -1,7 +1,4 @@
-"""``ooc-fw report``: logs of training runs as one page of HTML.
-
-Owns the options. The page is made by `ooc_fw.report.page`.
-"""
+"""``ooc-fw report``: logs of training runs as one page of HTML."""
 
 from __future__ import annotations
 
@@ -25,12 +22,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Read, draw, write."""
-    from ooc_fw.report.figures import load_matplotlib
     from ooc_fw.report.page import page
     from ooc_fw.report.runlog import read_runs
     from ooc_fw.system.files import write_output
 
-    load_matplotlib()
     output = output_path(args, ".html")
     runs = read_runs([Path(log) for log in args.logs])
     write_output(output, page(runs).encode("utf-8"))

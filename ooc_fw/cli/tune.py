@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
     from ooc_fw.options import TrainOptions
-    from ooc_fw.report.progress import LINE_SECONDS, Lines, to_json
+    from ooc_fw.report.progress import Progress, to_json
     from ooc_fw.solve.state import Status, why_not_converged
     from ooc_fw.training.tuning import draw, tune
 
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         memory_limit=args.memory_limit,
         max_support=args.max_support,
     )
-    with common.open_data(args) as source:
+    with common.open_data(args) as source, Progress(quiet=args.quiet, bar=False) as progress:
         result = tune(
             source,
             kernel=args.kernel,
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
             preset=args.preset,
             options=options,
             refit=args.refit,
-            callbacks=() if args.quiet else (Lines(sys.stderr, LINE_SECONDS),),
+            callbacks=progress.callbacks,
             on_point=None if args.quiet else _show,
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
@@ -215,10 +215,9 @@ def _check_outputs(args: argparse.Namespace) -> Path:
             outputs.append(Output(what, path, streamed=True))
     check_outputs(outputs, [args.data, args.labels])
     if args.figure:
-        from ooc_fw.report.figures import check_format, load_matplotlib
+        from ooc_fw.report.figures import check_figure
 
-        load_matplotlib()
-        check_format(args.figure)
+        check_figure(args.figure)
     return model
 
 

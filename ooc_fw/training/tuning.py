@@ -36,7 +36,7 @@ from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_s
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.report.figures import check_format, load_matplotlib, save
+from ooc_fw.report.figures import draw_errors, save
 from ooc_fw.solve.loop import Path, Warm, plan_run, solve_problem
 from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Callback, Solution, Status
@@ -52,7 +52,6 @@ fifth of their standard error at most, and the choice does not."""
 _HOPELESS = 3.0  # standard errors of the difference from the best point: 1 in 700 by chance
 _IN_A_ROW = 2  # points without hope after which a path is left
 _PAIRS_BYTES = 512 << 20  # of kernel values that the machines of several pairs may keep at once
-_CURVES = 8  # gammas up to which the figure shows curves rather than a map
 
 
 @dataclass(frozen=True)
@@ -723,52 +722,6 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     InputError
         Without matplotlib, or for an unknown kind of file.
     """
-    load_matplotlib()
-    check_format(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    ax = figure.subplots()
-    gammas = sorted({point.gamma for point in result.points})
-    if len(gammas) <= _CURVES:
-        _draw_curves(ax, result.points, gammas)
-    else:
-        _draw_map(figure, ax, result.points, gammas)
-    best = result.best
-    assert best.error is not None
-    y = 100 * best.error if len(gammas) <= _CURVES else best.gamma
-    label = f"best: C {best.C:g}, {100 * best.error:.3g} %"
-    ax.plot([best.C], [y], "*", color="black", markersize=13, label=label)
-    ax.set_xscale("log", base=2)
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
-    ax.set(xlabel="C", title=f"{result.kernel} kernel, {result.n_rows} rows, {how}")
-    ax.legend(fontsize="small")
-    save(figure, path)
-
-
-def _draw_curves(ax: Any, points: Sequence[Point], gammas: Sequence[float]) -> None:
-    for gamma in gammas:
-        tried = [point for point in points if point.gamma == gamma and point.n_validated]
-        ax.errorbar(
-            [point.C for point in tried],
-            [100 * (point.error or 0.0) for point in tried],
-            yerr=[100 * (point.standard_error or 0.0) for point in tried],
-            marker="o",
-            markersize=4,
-            capsize=2,
-            label=f"gamma {gamma:.4g}",
-        )
-    ax.set_ylabel("validation error (%), bars: standard error")
-    ax.grid(alpha=0.3)
-
-
-def _draw_map(figure: Any, ax: Any, points: Sequence[Point], gammas: Sequence[float]) -> None:
-    Cs = sorted({point.C for point in points})
-    errors = np.full((len(gammas), len(Cs)), np.nan)
-    for point in points:
-        if point.error is not None:
-            errors[gammas.index(point.gamma), Cs.index(point.C)] = 100 * point.error
-    mesh = ax.pcolormesh(Cs, gammas, errors, shading="nearest")
-    figure.colorbar(mesh, ax=ax, label="validation error (%); blank: abandoned")
-    ax.set_yscale("log", base=2)
-    ax.set_ylabel("gamma")
+    title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
+    save(draw_errors(result.points, result.best, title), path)

@@ -132,10 +132,3 @@ def test_help_does_not_load_matplotlib():
         "sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_panels_of_the_command_are_those_there_are():
-    from ooc_fw.cli.plot import _PANELS
-    from ooc_fw.report.figures import PANELS
-
-    assert tuple(PANELS) == _PANELS

@@ -1,169 +1,107 @@
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
+from run_events import START, make_event
 
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError
 
-START = {"event": "start", "data": "d.h5", "options": {"tol": 1e-3, "stopping": "relative"}}
+RESUMED = START | {"resume": "run.ckpt"}
+END = {"event": "end", "status": "converged"}
 
 
-def progress(elapsed, **changes):
-    event = {
-        "event": "progress",
-        "phase": "train",
-        "iteration": int(10 * elapsed),
-        "objective": 0.5,
-        "sampled_gap": 0.1,
-        "certified_gap": None,
-        "n_support": 5,
-        "rows_read": int(100 * elapsed),
-        "kernel_evaluations": int(1000 * elapsed),
-        "elapsed_s": elapsed,
-        "sweep_fraction": None,
-        "steps": {"toward": int(10 * elapsed), "away": 0},
-    }
-    return event | changes
+def seconds_of(run):
+    return run.columns["elapsed_s"].tolist()
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Write events, and texts as they are, to a log."""
-
-    def write_log(*events, name="run.jsonl"):
-        path = tmp_path / name
-        lines = [e if isinstance(e, str) else json.dumps(e) + "\n" for e in events]
-        path.write_text("".join(lines))
-        return path
-
-    return write_log
-
-
-def read_one(path):
-    (run,) = read_runs([path])
-    return run
-
-
-def test_columns(write):
-    run = read_one(write(START, progress(1.0), progress(2.0, sampled_gap=None), {"event": "end"}))
-    assert (run.label, run.n_events, run.n_machines) == ("run", 2, 1)
-    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0]
-    assert run.columns["sampled_gap"][0] == 0.1
-    assert math.isnan(run.columns["sampled_gap"][1])
-    assert np.isnan(run.columns["rss_bytes"]).all()  # of a log that has none
-    assert {kind: counts.tolist() for kind, counts in run.steps.items()} == {"toward": [10, 20]}
-    assert run.end == {"event": "end"}
-    assert (run.tolerance, run.memory_limit) == (1e-3, None)
-
-
-def test_tolerance_of_another_test_is_no_relative_gap(write):
-    run = read_one(write(START | {"options": {"tol": 1e-3, "stopping": "meb"}}))
-    assert run.tolerance is None
+def test_columns(read):
+    run = read(START, make_event(1.0), make_event(2.0, sampled_gap=None, rss_bytes=True), END)
+    assert (run.label, run.n_events, run.n_classifiers, run.tolerance) == ("run", 2, 1, 1e-3)
+    assert seconds_of(run) == [1.0, 2.0]
+    np.testing.assert_array_equal(run.columns["sampled_gap"], [0.1, math.nan])
+    np.testing.assert_array_equal(run.columns["rss_bytes"], [200 << 20, math.nan])
+    assert run.steps == {"toward": 14, "away": 6, "drop": 2}
+    assert run.end == END
+    assert read(START | {"options": {"tol": 1e-3, "stopping": "meb"}}).tolerance is None
 
 
 @pytest.mark.parametrize("tail", ['{"event": "prog', '{"event": "progress", "elapsed_s"\n', "\n\n"])
-def test_a_log_may_end_anywhere(write, tail):
-    run = read_one(write(START, progress(1.0), tail))
-    assert (run.n_events, run.end) == (1, None)
+def test_a_log_may_end_anywhere(read, tail):
+    run = read(START, make_event(1.0), tail)
+    assert (run.n_events, run.end) == (1, {})
+    run = read(START)
+    assert (run.n_events, run.end, run.sweeps(), len(run.certificates()[0])) == (0, {}, [], 0)
+    assert len(run.speed("rows_read")[1]) == 0
 
 
-def test_a_log_of_a_start_alone(write):
-    run = read_one(write(START))
-    assert (run.n_events, run.end, run.certificates(), run.sweeps()) == (0, None, ([], []), [])
+def test_what_came_after_the_checkpoint_of_a_resumed_run_is_left_out(read):
+    lost = [make_event(3.0, sampled_gap=0.7), '{"event": "progr\n']
+    again = [RESUMED, make_event(2.5), make_event(4.0), END]
+    run = read(START, make_event(1.0), make_event(2.0), *lost, *again)
+    assert (seconds_of(run), run.resumed, run.end) == ([1.0, 2.0, 2.5, 4.0], [2], END)
+    once = [RESUMED, make_event(2.0), make_event(3.0)]
+    run = read(START, make_event(1.0), *once, RESUMED, make_event(2.0))
+    assert (seconds_of(run), run.resumed) == ([1.0, 2.0], [1])
+    run = read(RESUMED, make_event(5.0))
+    assert (seconds_of(run), run.resumed) == ([5.0], [])
 
 
-def test_a_resumed_run_goes_on_from_its_checkpoint(write):
-    lost = [progress(3.0, sampled_gap=0.7), '{"event": "progr\n']
-    again = [START | {"resume": "run.ckpt"}, progress(2.5), progress(4.0), {"event": "end"}]
-    run = read_one(write(START, progress(1.0), progress(2.0), *lost, *again))
-    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0, 2.5, 4.0]
-    assert run.resumed == [2]
-    assert run.end is not None
+def test_labels_tell_runs_apart(read, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    for name in ("a/run", "b/run", "other"):
+        read(START, name=name)
+    path = tmp_path / "other.jsonl"
+    path.write_text(path.read_text() * 2)
+    names = ("a/run", "b/run", "other", "other")
+    runs = read_runs([tmp_path / f"{name}.jsonl" for name in names])
+    same = [str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run")]
+    assert [run.label for run in runs] == [*same, "other #1", "other #2"]
 
 
-def test_a_run_resumed_twice_from_one_checkpoint(write):
-    again = START | {"resume": "run.ckpt"}
-    run = read_one(
-        write(START, progress(1.0), again, progress(2.0), progress(3.0), again, progress(2.0))
+def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
+    parts = [(0, 1.0, 5), (0, 2.0, 6), (1, 0.5, 7), (1, 1.0, 8), (2, 3.0, 2), (2, 4.0, 9)]
+    run = read(
+        START, *(make_event(t, machine=k, n_machines=3, rows_read=rows) for k, t, rows in parts)
     )
-    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0]
-    assert run.resumed == [1]
-
-
-def test_a_log_that_begins_with_a_resumed_run(write):
-    run = read_one(write(START | {"resume": "run.ckpt"}, progress(5.0)))
-    assert (run.n_events, run.resumed) == (1, [])
-
-
-def test_runs_one_after_the_other(write):
-    runs = read_runs([write(START, progress(1.0), START, progress(1.5))])
-    assert [run.label for run in runs] == ["run #1", "run #2"]
-    assert [run.columns["elapsed_s"].tolist() for run in runs] == [[1.0], [1.5]]
-
-
-def test_labels_tell_runs_apart(write, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    paths = [write(START, name=name) for name in ("a/run.jsonl", "b/run.jsonl", "other.jsonl")]
-    labels = [run.label for run in read_runs(paths)]
-    assert labels == [str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run"), "other"]
-    assert len(read_runs([paths[0], paths[0]])) == 1
-
-
-def test_time_and_counts_go_on_from_machine_to_machine(write):
-    machines = [(0, 1.0, 5), (0, 2.0, 6), (1, 0.5, 7), (1, 1.0, 8), (2, 3.0, 2), (2, 4.0, 9)]
-    events = [
-        progress(elapsed, machine=machine, n_machines=3, rows_read=rows)
-        for machine, elapsed, rows in machines
-    ]
-    run = read_one(write(START, *events))
-    assert run.n_machines == 3
-    assert run.new_machines() == [2, 4]
-    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
+    assert (run.n_classifiers, run.firsts.tolist()) == (3, [2, 4])
+    assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
-    assert run.steps["toward"].tolist() == [10, 20, 25, 30, 60, 70]
     assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
+    assert run.steps["toward"] == 14 + 7 + 28
+    x, y = run.line("n_support", "elapsed_s")
+    assert np.flatnonzero(np.isnan(x)).tolist() == np.flatnonzero(np.isnan(y)).tolist() == [2, 5]
 
 
-def test_certificates_stand_at_the_ends_of_their_sweeps(write):
-    kinds = [("train", None), ("certify", None), ("train", 0.3), ("train", 0.3), ("certify", 0.3)]
-    events = [progress(k, phase=phase, certified_gap=gap) for k, (phase, gap) in enumerate(kinds)]
-    run = read_one(write(START, *events, {"event": "end", "certified_gap": 0.2}))
-    assert run.certificates() == ([1, 4], [0.3, 0.2])
-    run = read_one(write(START, *events[:4], {"event": "end", "certified_gap": 0.3}))
-    assert run.certificates() == ([1], [0.3])
-    run = read_one(write(START, *events))
-    assert run.certificates() == ([1], [0.3])
+def test_certificates_are_those_of_the_events_and_of_the_end(read):
+    gaps = [None, None, 0.3, 0.3, 0.3]
+    events = [make_event(k, certified_gap=gap) for k, gap in enumerate(gaps)]
+    for end, expected in (([], [0.3]), ([0.2], [0.3, 0.2]), ([0.3], [0.3])):
+        run = read(START, *events, *({"event": "end", "certified_gap": gap} for gap in end))
+        places, found = run.certificates()
+        assert (places.tolist(), found.tolist()) == ([2, 4][: len(expected)], expected)
+    events = [make_event(t, machine=k, n_machines=2) for k in (0, 1) for t in (1.0, 2.0)]
+    end = {"event": "end", "machines": [{"certified_gap": 0.2}, {"certified_gap": 0.2}]}
+    places, found = read(START, *events, end).certificates()
+    assert (places.tolist(), found.tolist()) == ([1, 3], [0.2, 0.2])
+    assert len(read(START, *events).certificates()[0]) == 0
 
 
-def test_certificates_of_machines_are_those_of_the_end(write):
-    events = [
-        progress(elapsed, phase=phase, machine=machine, n_machines=2)
-        for machine in (0, 1)
-        for elapsed, phase in ((1.0, "train"), (2.0, "certify"))
-    ]
-    machines = [{"certified_gap": 0.2}, {"certified_gap": 0.2}]
-    end = {"event": "end", "certified_gap": 0.2, "machines": machines}
-    assert read_one(write(START, *events, end)).certificates() == ([1, 3], [0.2, 0.2])
-    assert read_one(write(START, *events)).certificates() == ([], [])
+def test_passes_begin_at_the_event_before(read):
+    phases = ["certify", "train", "certify", "certify", "train", "certify"]
+    run = read(START, *(make_event(float(k), phase=phase) for k, phase in enumerate(phases)))
+    assert run.sweeps() == [(0.0, 0.0), (1.0, 3.0), (4.0, 5.0)]
 
 
-def test_sweeps_begin_before_their_first_event(write):
-    run = read_one(
-        write(
-            START,
-            progress(1.0),
-            progress(4.0, phase="certify", sweep_fraction=0.25),
-            progress(10.0, phase="certify", sweep_fraction=1.0),
-            progress(11.0),
-            progress(14.0, phase="certify", sweep_fraction=1.0),
-        )
-    )
-    assert run.sweeps() == [(2.0, 10.0), (11.0, 14.0)]
+def test_speeds_add_up(make_run):
+    for n in (2, 50, 300):
+        edges, values = make_run(n=n).speed("rows_read")
+        assert len(edges) == len(values) + 1
+        np.testing.assert_allclose(values, 100)
+        assert (edges[0], edges[-1]) == (0, n - 1)
 
 
 @pytest.mark.parametrize(
@@ -180,23 +118,21 @@ def test_sweeps_begin_before_their_first_event(write):
         (b'{"event": "start"}\nx\n{"event": "end"}\n', "line 2: no JSON object"),
     ],
 )
-def test_what_is_no_log_is_named(tmp_path, content, words):
+def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
     path = tmp_path / "log"
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"log.*{words}.*ooc-fw train --log"):
         read_runs([path])
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_files_that_cannot_be_read_are_refused(tmp_path):
     for path, words in ((tmp_path, "Is a directory"), (tmp_path / "no", "No such file")):
         with pytest.raises(InputError, match=words):
             read_runs([path])
 
 
-def test_values_of_the_wrong_kind_are_unknown(write):
-    odd = progress(1.0, sampled_gap="small", steps=[1], machine=None, n_support=True)
-    run = read_one(write(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None}))
-    assert run.n_events == 1
+def test_values_of_the_wrong_type_are_unknown(read):
+    odd = make_event(1.0, sampled_gap="small", steps=[1], machine=None, n_machines="2")
+    run = read(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None})
+    assert (run.n_events, run.n_classifiers, run.options, run.steps) == (1, 1, {}, {})
     assert math.isnan(run.columns["sampled_gap"][0])
-    assert math.isnan(run.columns["n_support"][0])
-    assert (run.options, run.steps) == ({}, {})
