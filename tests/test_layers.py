@@ -35,7 +35,7 @@ LAYERS = (
 # Packages that are slow to import -> where they may be imported.
 CONFINED = {
     "numba": {"_core/loading.py"},
-    "dask": {"data/parallel.py", "data/sources/dask_array.py"},
+    "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators.py"},
     "scipy": set(),

@@ -29,18 +29,18 @@ from ooc_fw.convert.readers import (
     word_of,
 )
 from ooc_fw.data.labels import inexact_labels
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
-from ooc_fw.data.sources.base import AnyArray, canonical_csr
-from ooc_fw.data.sources.hdf5 import CSR_PARTS, DatasetSlices, csr_shape, is_converted
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, canonical_csr
+from ooc_fw.data.sources.hdf5 import CSR_PARTS, csr_shape, is_converted
+from ooc_fw.data.sources.hdf5_arrays import DatasetSlices
 from ooc_fw.data.sources.memmap import open_npy
 from ooc_fw.data.sources.opening import (
     check_filters,
-    check_storage,
     close_file,
     find_node,
     open_file,
     structure_errors,
 )
+from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import InputError
 
 _CODES = 1 << 20

@@ -60,11 +60,11 @@ from ooc_fw.convert.writer import (
 )
 from ooc_fw.data.attributes import LABEL_NAMES, get_texts
 from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows, as_float32
 from ooc_fw.data.scaling import KINDS, Scaling
-from ooc_fw.data.sources.base import as_float32
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, find_node, open_file
+from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
+from ooc_fw.data.sources.storage import check_plain_tree
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs

@@ -29,8 +29,7 @@ import numpy as np
 from ooc_fw.convert.missing import MISSING
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
-from ooc_fw.data.sources.base import AnyArray
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.system.errors import InputError
 
 BLOCK_BYTES = 4 << 20

@@ -17,22 +17,17 @@ import numpy as np
 from ooc_fw.convert.pipeline import default_threads, ordered_map
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
+from ooc_fw.data.sources.base import Sliceable, iter_blocks
 from ooc_fw.data.sources.checksums import (
     CheckedSlices,
     Checksums,
     Range,
     read_checksums,
 )
-from ooc_fw.data.sources.hdf5 import (
-    DatasetSlices,
-    chunk_length,
-    is_converted,
-    open_array,
-    rows_of_pointers,
-    rows_of_values,
-)
+from ooc_fw.data.sources.hdf5 import is_converted, rows_of_pointers, rows_of_values
+from ooc_fw.data.sources.hdf5_arrays import DatasetSlices, chunk_length, open_array
 from ooc_fw.data.sources.opening import check_filters, close_file, open_file, structure_errors
+from ooc_fw.data.sources.stamp import FileStamp
 from ooc_fw.system.errors import DamageError, InputError
 
 Progress: TypeAlias = Callable[[int, int], None]

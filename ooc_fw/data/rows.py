@@ -1,13 +1,13 @@
-"""Rows in RAM: a dense float32 block or a compressed sparse row block.
+"""Rows in RAM: a dense float32 block, or a block of compressed sparse rows.
 
-Owns the two shapes in which rows travel between disk, kernels and the active set. Knows nothing of
-files, kernels or weights, so every layer may use it.
+In these two forms rows travel between disk, kernels and the active set. This module also holds what
+rows must pass on their way in: conversion to float32, finite values, sorted columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,9 @@ from ooc_fw._core.types import FloatArray as FloatArray
 from ooc_fw._core.types import Int8Array as Int8Array
 from ooc_fw._core.types import Int32Array as Int32Array
 from ooc_fw._core.types import Int64Array as Int64Array
+from ooc_fw.system.errors import InputError
+
+AnyArray: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class CSRRows:
         Number of columns.
     """
 
-    data: npt.NDArray[Any]
+    data: AnyArray
     indices: npt.NDArray[np.int32]
     indptr: Int64Array
     n_features: int
@@ -57,49 +60,53 @@ class CSRRows:
             raise ValueError("rows are sliced with step 1 only; use take_rows")
         stop = max(start, stop)
         first, last = self.indptr[start], self.indptr[stop]
-        return CSRRows(
-            self.data[first:last],
-            self.indices[first:last],
-            self.indptr[start : stop + 1] - first,
-            self.n_features,
-        )
+        indptr = self.indptr[start : stop + 1] - first
+        return CSRRows(self.data[first:last], self.indices[first:last], indptr, self.n_features)
 
     @classmethod
     def from_dense(cls, rows: FloatArray) -> CSRRows:
         """Compressed copy of a dense block."""
         where = np.flatnonzero(rows)
         row, col = np.divmod(where, rows.shape[1])
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(row, minlength=len(rows)), out=indptr[1:])
+        indptr = _starts(np.bincount(row, minlength=len(rows)))
         return cls(rows.reshape(-1)[where], col.astype(np.int32), indptr, rows.shape[1])
 
-    def toarray(self) -> npt.NDArray[Any]:
+    def toarray(self) -> AnyArray:
         """Dense copy, shape (n_rows, n_features)."""
         dense = np.zeros(self.shape, dtype=self.data.dtype)
-        dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.data
+        dense[self.row_numbers(), self.indices] = self.data
         return dense
+
+    def row_numbers(self) -> Int64Array:
+        """Row of each stored value, shape (n_stored,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
 
 Rows: TypeAlias = Float32Array | CSRRows
-StoredRows: TypeAlias = npt.NDArray[Any] | CSRRows
-"""Rows of real numbers of any type."""
+StoredRows: TypeAlias = AnyArray | CSRRows
+"""Rows of real numbers of any type, as they are stored."""
 
 
-def rows_bytes(rows: Rows) -> int:
+def _starts(lengths: AnyArray) -> Int64Array:
+    """Row pointers of rows with the given numbers of stored values."""
+    indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return indptr
+
+
+def rows_bytes(rows: StoredRows) -> int:
     """Bytes of the values of `rows`, and of their columns where those are stored."""
     return rows.data.nbytes + rows.indices.nbytes if isinstance(rows, CSRRows) else rows.nbytes
 
 
-def take_rows(rows: Rows, indices: npt.NDArray[Any]) -> Rows:
+def take_rows(rows: Rows, indices: AnyArray) -> Rows:
     """Copy of the rows at `indices` (any order, repeats allowed)."""
     if not isinstance(rows, CSRRows):
         return np.ascontiguousarray(rows[indices])
-    indices = np.asarray(indices, dtype=np.int64)
-    lengths = rows.indptr[indices + 1] - rows.indptr[indices]
-    indptr = np.zeros(len(indices) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    from ooc_fw._core.compressed import copy_rows  # numba, for those who have such rows
+    from ooc_fw._core.compressed import copy_rows  # numba is slow to import
 
+    indices = np.asarray(indices, dtype=np.int64)
+    indptr = _starts(rows.indptr[indices + 1] - rows.indptr[indices])
     data, columns = np.empty(indptr[-1], rows.data.dtype), np.empty(indptr[-1], np.int32)
     copy_rows(rows.data, rows.indices, rows.indptr, indices, data, columns, indptr)
     return CSRRows(data, columns, indptr, rows.n_features)
@@ -113,11 +120,108 @@ def concat_rows(blocks: Sequence[Rows]) -> Rows:
     if not isinstance(first, CSRRows):
         return np.concatenate([np.asarray(block) for block in blocks])
     sparse = [block for block in blocks if isinstance(block, CSRRows)]
-    ends = np.cumsum([0] + [len(block.data) for block in sparse])
-    indptr = [block.indptr[1:] + end for block, end in zip(sparse, ends[:-1], strict=True)]
     return CSRRows(
         np.concatenate([block.data for block in sparse]),
         np.concatenate([block.indices for block in sparse]),
-        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
+        _starts(np.concatenate([np.diff(block.indptr) for block in sparse])),
         first.n_features,
     )
+
+
+def as_float32(block: AnyArray) -> Float32Array:
+    """C-contiguous float32 form of `block`, a view where it already has that form.
+
+    Values beyond the range of float32 become infinite, which `check_finite` reports.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(block, dtype=np.float32)
+
+
+def rounded(rows: StoredRows) -> Rows:
+    """Rows with float32 values, not copied where they already are."""
+    if not isinstance(rows, CSRRows):
+        return as_float32(rows)
+    return rows if rows.data.dtype == np.float32 else replace(rows, data=as_float32(rows.data))
+
+
+def unrounded(rows: StoredRows) -> StoredRows:
+    """Rows with float64 values where their type has more digits than float32, else `rounded`."""
+    values = rows.data if isinstance(rows, CSRRows) else rows
+    if np.can_cast(values.dtype, np.float32):
+        return rounded(rows)
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    return replace(rows, data=values) if isinstance(rows, CSRRows) else values
+
+
+def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
+    """Raise InputError when a value is not finite.
+
+    Parameters
+    ----------
+    rows : Rows
+        Block to check.
+    name : str
+        Source, for the message.
+    row_numbers : sequence of int
+        Number in the source of each row of the block, for the message.
+    """
+    values = rows.data if isinstance(rows, CSRRows) else rows
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    bad = int(np.flatnonzero(~finite)[0])
+    if isinstance(rows, CSRRows):
+        row, column = int(rows.row_numbers()[bad]), int(rows.indices[bad])
+    else:
+        row, column = divmod(bad, rows.shape[1])
+    raise InputError(
+        f"{name}: row {int(row_numbers[row])} holds a value in column {column} that is missing, "
+        f"infinite or too large for float32; remove the row or replace the value"
+    )
+
+
+def canonical_csr(
+    data: AnyArray, indices: AnyArray, indptr: AnyArray, n_features: int, name: str
+) -> CSRRows:
+    """Sparse rows with increasing, unique columns, made from rows with columns in any order.
+
+    Parameters
+    ----------
+    data, indices : ndarray, shape (n_stored,)
+        Values and columns of consecutive rows. Repeated entries of one cell are added, in the
+        stored precision.
+    indptr : ndarray, shape (n_rows + 1,)
+        Where each row begins, counted from any origin.
+    n_features : int
+        Number of columns.
+    name : str
+        Source, for messages.
+
+    Returns
+    -------
+    CSRRows
+        Views of the input if its columns are in order already.
+
+    Raises
+    ------
+    InputError
+        A column number is negative or not below `n_features`.
+    """
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
+        raise InputError(
+            f"{name} has a column number outside 0 to {n_features - 1}; "
+            f"correct its indices or its shape"
+        )
+    starts = indptr.astype(np.int64) - int(indptr[0])
+    unsorted = indices[1:] <= indices[:-1]
+    inner = starts[1:-1]
+    unsorted[inner[(inner > 0) & (inner < len(indices))] - 1] = False  # neighbours in two rows
+    if unsorted.any():
+        row_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        order = np.lexsort((indices, row_of))
+        row_of, indices = row_of[order], indices[order]
+        fresh = np.ones(len(order), dtype=bool)
+        fresh[1:] = (row_of[1:] != row_of[:-1]) | (indices[1:] != indices[:-1])
+        data, indices = np.add.reduceat(data[order], np.flatnonzero(fresh)), indices[fresh]
+        starts = _starts(np.bincount(row_of[fresh], minlength=len(starts) - 1))
+    return CSRRows(data, np.ascontiguousarray(indices, dtype=np.int32), starts, n_features)

@@ -38,18 +38,15 @@ from ooc_fw.data.rows import (
     Int8Array,
     Int64Array,
     Rows,
+    canonical_csr,
     rows_bytes,
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, open_source
-from ooc_fw.data.sources.base import canonical_csr
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
-from ooc_fw.data.sources.opening import (
-    H5PY_ERRORS,
-    check_plain_tree,
-    open_file,
-)
+from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
+from ooc_fw.data.sources.storage import check_plain_tree
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine, choose_arithmetic
 from ooc_fw.kernels.functions import Kernel, make_kernel

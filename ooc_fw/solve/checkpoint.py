@@ -24,7 +24,8 @@ import numpy as np
 
 from ooc_fw.data.rows import CSRRows, Float64Array, Int8Array
 from ooc_fw.data.sources import RowSource, iter_blocks
-from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
+from ooc_fw.data.sources.opening import structure_errors
+from ooc_fw.data.sources.storage import check_plain_tree
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 

@@ -12,8 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.rows import Float32Array
-from ooc_fw.data.sources.base import AnyArray
+from ooc_fw.data.rows import AnyArray, Float32Array
 
 
 def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sources.base import canonical_csr, check_finite, split_spans
+from ooc_fw.data.rows import canonical_csr, check_finite
+from ooc_fw.data.sources.base import split_spans
 from ooc_fw.system.errors import InputError
 
 

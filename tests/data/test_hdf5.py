@@ -10,8 +10,8 @@ import hdf5plugin
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import HDF5CSRSource, HDF5Source, hdf5, open_source
-from ooc_fw.data.sources.flatfile import ChunkedFileArray, FileArray
+from ooc_fw.data.sources import HDF5CSRSource, HDF5Source, hdf5_arrays, open_source
+from ooc_fw.data.sources.flatfile import ChunkedFileArray
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import RowSourceContract, small_table, to_dense
 from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
@@ -42,7 +42,7 @@ class TestContiguous(ConvertedContract):
         return open_source(write_dense(folder / "data.h5", X, y))
 
     def test_is_read_by_offset(self, source):
-        assert isinstance(source._table, FileArray)
+        assert isinstance(source._table, ChunkedFileArray)
 
 
 class TestGzip(ConvertedContract):
@@ -167,7 +167,7 @@ def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
         else:
             file.create_dataset("X", data=X, chunks=(10, 5))
     with open_source(path) as source:
-        assert isinstance(source._table, hdf5.DatasetSlices)
+        assert isinstance(source._table, hdf5_arrays.DatasetSlices)
         np.testing.assert_array_equal(source.read(0, 57), X)
 
 
@@ -370,14 +370,14 @@ def test_kinds(path, X, y, tmp_path):
 
 def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
     other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
-    find = hdf5.find_in_file
+    find = hdf5_arrays.find_in_file
 
     def replace_and_find(dataset):
         if other.exists():
             os.replace(other, path)
         return find(dataset)
 
-    monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
+    monkeypatch.setattr(hdf5_arrays, "find_in_file", replace_and_find)
     with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
         open_source(path)
 
@@ -405,7 +405,7 @@ def test_two_readers_share_a_file(path):
 
 def test_values_outside_the_file(path, monkeypatch):
     monkeypatch.setattr(os.path, "getsize", lambda _: 2000)
-    with pytest.raises(DamageError, match=r"shall lie in bytes up to \d+, but the file has 2000"):
+    with pytest.raises(DamageError, match=r"should lie in bytes up to \d+, but the file has 2000"):
         open_source(path)
 
 
@@ -414,9 +414,11 @@ def test_a_chunk_larger_than_the_cache_of_hdf5_is_decoded_once(tmp_path, monkeyp
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_dataset("X", data=table, chunks=(30_000, 20), compression="gzip")
     decoded = []
-    decode = hdf5.DatasetSlices._decode
+    decode = hdf5_arrays.DatasetSlices._decode
     monkeypatch.setattr(
-        hdf5.DatasetSlices, "_decode", lambda s, *part: decoded.append(part) or decode(s, *part)
+        hdf5_arrays.DatasetSlices,
+        "_decode",
+        lambda s, *part: decoded.append(part) or decode(s, *part),
     )
     with open_source(tmp_path / "data.h5") as source:
         for start in range(0, 60_000, 1000):

@@ -1,8 +1,4 @@
-"""Rows that the caller holds in RAM: numpy arrays and scipy CSR matrices.
-
-Owns the conversion of their slices to float32 rows. Never copies the whole of them, and never
-imports scipy: a sparse matrix is recognised by its attributes.
-"""
+"""Rows that the caller holds in RAM: numpy arrays and scipy CSR matrices."""
 
 from __future__ import annotations
 
@@ -10,29 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import Int64Array, Rows, StoredRows
-from ooc_fw.data.sources.base import (
+from ooc_fw.data.rows import (
     AnyArray,
-    Sliceable,
-    SourceBase,
+    Int64Array,
+    Rows,
+    StoredRows,
     as_float32,
     canonical_csr,
     check_finite,
-    check_real,
-    check_shape,
 )
+from ooc_fw.data.sources.base import RowSource, Sliceable, check_real, check_shape
 from ooc_fw.system.errors import InputError
 
 
-class ArraySource(SourceBase):
+class ArraySource(RowSource):
     """Rows of a dense numpy array.
 
     Parameters
     ----------
     array : ndarray of real numbers, shape (n_rows, n_features)
-        Float32 in C order is handed out as views; anything else is rounded slice by slice.
+        Slices of a float32 array in C order are returned as views; those of others are rounded.
     labels : Sliceable or None
-        One label a row.
+        One label per row.
     name : str
         What to call the array in messages.
     """
@@ -61,15 +56,15 @@ class ArraySource(SourceBase):
         return rows
 
 
-class CSRSource(SourceBase):
-    """Rows of a scipy CSR matrix or array, canonical or not.
+class CSRSource(RowSource):
+    """Rows of a scipy CSR matrix or array, whose columns may be in any order.
 
     Parameters
     ----------
     matrix : object with attributes data, indices, indptr and shape
-        Unsorted or repeated columns are put in order slice by slice; the matrix is left as it is.
+        Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
     labels : Sliceable or None
-        One label a row.
+        One label per row.
     name : str
         What to call the matrix in messages.
     """
@@ -86,12 +81,8 @@ class CSRSource(SourceBase):
         self._data: AnyArray = matrix.data
         self._indices: AnyArray = matrix.indices
         self._indptr: AnyArray = matrix.indptr
-        super().__init__(
-            name,
-            matrix.shape,
-            labels=labels,
-            decoded_bytes=csr_bytes(int(self._indptr[-1]), matrix.shape[0]),
-        )
+        decoded_bytes = csr_bytes(int(self._indptr[-1]), matrix.shape[0])
+        super().__init__(name, matrix.shape, labels=labels, decoded_bytes=decoded_bytes)
 
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         indptr = self._indptr[start : stop + 1]
@@ -107,7 +98,7 @@ def csr_bytes(n_stored: int, n_rows: int) -> int:
 
 
 def check_width(name: str, n_features: int) -> None:
-    """Raise InputError when column numbers of sparse rows would not fit int32."""
+    """Raise InputError when the column numbers of sparse rows would not fit int32."""
     if n_features > np.iinfo(np.int32).max:
         raise InputError(
             f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that sparse "

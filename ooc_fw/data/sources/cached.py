@@ -1,39 +1,34 @@
-"""Decoded rows kept in RAM when all of them fit.
-
-Owns the choice between keeping and passing through. The wrapped source does the reading; whoever
-uses the wrapper can tell the difference only by its speed and by `bytes_read`.
-"""
+"""Decoded rows that stay in RAM if all of them fit."""
 
 from __future__ import annotations
 
 from ooc_fw.data.rows import Int64Array, Rows, concat_rows
-from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, WrappedSource
+from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource
+from ooc_fw.data.sources.wrapped import WrappedSource
 
 
 class CachedSource(WrappedSource):
-    """A source whose rows are read from storage at most once, if they fit.
+    """A source whose rows are read from storage at most once, if they fit in RAM.
 
-    Rows are fetched in blocks of whole chunks when they are first asked for, so that opening costs
-    nothing and a run that looks at a few rows reads only their chunks.
+    Rows are fetched in blocks of whole chunks when they are first asked for. Opening costs nothing,
+    and a run that needs a few rows reads only their chunks.
 
     Parameters
     ----------
     source : RowSource
-        Where the rows come from; closed with the wrapper.
+        Where the rows come from; closed with this source.
     max_bytes : int
-        Keep the rows only when ``source.decoded_bytes`` is at most this.
+        The rows are kept only if ``source.decoded_bytes`` is at most this.
     """
 
     def __init__(self, source: RowSource, max_bytes: int) -> None:
         super().__init__(source, decoded_bytes=source.decoded_bytes)
         self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
-        self.sparse = source.sparse
-        self.in_memory = source.in_memory
-        self.scaling = source.scaling
         self.statistics = source.statistics
         self._block_rows = max(source.chunk_rows, self._rows_in(CHUNK_BYTES))
         self.max_gap = self.span_rows = self._block_rows
         self._blocks: dict[int, Rows] = {}
+        self.own(source.close)
         self.own(self._blocks.clear)
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
@@ -47,7 +42,6 @@ class CachedSource(WrappedSource):
         return concat_rows(pieces), 0
 
     def _block(self, number: int) -> Rows:
-        """Block of rows from RAM, read now if it is not there."""
         block = self._blocks.get(number)
         if block is None:
             start = number * self._block_rows

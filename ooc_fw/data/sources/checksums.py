@@ -1,12 +1,9 @@
-"""Checksums of converted files: what is summed, how it is stored, what a mismatch is called.
+"""Checksums of converted files.
 
-Every array of a converted file is cut into stretches of about `STRETCH_BYTES`, a whole number of
-them to a chunk, and the CRC32 of each is kept: of the values as they are before compression, byte
-for byte, so that any reader can compare without knowing how they are stored. One more CRC32 covers
-the header: the attributes, and the types and sizes of the arrays.
-
-Owns the comparison at reading. What is written when is `ooc_fw.convert.writer`; how bytes are read
-is not known here.
+Every array is cut into stretches of about `STRETCH_BYTES`, a whole number of them per chunk. The
+CRC32 of each is stored: of the bytes of the values before compression, so that a reader need not
+know how they are stored. One more CRC32 covers the header: the attributes, and the types and sizes
+of the arrays.
 """
 
 from __future__ import annotations
@@ -22,14 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.attributes import LABEL_NAMES
-from ooc_fw.data.rows import Int64Array
-from ooc_fw.data.sources.base import AnyArray, Sliceable
-from ooc_fw.data.sources.opening import check_storage, find_node
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources.base import Sliceable
+from ooc_fw.data.sources.opening import Node, find_node
+from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import DamageError
 
 STRETCH_BYTES = 64 << 10
-"""Short enough that a read of a few hundred kilobytes is compared at little extra cost, long enough
-that the checksums take a sixteen-thousandth of the file."""
+"""Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
+extra cost, long enough that the checksums take a sixteen-thousandth of the file."""
 
 GROUP = "checksums"
 """Group that holds, for the array ``NAME``, the data set ``checksums/NAME``."""
@@ -38,11 +36,11 @@ HEADER = "header_crc32"
 """Attribute of the root that holds the checksum of the header."""
 
 LIBRARY_VERSIONS = ("v110", "v110")
-"""Oldest and newest HDF5 whose structures are used. Those of 1.10 carry checksums of their own, so
-that a changed bit in them is an error and not other data; older ones have none."""
+"""Oldest and newest HDF5 whose structures are used. Those of version 1.10 have checksums of their
+own, so that a changed bit in them is an error; older ones have none."""
 
 CONTENT = "content_crc32"
-"""Attribute of the root of a small file that holds one checksum of all that is in it."""
+"""Attribute of the root of a small file that holds one checksum of all its content."""
 
 ATTRIBUTES = (
     "format_version",
@@ -63,14 +61,15 @@ ATTRIBUTES = (
 """Attributes of the root that the header's checksum covers. Users may add others."""
 
 TABLE_ATTRIBUTES = ("columns", "table")
-"""Attributes of the root of a file that was a table, covered where they are there."""
+"""Attributes of the root of a file made from a table; covered if they are there."""
 
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
-"""Arrays of one number a column, compared whenever a file is opened."""
+"""Arrays of one number per column, which are compared whenever a file is opened."""
 
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 Range: TypeAlias = tuple[int, int]
-Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py carries no type hints
+
+_WAY_OUT = "restore a copy or convert the data again"
 
 
 def stretch_length(row_bytes: int) -> int:
@@ -79,19 +78,7 @@ def stretch_length(row_bytes: int) -> int:
 
 
 def crc32s(block: AnyArray, length: int) -> UInt32Array:
-    """CRC32 of every `length` rows of a block, the last stretch perhaps shorter.
-
-    Parameters
-    ----------
-    block : ndarray, shape (n_rows, ...)
-        Rows or elements in one piece.
-    length : int
-        Rows of a stretch.
-
-    Returns
-    -------
-    ndarray of uint32, shape (ceil(n_rows / length),)
-    """
+    """CRC32 of every `length` rows of a block; the last stretch may be shorter."""
     if block.size == 0:
         return np.empty(0, dtype=np.uint32)
     view = np.ascontiguousarray(block).data.cast("B")
@@ -104,21 +91,13 @@ def crc32s(block: AnyArray, length: int) -> UInt32Array:
 
 @dataclass(frozen=True, eq=False)
 class Checksums:
-    """Checksums of one array.
-
-    Parameters
-    ----------
-    values : ndarray of uint32, shape (n_stretches,)
-        CRC32 of each stretch.
-    length : int
-        Rows or elements of a stretch.
-    """
+    """Checksums of one array: the CRC32 of each stretch of `length` rows or elements."""
 
     values: UInt32Array
     length: int
 
     def mismatches(self, block: AnyArray, start: int) -> Int64Array:
-        """Numbers of the stretches of a block that are not what they were.
+        """Numbers of the changed stretches of a block.
 
         Parameters
         ----------
@@ -135,6 +114,11 @@ class Checksums:
 class CheckedSlices:
     """Parts of an array in a file, compared with its checksums where that costs little.
 
+    A part at least as long as a stretch, or of whole stretches, is read from the border of its
+    first stretch to that of its last one, and is returned only if all of these match: a pass over
+    the data never uses a changed bit. A shorter part is returned as it was read, because reading
+    and summing 64 KiB for a few rows would cost many times their own read.
+
     Parameters
     ----------
     array : Sliceable
@@ -146,17 +130,10 @@ class CheckedSlices:
     chunk_length : int
         Rows or elements of a chunk, for messages.
     rows_of : callable or None
-        Turns a range of elements into the range of rows they belong to; None where they are rows.
+        Turns a range of elements into the range of rows they belong to; None where elements are
+        rows.
     in_rows : bool
-        False when nobody can say to which rows the elements belong.
-
-    Notes
-    -----
-    A part that is at least as long as a stretch, or whole stretches, is read from border to border
-    of the stretches it touches, and nothing of it is handed out before all of them match: a sweep,
-    whatever its blocks, never passes over a changed bit. A shorter part is handed out as it was
-    read. Reading and summing 64 KiB for a few rows would cost many times their own read, so rows
-    that are drawn in short slices are vouched for only by the next sweep.
+        False when it is unknown to which rows the elements belong.
     """
 
     def __init__(
@@ -172,8 +149,7 @@ class CheckedSlices:
     ) -> None:
         self._array = array
         self._checksums = checksums
-        self._path = path
-        self._name = name
+        self._where = path, name
         self._chunk_length = chunk_length
         self._rows_of = rows_of
         self._unit = "rows" if in_rows else "values"
@@ -197,14 +173,15 @@ class CheckedSlices:
 
     def describe(self, stretch: int) -> str:
         """Sentence about a stretch that does not match."""
+        path, name = self._where
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
         chunk = first // self._chunk_length
         if self._rows_of is not None:
             first, stop = self._rows_of(first, stop)
         return (
-            f"{self._path} is damaged: {self._name}, chunk {chunk}, {self._unit} {first} to "
-            f"{stop - 1} do not match their checksum; restore a copy or convert the data again"
+            f"{path} is damaged: {name}, chunk {chunk}, {self._unit} {first} to {stop - 1} do not "
+            f"match their checksum; {_WAY_OUT}"
         )
 
 
@@ -216,7 +193,7 @@ def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
     root : h5py.Group
         Root of the file.
     sums : mapping of str to Checksums
-        Those of the large arrays by name; the small ones are summed here.
+        Those of the large arrays by name; those of the small ones are computed here.
     """
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))
@@ -226,18 +203,16 @@ def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
     for name, checksums in {**sums, **small}.items():
         stored = root.create_dataset(f"{GROUP}/{name}", data=checksums.values)
         stored.attrs["length"] = checksums.length
-    root.attrs[HEADER] = np.uint32(header_crc32(root, [*sums, *small]))
+    root.attrs[HEADER] = np.uint32(_header_crc32(root, [*sums, *small]))
 
 
 def read_checksums(root: Node) -> dict[str, Checksums]:
     """Checksums of a converted file by array name; none for a file written without them.
 
-    The header and the small arrays are compared at once.
-
     Raises
     ------
     DamageError
-        They do not match, or the checksums are not all there.
+        The header or a small array does not match its checksum, or checksums are missing.
     """
     if GROUP not in root and HEADER not in root.attrs:
         return {}
@@ -245,34 +220,34 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
     sums = {}
     group = find_node(root, GROUP)
     if group is not None and HEADER in root.attrs:
-        for name in _stored_names(group):
+        names: list[str] = []
+        group.visititems(lambda name, node: names.append(name) if _is_dataset(node) else None)
+        for name in sorted(names):
             stored = group[name]
             check_storage(stored)
             sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
-    if not sums or header_crc32(root, sums) != int(root.attrs[HEADER]):
+    if not sums or _header_crc32(root, sums) != int(root.attrs[HEADER]):
         raise DamageError(
             f"{path} is damaged: its header (attributes, names, types and sizes of the arrays) "
-            f"does not match its checksum; restore a copy or convert the data again"
+            f"does not match its checksum; {_WAY_OUT}"
         )
     for name, checksums in sums.items():
-        array = find_node(root, name)
-        _check_size(path, name, array, checksums)
+        array, n_sums = find_node(root, name), len(checksums.values)
+        if checksums.length < 1 or n_sums != -(-len(array) // checksums.length):
+            raise DamageError(
+                f"{path} is damaged: there are {n_sums} checksums for the {len(array)} rows or "
+                f"values of {name}; {_WAY_OUT}"
+            )
         if name in SMALL_ARRAYS:
             check_storage(array)
             if len(checksums.mismatches(array[...], 0)) > 0:
-                raise DamageError(damage_of_small(path, name))
+                raise DamageError(
+                    f"{path} is damaged: {name} does not match its checksum; {_WAY_OUT}"
+                )
     return sums
 
 
-def damage_of_small(path: str, name: str) -> str:
-    """Word that an array of one number a column is damaged."""
-    return (
-        f"{path} is damaged: {name} does not match its checksum; restore a copy or convert the "
-        f"data again"
-    )
-
-
-def header_crc32(root: Node, names: Iterable[str]) -> int:
+def _header_crc32(root: Node, names: Iterable[str]) -> int:
     """Checksum of the attributes and of the types and sizes of the arrays `names`."""
     rows, labels = find_node(root, "X"), find_node(root, "y")
     content: dict[str, object] = {
@@ -280,7 +255,7 @@ def header_crc32(root: Node, names: Iterable[str]) -> int:
         "shape": None if rows is None else _plain(rows.attrs.get("shape")),
         "arrays": {name: _outline(find_node(root, name)) for name in names},
     }
-    # Files without these have the checksum they had before there were such attributes.
+    # Left out of the checksum of files that have no such attributes.
     table = {name: _plain(root.attrs[name]) for name in TABLE_ATTRIBUTES if name in root.attrs}
     if labels is not None and LABEL_NAMES in labels.attrs:
         table[LABEL_NAMES] = _plain(labels.attrs[LABEL_NAMES])
@@ -290,11 +265,11 @@ def header_crc32(root: Node, names: Iterable[str]) -> int:
 
 
 def content_crc32(root: Node) -> int:
-    """Checksum of all arrays and attributes below a group, `CONTENT` on it left out.
+    """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
-    For files without links, see `ooc_fw.data.sources.opening.check_plain_tree`: they would not be
-    seen. Text of variable length counts by its name only: HDF5 may not survive reading it where it
-    is damaged (see `ooc_fw.data.attributes`).
+    The file must have no links (see `ooc_fw.data.sources.storage.check_plain_tree`): they would be
+    passed over. Only the name of an attribute of variable length counts, because HDF5 may not
+    survive reading a damaged one (see `ooc_fw.data.attributes`).
     """
     total = _attributes_crc32(root, 0)
 
@@ -313,7 +288,7 @@ def content_crc32(root: Node) -> int:
 
 
 def _attributes_crc32(node: Node, total: int) -> int:
-    """Checksum of the attributes of a group or array, going on from `total`."""
+    """Continue the checksum `total` with the attributes of a group or array."""
     content = {
         name: None
         if node.attrs.get_id(name).dtype.kind == "O"
@@ -324,24 +299,8 @@ def _attributes_crc32(node: Node, total: int) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
 
 
-def _stored_names(group: Node) -> list[str]:
-    """Names of all data sets below a group, sorted."""
-    names: list[str] = []
-    group.visititems(lambda name, node: names.append(name) if _is_dataset(node) else None)
-    return sorted(names)
-
-
 def _is_dataset(node: Node) -> bool:
     return isinstance(node, h5py.Dataset)
-
-
-def _check_size(path: str, name: str, array: Node, checksums: Checksums) -> None:
-    """Raise DamageError unless there is a checksum for every stretch of an array."""
-    if checksums.length < 1 or len(checksums.values) != -(-len(array) // checksums.length):
-        raise DamageError(
-            f"{path} is damaged: there are {len(checksums.values)} checksums for the {len(array)} "
-            f"rows or values of {name}; restore a copy or convert the data again"
-        )
 
 
 def _outline(node: Node) -> object:
@@ -351,7 +310,7 @@ def _outline(node: Node) -> object:
     return [node.dtype.str, list(node.shape)]
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> object:
     """Attribute as JSON can write it."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()

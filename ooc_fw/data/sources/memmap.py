@@ -1,12 +1,7 @@
-"""Rows in flat binary files: `.npy` files and numpy memory maps.
-
-Owns finding where the values of a map lie in its file. The map itself is never touched: the rows
-are read by offset (`ooc_fw.data.sources.flatfile`).
-"""
+"""Rows in flat binary files: `.npy` files and numpy memory maps, both read by file offset."""
 
 from __future__ import annotations
 
-import functools
 import math
 import mmap
 import os
@@ -14,70 +9,58 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import StoredRows
-from ooc_fw.data.sources.base import (
-    AnyArray,
-    FileStamp,
-    Sliceable,
-    SourceBase,
-    check_real,
-    check_shape,
-)
-from ooc_fw.data.sources.flatfile import FileArray
+from ooc_fw.data.rows import AnyArray, StoredRows
+from ooc_fw.data.sources.base import RowSource, Sliceable, check_real, check_shape
+from ooc_fw.data.sources.flatfile import StridedFileArray
 from ooc_fw.data.sources.opening import check_regular
+from ooc_fw.data.sources.stamp import FileStamp
 from ooc_fw.system.errors import InputError
 
 
-class MemmapSource(SourceBase):
+class MemmapSource(RowSource):
     """Rows of a table in a flat binary file.
 
     Parameters
     ----------
-    table : FileArray
+    table : StridedFileArray
         Table of real numbers, shape (n_rows, n_features); closed with the source.
     labels : Sliceable or None
-        One label a row.
+        One label per row.
     """
 
-    def __init__(self, table: FileArray, labels: Sliceable | None = None) -> None:
+    _labels_hint = "give them as another .npy file (--labels y.npy, or labels= in Python)"
+
+    def __init__(self, table: StridedFileArray, labels: Sliceable | None = None) -> None:
         check_real(table.path, table.dtype)
         super().__init__(table.path, table.shape, labels=labels)
         self._table = table
         self._stamp = FileStamp(table.path)
-        place = os.path.abspath(table.path), table.offset, table.shape, table.strides, table.dtype
-        self.reopen = functools.partial(_open_table, *place, self._stamp.seen)
+        place = table.shape, table.dtype, table.offset, table.strides
+        self.reopen_by(_open_table, (os.path.abspath(table.path), *place), with_labels=False)
         self.own(table.close)
 
     def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
         block = self._table[start:stop]
         return block, block.nbytes
 
-    def _labels_hint(self) -> str:
-        return "give them as another .npy file (--labels y.npy, or labels= in Python)"
 
-
-@functools.lru_cache(maxsize=16)
 def _open_table(
     path: str,
-    offset: int,
     shape: tuple[int, ...],
-    strides: tuple[int, ...],
     dtype: np.dtype[Any],
-    stamp: tuple[int, int],
+    offset: int,
+    strides: tuple[int, ...],
 ) -> MemmapSource:
-    """The rows of a map in another process, one open source for all its tasks; without labels."""
-    source = MemmapSource(FileArray(path, offset, shape, strides, dtype))
-    source.check_stamp(stamp)
-    return source
+    return MemmapSource(StridedFileArray(path, shape, dtype, offset=offset, strides=strides))
 
 
-def open_npy(path: str) -> FileArray:
+def open_npy(path: str) -> StridedFileArray:
     """Array of a `.npy` file, of one or two dimensions.
 
     Raises
     ------
     InputError
-        The file holds objects or no table, or is shorter than it says.
+        The file holds objects or no table, or is shorter than its header says.
     """
     check_regular(path)
     try:
@@ -101,11 +84,12 @@ def open_npy(path: str) -> FileArray:
     strides = [dtype.itemsize]
     for length in shape[:-1] if in_columns else shape[:0:-1]:
         strides.append(strides[-1] * length)
-    return FileArray(path, offset, shape, tuple(strides if in_columns else strides[::-1]), dtype)
+    strides = strides if in_columns else strides[::-1]
+    return StridedFileArray(path, shape, dtype, offset=offset, strides=tuple(strides))
 
 
 def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
-    """Raise ValueError unless an array is one of numbers for which a file has room."""
+    """Raise ValueError unless the array has a type that is loaded and fits into the file."""
     if any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"its shape is said to be {shape}")
     if dtype.hasobject:
@@ -114,14 +98,14 @@ def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) ->
         raise ValueError(f"it has {n_bytes} bytes for values of shape {shape} and type {dtype}")
 
 
-def find_in_file(array: AnyArray) -> FileArray | None:
-    """Where the values of an array lie on disk.
+def find_in_file(array: AnyArray) -> StridedFileArray | None:
+    """Where the values of a view of a memory map lie on disk.
 
     Returns
     -------
-    FileArray or None
-        None when `array` is no view of a memory map, or its map has no file name, or is
-        copy-on-write, so that its values may not be those of the file.
+    StridedFileArray or None
+        None when `array` is no such view, or its map has no file name, or is copy-on-write, so that
+        its values may differ from those of the file.
     """
     base: Any = array
     named: np.memmap[Any, Any] | None = None
@@ -134,7 +118,9 @@ def find_in_file(array: AnyArray) -> FileArray | None:
     # A view keeps the offset of the map it was cut from, so its own follows from the addresses.
     page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
     offset = page_start + _address(array) - _address(np.frombuffer(base, dtype=np.uint8))
-    return FileArray(str(named.filename), offset, array.shape, array.strides, array.dtype)
+    return StridedFileArray(
+        str(named.filename), array.shape, array.dtype, offset=offset, strides=array.strides
+    )
 
 
 def _address(array: AnyArray) -> int:

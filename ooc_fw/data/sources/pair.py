@@ -1,9 +1,4 @@
-"""The rows of two classes as one source.
-
-Owns the order in which they come: spread evenly, so that any stretch of rows holds both classes in
-the proportion in which all rows do. What is contiguous here is contiguous in both sources, and
-what is a random sample there is one here.
-"""
+"""The rows of two classes as one source."""
 
 from __future__ import annotations
 
@@ -11,32 +6,32 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Int64Array, Rows, concat_rows, take_rows
-from ooc_fw.data.sources.base import RowSource, SourceBase
+from ooc_fw.data.sources.base import RowSource
 
 
-class PairSource(SourceBase):
-    """Rows of two sources, spread evenly among each other.
+class PairSource(RowSource):
+    """Rows of two sources, evenly interleaved.
 
-    Of the first k rows, floor(k n_first / n) are the first of `first`. The sources stay open when
-    this one is closed.
+    Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
+    both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
+    random samples of both are a random sample here. The sources stay open when this one is closed.
 
     Parameters
     ----------
     first, second : RowSource
-        Rows of one class each, equally wide and stored alike.
+        Rows of one class each, of equal width and kind.
     name : str
         For messages.
     shuffled : bool or None
-        Whether the rows of each are in random order.
+        Whether the rows of each source are in random order.
     """
 
     def __init__(
         self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
     ) -> None:
-        n_rows = first.n_rows + second.n_rows
         super().__init__(
             name,
-            (n_rows, first.n_features),
+            (first.n_rows + second.n_rows, first.n_features),
             chunk_rows=first.chunk_rows + second.chunk_rows,
             decoded_bytes=first.decoded_bytes + second.decoded_bytes,
         )
@@ -45,32 +40,31 @@ class PairSource(SourceBase):
         self.in_memory = first.in_memory and second.in_memory
         self.shuffled = shuffled
         self.scaling = first.scaling
-        self.cache_bytes = sum(getattr(source, "cache_bytes", 0) for source in (first, second))
+        self.cache_bytes = first.cache_bytes + second.cache_bytes
 
     def is_first(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether each of these rows is one of `first`."""
+        """Whether each of these rows comes from `first`."""
         return self._before(rows + 1) > self._before(rows)
 
     def origin(self, rows: Int64Array) -> Int64Array:
-        """Place in `first` or `second` of each of these rows."""
+        """Row number in `first` or `second` of each of these rows."""
         before = self._before(rows)
         return np.where(self.is_first(rows), before, rows - before)
 
     def place(self, origin: Int64Array, is_first: npt.NDArray[np.bool_]) -> Int64Array:
-        """Rows here, given what `origin` and `is_first` say of them."""
+        """Inverse of `origin` and `is_first`: the rows here."""
         in_first = -(-(origin + 1) * self.n_rows // self.first.n_rows) - 1
         in_second = origin * self.n_rows // self.second.n_rows
         return np.where(is_first, in_first, in_second)
 
     def _before(self, rows: Int64Array) -> Int64Array:
-        """Count the rows of `first` among the first `rows` ones."""
+        """How many of the first `rows` rows come from `first`."""
         return rows * self.first.n_rows // self.n_rows
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
-        rows = np.arange(start, stop)
         begin, end = (int(count) for count in self._before(np.array([start, stop])))
         parts = [self.first.read(begin, end), self.second.read(start - begin, stop - end)]
-        return self._merge(parts, self.is_first(rows)), 0
+        return self._merge(parts, self.is_first(np.arange(start, stop))), 0
 
     def take(self, indices: Int64Array) -> Rows:
         """Rows at `indices`; see `RowSource.take`."""

@@ -1,18 +1,15 @@
-"""Rows scaled as they are read.
+"""Rows that are scaled as they are read.
 
-Owns nothing but the wrapping: the formula is `ooc_fw.data.scaling`, the numbers come from
-`ooc_fw.data.statistics.fit_scaling` or from a model. The file stays as it is, so that no second
-copy of it is needed, and every process that reads scales its own part.
+The file stays as it is, so that no second copy of it is needed. The scaling comes from
+`ooc_fw.data.statistics.fit_scaling` or from a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from ooc_fw.data.rows import Rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.base import RowSource, WrappedSource
+from ooc_fw.data.sources.base import RowSource
+from ooc_fw.data.sources.wrapped import WrappedSource
 from ooc_fw.system.errors import InputError
 
 
@@ -24,14 +21,14 @@ def check_raw(source: RowSource) -> None:
 
 
 class ScaledSource(WrappedSource):
-    """Raw rows, given out scaled.
+    """Raw rows of a source, returned scaled.
 
     Parameters
     ----------
     source : RowSource
-        Where the raw rows come from; closed with the wrapper.
+        Where the raw rows come from; closed with this source.
     scaling : Scaling
-        What to do to them; as wide as the rows, where it has a width.
+        What is done to them; of the same width as the rows, if it has a width.
 
     Raises
     ------
@@ -48,16 +45,11 @@ class ScaledSource(WrappedSource):
             )
         sparse = source.sparse and not scaling.moves_zero
         super().__init__(source, decoded_bytes=source.decoded_bytes if sparse else None)
-        self.scaling = scaling
         self.sparse = sparse
-        if source.reopen is not None:
-            self.reopen = partial(_reopen_scaled, source.reopen, scaling)
+        self.in_memory = False
+        self.scaling = self._scaling = scaling
+        self.own(source.close)
+        self.rewrap_by(scaling)
 
     def _fetch(self, start: int, stop: int) -> tuple[Rows, int]:
-        rows = self.source.read_exact(start, stop)
-        assert self.scaling is not None
-        return self.scaling.apply(rows, self.n_features), 0
-
-
-def _reopen_scaled(reopen: Callable[[], RowSource], scaling: Scaling) -> RowSource:
-    return ScaledSource(reopen(), scaling)
+        return self._scaling.apply(self.source.read_exact(start, stop), self.n_features), 0

@@ -1,38 +1,35 @@
-"""Some of the rows of a source, as a source of their own: what to train on, or to validate with.
-
-Owns the view and the drawing of random parts. Rows are read from the whole source when they are
-asked for; nothing is copied. Which part serves what is up to whoever makes them.
-"""
+"""Some of the rows of a source as a source of their own, to train on or to validate with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
-from ooc_fw.data.rows import Int64Array, Rows
-from ooc_fw.data.sources.base import AnyArray, RowSource, WrappedSource, split_spans
+from ooc_fw.data.rows import AnyArray, Int64Array, Rows
+from ooc_fw.data.sources.base import RowSource, split_spans
+from ooc_fw.data.sources.wrapped import WrappedSource
 from ooc_fw.system.errors import InputError
 
-_LABEL_GAP = 1 << 16  # labels that are cheaper to read along than to jump over
+_LABEL_GAP = 1 << 16
+"""Two labels at most this many rows apart are read together: a second read would take longer."""
 
 
 class SubsetSource(WrappedSource):
-    """Some of the rows of another source, in its order.
+    """Some of the rows of another source, in its order; nothing is copied.
 
     Parameters
     ----------
     source : RowSource
-        Where the rows come from. It stays open when the view is closed.
+        Where the rows come from. It stays open when this source is closed.
     ranges : ndarray of int64, shape (k, 2)
-        First row and row after the last of each run of consecutive rows, increasing, none of them
-        empty or overlapping another.
+        First row, and row after the last, of each run of consecutive rows: increasing, not empty
+        and without overlap.
 
     Raises
     ------
     InputError
-        There is no row in it.
+        There is no row in `ranges`.
     """
 
     def __init__(self, source: RowSource, ranges: Int64Array) -> None:
@@ -42,14 +39,9 @@ class SubsetSource(WrappedSource):
             raise InputError(f"a part of {source.name} has no rows; take more of them")
         share = n_rows / source.n_rows
         super().__init__(source, decoded_bytes=int(share * source.decoded_bytes) + 1, n_rows=n_rows)
-        self._resources.pop_all()  # the whole may have other views
-        self.sparse = source.sparse
-        self.in_memory = source.in_memory
-        self.scaling = source.scaling
         self.ranges = ranges
         self._firsts = np.cumsum(lengths) - lengths  # position here of each range's first row
-        if source.reopen is not None:
-            self.reopen = partial(_reopen_subset, source.reopen, ranges)
+        self.rewrap_by(ranges)
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
@@ -81,11 +73,11 @@ class SubsetSource(WrappedSource):
         return self._pick(self.source.labels, start, stop)
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
-        """Position of rows ``start:stop`` in the input of the whole, counted from 0."""
+        """Position of rows ``start:stop`` in the input of the whole source, counted from 0."""
         return self._pick(self.source.row_ids, start, stop)
 
     def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
-        """Numbers of some rows, of which `read` gives those of consecutive rows of the whole."""
+        """Numbers of rows ``start:stop``; `read` returns those of ranges of the whole source."""
         rows = self._rows(start, stop)
         if len(rows) == 0:
             return read(0, 0)
@@ -95,31 +87,27 @@ class SubsetSource(WrappedSource):
         )
 
 
-def _reopen_subset(reopen: Callable[[], RowSource], ranges: Int64Array) -> RowSource:
-    return SubsetSource(reopen(), ranges)
-
-
 def draw_parts(
     n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
 ) -> list[Int64Array]:
-    """Random parts of the rows of a source that share no row.
+    """Draw disjoint random parts of the rows of a source.
 
     Parameters
     ----------
     n_rows : int
-        Rows of the source.
+        Number of rows of the source.
     sizes : sequence of int
-        Rows of each part, at most `n_rows` in all.
+        Number of rows of each part; their sum is at most `n_rows`.
     shuffled : bool
-        Whether the rows are in random order, so that consecutive ones are a random sample. Parts
-        are then neighbours on a circle of rows that begins anywhere.
+        Whether the rows are in random order, so that consecutive rows are a random sample. The
+        parts are then consecutive on a circle of all rows, from a random row on.
     rng : numpy.random.Generator
         The only source of randomness.
 
     Returns
     -------
     list of ndarray of int64, shape (k, 2)
-        The ranges of each part, as `SubsetSource` takes them.
+        Ranges of each part, as `SubsetSource` takes them.
     """
     ends = np.cumsum(sizes)
     if shuffled:

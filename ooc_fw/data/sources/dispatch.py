@@ -1,0 +1,234 @@
+"""Open rows of any kind: `open_source` looks at what it is given and picks the source."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.data.rows import AnyArray
+from ooc_fw.data.sources.array import ArraySource, CSRSource
+from ooc_fw.data.sources.base import RowSource, Sliceable
+from ooc_fw.data.sources.chunked import ChunkedSource, DaskSource, is_chunked
+from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_rows
+from ooc_fw.data.sources.hdf5_arrays import open_labels
+from ooc_fw.data.sources.memmap import MemmapSource, find_in_file, open_npy
+from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
+from ooc_fw.data.sources.subset import SubsetSource, complement, draw_parts
+from ooc_fw.system.errors import DamageError, InputError
+
+NPY_MAGIC = b"\x93NUMPY"
+_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_CSV_LINE = re.compile(rb"[^\n:\x00-\x08\x80-\xff]*\S[,;|\t][^\n:\x00-\x08\x80-\xff]*\n")
+_PACKED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")  # gzip, bzip2, xz
+
+
+def open_source(
+    data: Any, labels: Any = None, *, x_name: str = "X", y_name: str = "y"
+) -> RowSource:
+    """Open labelled rows, wherever they are kept, without loading them.
+
+    Parameters
+    ----------
+    data : path, array, h5py object or RowSource
+        See the table in `ooc_fw.data.sources`. A `RowSource` is returned as it is.
+    labels : path of a .npy file, h5py.Dataset or array, optional
+        One label per row; replaces those in the file.
+    x_name, y_name : str
+        Names of rows and labels in an HDF5 file.
+
+    Returns
+    -------
+    RowSource
+        Close it, or use it in a ``with`` statement.
+
+    Raises
+    ------
+    InputError
+        The data cannot be used; the message says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with open_source(np.eye(3), labels=[1, -1, 1]) as source:
+    ...     source.n_rows, source.read(0, 1)
+    (3, array([[1., 0., 0.]], dtype=float32))
+    """
+    if isinstance(data, RowSource):
+        if labels is not None:
+            raise InputError(f"{data.name} is open already; give the labels where it is opened")
+        return data
+    found = None if labels is None else _open_labels(labels)
+    if isinstance(data, (str, os.PathLike)):
+        path = os.fspath(data)
+        source = _open_path(path, found, x_name, y_name)
+        arguments = os.path.abspath(path), None, x_name, y_name
+        source.reopen_by(_open_path, arguments, with_labels=found is None)
+        return source
+    if isinstance(data, h5py.Group | h5py.Dataset):
+        with structure_errors(file_name(data)):
+            if isinstance(data, h5py.Dataset):
+                return open_rows(data, found)
+            return open_group(data, found, x_name=x_name, y_name=y_name)
+    return _open_object(data, found)
+
+
+def train_test_split(
+    data: Any,
+    test_share: float = 0.3,
+    seed: int = 0,
+    *,
+    labels: Any = None,
+    x_name: str = "X",
+    y_name: str = "y",
+) -> tuple[SubsetSource, SubsetSource]:
+    """Split labelled rows into two random parts, without loading or copying them.
+
+    The test part of a file marked as shuffled is one run of consecutive rows, which may continue at
+    row 0: it is a random sample, and costs one contiguous read. The test part of other data is a
+    random choice of single rows.
+
+    Parameters
+    ----------
+    data, labels, x_name, y_name
+        As for `open_source`.
+    test_share : float
+        Share of the rows in the test part, above 0 and below 1.
+    seed : int
+        The same seed gives the same parts.
+
+    Returns
+    -------
+    train, test : SubsetSource
+        Each row is in one of them, in the order of the file. Close them, or use them in a ``with``
+        statement. If `data` is a `RowSource`, that stays open.
+
+    Raises
+    ------
+    InputError
+        The data cannot be used, or a part would be empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> train, test = train_test_split(np.eye(10), 0.3, labels=np.arange(10) % 2)
+    >>> train.n_rows, test.n_rows
+    (7, 3)
+    """
+    if not 0 < test_share < 1:
+        raise InputError(f"test_share must be above 0 and below 1, not {test_share}")
+    opened = not isinstance(data, RowSource)
+    first = open_source(data, labels, x_name=x_name, y_name=y_name)
+    n_test = round(test_share * first.n_rows)
+    if not 0 < n_test < first.n_rows:
+        raise InputError(
+            f"{first.name} has {first.n_rows} rows, of which a share of {test_share} leaves one "
+            f"part empty; choose another share"
+        )
+    rng = np.random.default_rng(seed)
+    (test_ranges,) = draw_parts(first.n_rows, [n_test], first.shuffled is True, rng)
+    train = SubsetSource(first, complement(test_ranges, first.n_rows))
+    second = open_source(data, labels, x_name=x_name, y_name=y_name) if opened else first
+    test = SubsetSource(second, test_ranges)
+    if opened:  # each part has a file of its own, so that either may be closed first
+        train.own(first.close)
+        test.own(second.close)
+    return train, test
+
+
+def refuse_annotated(data: Any) -> None:
+    """Raise InputError for an annotated table such as an AnnData, which only contains its rows.
+
+    It is recognised by its attributes: NumPy and scikit-learn would iterate over its cells.
+    """
+    if hasattr(data, "X") and hasattr(data, "obs") and hasattr(data, "shape"):
+        kind = type(data).__name__
+        raise InputError(
+            f"this {kind} is not a table of numbers but holds one: give its X (adata.X for an "
+            f"{kind} called adata), and as labels a column of its obs (adata.obs['cell_type'])"
+        )
+
+
+def _open_object(data: Any, labels: Sliceable | None) -> RowSource:
+    """Source of an object in RAM or of a lazy array."""
+    refuse_annotated(data)
+    if hasattr(data, "tocsr"):
+        return CSRSource(data.tocsr(), labels)
+    if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):
+        return DaskSource(data, labels)
+    if is_chunked(data):
+        return ChunkedSource(data, labels)
+    array = _as_array(data, "array")
+    table = find_in_file(array) if array.size else None
+    return ArraySource(array, labels) if table is None else MemmapSource(table, labels)
+
+
+def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) -> RowSource:
+    head = _first_bytes(path)
+    if head.startswith(NPY_MAGIC):
+        return MemmapSource(open_npy(path), labels)
+    if h5py.is_hdf5(path):
+        return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
+    name = Path(path).name
+    target = f"{name.split('.')[0]}.h5"
+    target = target if target != name else f"converted-{target}"
+    table = ""
+    if head.startswith(b"PAR1") or _CSV_NAME.search(path) or _CSV_LINE.match(head):
+        kind, table = "a table", " --label COLUMN"  # only the user knows which column
+    elif head.startswith(_PACKED_MAGIC):
+        kind = "compressed"
+    elif re.search(rb"\d:[-+.\d]", head):
+        kind = "LIBSVM text"
+    elif not re.search(rb"[^\t\n\r -~]", head):
+        kind = "text"
+    else:
+        raise DamageError(
+            f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
+            f"numpy.save"
+        )
+    raise InputError(f"{path} is {kind}; convert it first: ooc-fw convert {path} {target}{table}")
+
+
+def _first_bytes(path: str) -> bytes:
+    """Beginning of a file, which tells its kind."""
+    check_regular(path)
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+    if not head:
+        raise DamageError(f"{path} is empty; give a file with rows in it")
+    return head
+
+
+def _open_labels(labels: Any) -> Sliceable:
+    """One label per row, as something that can be sliced."""
+    if isinstance(labels, h5py.Dataset):
+        return open_labels(labels)
+    if isinstance(labels, (str, os.PathLike)):
+        name = os.fspath(labels)
+        if not _first_bytes(name).startswith(NPY_MAGIC):
+            raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
+        found: Any = open_npy(name)
+    else:
+        name, found = "labels", _as_array(labels, "labels")
+    if len(found.shape) != 1:
+        raise InputError(
+            f"{name} must have one dimension, not {len(found.shape)}; give one label a row"
+        )
+    if found.dtype.kind not in "biufSUO":
+        raise InputError(f"{name} are of type {found.dtype}; give numbers or text")
+    result: Sliceable = found
+    return result
+
+
+def _as_array(data: Any, name: str) -> AnyArray:
+    try:
+        return np.asarray(data)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"the {name} cannot be made an array ({error})") from error

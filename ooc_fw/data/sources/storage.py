@@ -1,0 +1,278 @@
+"""Whether all values of an HDF5 data set are stored, checked before any of them is read.
+
+HDF5 itself follows links into other files, returns fill values for what was never written, and
+zeros for what lies behind the end of a file. Only virtual data sets may take their values from
+other files, if these are there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.data.sources.opening import (
+    Node,
+    check_filters,
+    close_file,
+    file_name,
+    find_node,
+    is_plain_file,
+    open_file,
+)
+from ooc_fw.system.errors import DamageError, InputError
+
+_MOST_LEVELS = 8
+"""Depth to which virtual data sets may be made of virtual data sets."""
+
+_DEEPEST, _MOST_OBJECTS = 4, 1 << 20
+"""Depth of groups, and number of objects, of a file that only this program writes."""
+
+_LARGEST_RATIO = {1: 1032, 2: 1, 3: 1, 32000: 264, 32004: 255}
+"""Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4."""
+
+_UNKNOWN_RATIO = 1 << 20
+"""The same for filters that write a constant chunk of any size in a few bytes."""
+
+
+def check_plain_tree(file: Node) -> None:
+    """Raise InputError unless all objects of a file are its own, each with its values in it.
+
+    For files that only this program writes: they have no links, no virtual data sets, and few
+    groups within groups.
+    """
+    below = [(0, file)]
+    n_objects = 0
+    while below:
+        level, group = below.pop()
+        for name in group:
+            n_objects += 1
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise InputError(f"{name!r} is a link to something else")
+            node = group[name]
+            if isinstance(node, h5py.Dataset):
+                if node.is_virtual:
+                    raise InputError(f"{name!r} has its values elsewhere")
+                check_storage(node)
+            elif level < _DEEPEST and n_objects < _MOST_OBJECTS:
+                below.append((level + 1, node))
+            else:
+                raise InputError(f"{name!r} is one group too many, perhaps a link in a circle")
+
+
+def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
+    """Check that all values of a data set are stored.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        To be read.
+    within : tuple of (str, str)
+        File and name of the virtual data sets that it is a part of, the outermost first.
+
+    Returns
+    -------
+    list of str
+        Other files that hold parts of it, if it is a virtual data set.
+
+    Raises
+    ------
+    InputError
+        The values lie in other files, or were never written in part.
+    DamageError
+        A part of them lies outside the file, or is too short for what it should hold.
+    """
+    path, name = file_name(dataset), dataset.name
+    properties = dataset.id.get_create_plist()
+    if dataset.shape is None:
+        raise InputError(f"{path}: {name!r} holds no values at all; write it again")
+    if properties.get_external_count():
+        raise InputError(
+            f"{path}: {name!r} keeps its values in another file "
+            f"({os.fsdecode(properties.get_external(0)[0])}), which is not followed; copy the data "
+            f"into this one"
+        )
+    layout = properties.get_layout()
+    if dataset.size == 0 or layout == h5py.h5d.COMPACT:
+        return []
+    if layout == h5py.h5d.VIRTUAL:
+        return _check_virtual(dataset, within)
+    end = _end_of_chunks(dataset) if layout == h5py.h5d.CHUNKED else _end_of_block(dataset)
+    if is_plain_file(dataset.file) and not dataset.file.userblock_size:
+        n_bytes = os.path.getsize(path)
+        if end > n_bytes:
+            raise DamageError(
+                f"{path} is damaged: {name} should lie in bytes up to {end}, but the file has "
+                f"{n_bytes}; restore a copy or write it again"
+            )
+    return []
+
+
+def _never_written(dataset: Node, part: str) -> InputError:
+    return InputError(
+        f"{file_name(dataset)}: {dataset.name!r} is said to have {dataset.shape[0]} rows, but "
+        f"{part} never written; write all of it, or make it smaller"
+    )
+
+
+def _end_of_block(dataset: Node) -> int:
+    """Byte after the values of a data set that lies in one piece."""
+    offset, stored = dataset.id.get_offset(), dataset.id.get_storage_size()
+    if stored == 0 or (offset is None and is_plain_file(dataset.file)):
+        raise _never_written(dataset, "its values were")
+    if stored < dataset.nbytes:
+        raise DamageError(
+            f"{file_name(dataset)} is damaged: {dataset.name} has {stored} bytes for "
+            f"{dataset.nbytes} bytes of values; restore a copy or write it again"
+        )
+    return int((offset or 0) + stored)
+
+
+def _end_of_chunks(dataset: Node) -> int:
+    """Byte after the last chunk of a data set, of which all chunks are stored and long enough."""
+    lengths = zip(dataset.shape, dataset.chunks, strict=True)
+    n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
+    n_stored = dataset.id.get_num_chunks()
+    if n_stored != n_chunks:
+        raise _never_written(dataset, f"{n_chunks - n_stored} of its {n_chunks} chunks were")
+    properties = dataset.id.get_create_plist()
+    codes = [properties.get_filter(k)[0] for k in range(properties.get_nfilters())]
+    ratio = math.prod(_LARGEST_RATIO.get(code, _UNKNOWN_RATIO) for code in codes)
+    chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    end, shortest = 0, chunk_bytes
+
+    def note(chunk: Any) -> None:
+        nonlocal end, shortest
+        end, shortest = max(end, chunk.byte_offset + chunk.size), min(shortest, chunk.size)
+
+    dataset.id.chunk_iter(note)
+    if shortest * ratio < chunk_bytes:
+        raise DamageError(
+            f"{file_name(dataset)} is damaged: {dataset.name} has a chunk of {chunk_bytes} bytes "
+            f"stored in {shortest}, which no compression could do; restore a copy or write it again"
+        )
+    return int(end)
+
+
+# -- virtual data sets ---------------------------------------------------------------------------
+
+
+def _check_virtual(dataset: Node, within: tuple[tuple[str, str], ...]) -> list[str]:
+    """Files that a virtual data set is made of, all of which are there."""
+    path = file_name(dataset)
+    this = os.path.realpath(path), dataset.name
+    what = f"{path}: the virtual data set {dataset.name!r}"
+    if this in within or len(within) >= _MOST_LEVELS:
+        raise InputError(f"{what} is made of itself")
+    parts = dataset.virtual_sources()
+    if not _cover(dataset.shape, [part.vspace for part in parts]):
+        raise InputError(
+            f"{what} does not say for each of its values, once, which file holds it; name its "
+            f"parts with fixed sizes and without gaps"
+        )
+    files: dict[str, None] = {}
+    for source in dict.fromkeys(part.file_name for part in parts):
+        inside = source == "."
+        found = path if inside else _locate(source, this[0])
+        if found is None:
+            raise InputError(
+                f"{what} needs the file {source}, which is not there; put it back, or write the "
+                f"data set again"
+            )
+        file = dataset.file if inside else open_file(found)
+        try:
+            for part in parts:
+                if part.file_name == source:
+                    others = _check_part(file, part, f"{what} needs", found, (*within, this))
+                    files |= dict.fromkeys(others)
+        finally:
+            if not inside:
+                close_file(file)
+        files |= {} if inside else {found: None}
+    return list(files)
+
+
+def _check_part(
+    file: Node, part: Any, needs: str, path: str, within: tuple[tuple[str, str], ...]
+) -> list[str]:
+    """Check that a part of a virtual data set is there; return the files that it is made of."""
+    node = find_node(file, part.dset_name)
+    if not isinstance(node, h5py.Dataset):
+        raise InputError(
+            f"{needs} {part.dset_name!r} of {path}, which is no data set there; write it again"
+        )
+    check_filters(node)
+    others = check_storage(node, within)
+    if part.src_space.get_select_type() == h5py.h5s.SEL_ALL:
+        fits = node.size == part.vspace.get_select_npoints()
+    else:
+        last = part.src_space.get_select_bounds()[1]
+        fits = len(last) == node.ndim and all(np.array(last) < node.shape)
+    if not fits:
+        raise InputError(
+            f"{needs} other values of {part.dset_name!r} of {path}, whose shape is {node.shape}; "
+            f"write it again"
+        )
+    return others
+
+
+def _locate(name: str, of: str) -> str | None:
+    """Where HDF5 would find a file that the file `of` names; None where it would not."""
+    if "%b" in name.replace("%%", ""):  # any number of files, each of which may be missing
+        return None
+    name = name.replace("%%", "%")
+    folder = os.path.dirname(of)
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", folder)
+    places = [os.path.join(prefix, name)] if prefix else []
+    if os.path.isabs(name):
+        places = [name, *places, os.path.join(folder, os.path.basename(name))]
+    else:
+        places += [os.path.join(folder, name), name]
+    found = next((place for place in places if os.path.isfile(place)), None)
+    return None if found is None else os.path.realpath(found)
+
+
+def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:
+    """Whether selections cover all of a table, and none of it twice.
+
+    Their sizes must add up to that of the table, and they must either be boxes without overlap or
+    be whole rows of which none is selected twice.
+    """
+    counts = [int(space.get_select_npoints()) for space in spaces]
+    if sum(counts) != math.prod(shape):
+        return False
+    boxes = []
+    for space, count in zip(spaces, counts, strict=True):
+        low, high = (np.array(corner) for corner in space.get_select_bounds())
+        if count != math.prod((high - low + 1).tolist()):
+            return _rows_differ(shape, spaces)
+        boxes.append((low, high))
+    boxes.sort(key=lambda box: tuple(box[0].tolist()))
+    for k, (first, high) in enumerate(boxes):
+        for low, other in boxes[k + 1 :]:
+            if low[0] > high[0]:
+                break
+            if (low <= high).all() and (other >= first).all():
+                return False
+    return True
+
+
+def _rows_differ(shape: tuple[int, ...], spaces: list[Any]) -> bool:
+    """Whether selections are of whole rows at even distances, and no row is in two of them."""
+    seen = np.zeros(shape[0], dtype=bool)
+    for space in spaces:
+        if not space.is_regular_hyperslab():
+            return False
+        start, stride, count, block = (np.array(part) for part in space.get_regular_hyperslab())
+        solid = ((count == 1) | (stride == block))[1:].all()
+        if not solid or any(start[1:]) or tuple((count * block)[1:]) != shape[1:]:
+            return False
+        first = start[0] + stride[0] * np.arange(count[0])
+        rows = (first[:, None] + np.arange(block[0])).ravel()
+        if seen[rows].any():
+            return False
+        seen[rows] = True
+    return True
