@@ -1,12 +1,16 @@
 """`ooc-fw plan`: the table adds up, the estimate is one, a limit too small is refused."""
 
 import json
+import re
+import resource
 
+import h5py
+import numpy as np
 import pytest
 
 from ooc_fw.cli.main import main
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
 
 
@@ -56,3 +60,44 @@ def test_a_limit_that_cannot_be_met(data, capsys):
 def test_what_is_no_size(data, capsys):
     assert main(["train", data, "--memory", "plenty"]) == 2
     assert "plenty" in capsys.readouterr().err
+
+
+def shares(path, capsys, *arguments):
+    """Bytes of the plan by name."""
+    assert main(["plan", str(path), "--json", "--gamma", "0.5", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)["memory"]
+
+
+def test_the_scratch_of_sparse_rows_is_planned(tmp_path, capsys):
+    """One thread at least has a number in float32 for each feature."""
+    needed = []
+    for n_features in (100, 30_000_000):
+        path = tmp_path / f"{n_features}.h5"
+        with h5py.File(path, "w") as file:
+            write_csr_group(file.create_group("X"), np.eye(100, dtype=np.float32))
+            file["X"].attrs["shape"] = (100, n_features)
+            file["y"] = np.where(np.arange(100) % 2, 1.0, -1.0)
+        assert main(["plan", str(path), "--gamma", "0.5", "--memory", "1MiB"]) == 2
+        needed.append(int(re.search(r"would do is (\d+)MiB", capsys.readouterr().err)[1]) << 20)
+    assert needed[1] >= needed[0] + 4 * 30_000_000
+
+
+def test_large_chunks_of_foreign_files_are_planned(tmp_path, capsys):
+    X = np.random.default_rng(0).normal(size=(20_000, 20)).astype(np.float32)
+    buffers = []
+    for chunk in (100, 20_000):
+        path = tmp_path / f"{chunk}.h5"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("X", data=X, chunks=(chunk, 20), compression=1)
+            file["y"] = np.where(X[:, 0] > 0, 1.0, -1.0)
+        memory = shares(path, capsys, "--memory", "1GiB")
+        buffers.append(sum(memory[name] for name in memory if "buffers" in name))
+    assert buffers[1] >= buffers[0] + X.nbytes
+
+
+def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, capsys, monkeypatch):
+    """As under ``ulimit -v``: the machine's own memory does not count."""
+    X = np.random.default_rng(0).normal(size=(40_000, 2)).astype(np.float32)
+    path = write_dense(tmp_path / "data.h5", X, np.where(X[:, 0] > 0, 1.0, -1.0))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 30, resource.RLIM_INFINITY))
+    assert sum(shares(path, capsys).values()) <= 3 << 30

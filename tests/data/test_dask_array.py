@@ -2,7 +2,6 @@
 
 import threading
 import time
-import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,11 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.data.sources import DaskSource, iter_blocks, open_source
 from ooc_fw.data.sources.decoded import DecodedChunks
 from ooc_fw.data.statistics import compute_statistics
-from ooc_fw.estimators import FrankWolfeSVC
-from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import RowSourceContract, small_table
 
 
@@ -82,19 +80,6 @@ def test_each_block_is_computed_once_a_pass(threads, length):
         assert max(counted.counts.values()) <= 2
         source.take(np.arange(0, source.n_rows, 101))
         assert max(counted.counts.values()) <= 3
-
-
-def test_passes_of_a_training_run():
-    """Statistics, a sample to begin with, and rows kept for all else: none is computed often."""
-    rng = np.random.default_rng(0)
-    table = rng.standard_normal((60_000, 8), dtype=np.float32)
-    labels = np.where(table[:, 0] > 0, 1, -1)
-    counted = CountedBlocks(table, 6000)
-    estimator = FrankWolfeSVC(random_state=0, max_iter=5).set_params(certify=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        estimator.fit(counted.array, labels)
-    assert max(counted.counts.values()) <= 4
 
 
 def test_threads_wait_for_the_one_that_decodes():

@@ -104,6 +104,17 @@ def test_an_earlier_state_may_be_the_best(compared):
     assert sizes[best] < max(sizes)
 
 
+def test_a_longer_run_that_stops_early_leaves_no_worse_a_model():
+    """Of a second round, the violators on which it stopped make a worse model than the first."""
+    problem = noisy(C=1000.0, n_rows=3000)
+    first, second = (train(problem, max_iter=rounds) for rounds in (1, 2))
+    assert primal(problem, second) <= (1 + 1e-4) * primal(problem, first)
+    for solution in (first, second):
+        g = gradient(problem, solution)[solution.rows]
+        g += solution.alpha / penalties(problem)[solution.rows]
+        assert 1 - g.min() / solution.rho <= 0.02  # optimal on its vertices
+
+
 def test_a_run_that_converges_compares_nothing(compared):
     assert train(noisy(C=1.0)).status is Status.SAMPLED
     assert not compared

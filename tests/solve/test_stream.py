@@ -436,10 +436,9 @@ def test_refused_labels_are_not_remembered():
 # -- large penalties -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("C", [1e3, 1e5])
-def test_a_stream_settles_at_a_large_penalty(C):
+def test_a_stream_settles_at_a_large_penalty():
     """The first chunk alone is a problem that `solve` solves, and the gaps of all chunks pass."""
-    problem = make_problem(RBF(gamma=0.3), n_rows=300, C=C, overlap=2.0)
+    problem = make_problem(RBF(gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
     stream = open_stream(problem, tol=1e-3)
     for chunk in cut(problem, 200):
         stream.learn([chunk])
