@@ -6,12 +6,14 @@ import random
 import shutil
 import signal
 
+import numpy as np
 import pytest
 from harness import contents
 
-from ooc_fw.convert.verify import verify_file
-from ooc_fw.model.record import load_model
 from ooc_fw.solve.checkpoint import load_checkpoint
+from ooc_fw.model.record import load_model
+from ooc_fw.convert.verify import verify_file
+from ooc_fw.testing.files import write_dense
 
 
 def few_or_many(first, second):
@@ -100,3 +102,21 @@ def test_trainer(nursery, data_file, tmp_path, method, n_trials):
         assert {path.name for path in folder.iterdir()} == {"m.h5", "run.ckpt"}
     print(f"{n_trials} trials: {killed} killed, {resumed} resumed, {done} had written the model")
     assert killed >= n_trials // 4
+
+
+def test_what_a_killed_run_set_aside_is_removed_by_the_next(nursery, table, data_file, tmp_path):
+    data = write_dense(tmp_path / "d.h5", table.X, np.arange(len(table.y)) % 3)
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    here = f"import tempfile; tempfile.tempdir = {str(aside)!r}\n"
+    killing = (
+        "import os, signal; from ooc_fw import one_versus_one\n"
+        "one_versus_one._RAM_BYTES = 0\n"
+        "one_versus_one.solve = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    run = ("train", data, "-o", tmp_path / "m.h5", "--quiet")
+    assert nursery.run(*run, prelude=here + killing).status == -signal.SIGKILL
+    (left,) = aside.iterdir()
+    assert list(left.iterdir())
+    assert nursery.run("train", data_file, *run[2:], prelude=here).status == 0
+    assert not list(aside.iterdir())

@@ -267,8 +267,9 @@ def test_a_signal_leaves_a_model_and_says_which(phase):
     assert (solution.status is Status.INTERRUPTED) == (solution.signal is not None)
 
 
+@pytest.mark.parametrize("memory_limit", [None, 1 << 30])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated])
-def test_a_signal_before_the_first_step_ends_at_once(error):
+def test_a_signal_before_the_first_step_ends_at_once(error, memory_limit):
     """Nothing is lost, and code that is still to be compiled would take seconds."""
     problem = make_problem(make_kernel("rbf", gamma=1.0))
     number = signal.SIGINT if error is KeyboardInterrupt else signal.SIGHUP
@@ -278,7 +279,7 @@ def test_a_signal_before_the_first_step_ends_at_once(error):
         signal.raise_signal(number)
 
     with terminating(), pytest.raises(KeyboardInterrupt) as raised:
-        train(problem, callbacks=[interrupt])
+        train(problem, callbacks=[interrupt], memory_limit=memory_limit)
     assert raised.type is error
 
 
