@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 # The first call of a compiled function may take seconds, so no example has a deadline.
 settings.register_profile("dev", max_examples=25, deadline=None)
@@ -17,6 +19,17 @@ settings.register_profile(
     "ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+# Small products on several threads wait for each other far longer than they compute, as soon as
+# there are more test processes than idle processors. Engines hold BLAS to one thread anyway.
+threadpool_limits(1, user_api="blas")
+
+# A runner started by nohup or in the background ignores some of these, and programs that tests start
+# would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Table(NamedTuple):

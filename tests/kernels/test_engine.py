@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.kernels.engine import (
@@ -266,6 +266,14 @@ def blas_threads() -> list[int]:
     return [pool["num_threads"] for pool in pools if "scipy.libs" not in pool["filepath"]]
 
 
+@pytest.fixture
+def two_blas_threads():
+    with threadpool_limits(2, user_api="blas"):
+        assert set(blas_threads()) == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_held_to_one_thread_and_released():
     before = blas_threads()
     with Engine(make_kernel("rbf", gamma=1.0)):
@@ -273,6 +281,7 @@ def test_blas_is_held_to_one_thread_and_released():
     assert blas_threads() == before
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 def test_overlapping_engines_hold_blas_until_the_last_is_closed():
     before = blas_threads()
     first, second = (
@@ -294,6 +303,7 @@ def test_overlapping_engines_hold_blas_until_the_last_is_closed():
     assert blas_threads() == before
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 def test_engines_on_several_threads_compute_the_same_bits_with_one_blas_thread():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 40)).astype(np.float32)
