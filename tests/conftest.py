@@ -25,8 +25,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # there are more test processes than idle processors. Engines hold BLAS to one thread anyway.
 threadpool_limits(1, user_api="blas")
 
-# A runner started by nohup or in the background ignores some of these, and programs that tests start
-# would inherit that.
+# A runner started by nohup or in the background ignores some of these, and child processes
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.data.sources import DaskSource, iter_blocks, open_source
 from ooc_fw.data.sources.decoded import DecodedChunks
 from ooc_fw.data.statistics import compute_statistics
+from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import RowSourceContract, small_table
 
 
