@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.train import add_training_arguments, kernel_from, options_from, penalties_from
+from ooc_fw.options import TrainOptions
 from ooc_fw.system.memory import format_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.data.rows import Int64Array
     from ooc_fw.data.sources import RowSource
     from ooc_fw.kernels.functions import Kernel
-    from ooc_fw.options import TrainOptions
     from ooc_fw.system.memory import MemoryPlan
 
 _CALIBRATION_SECONDS = 0.5  # of each: reading rows, kernel values
