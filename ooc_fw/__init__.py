@@ -15,21 +15,41 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 
 =================  ================================================================================
 ``cli/``           the command line: ``main.py`` and one module a command
-``estimators.py``  `FrankWolfeSVC`, the scikit-learn face
-``training/``      from data to a model: classifiers of pairs of classes, probabilities, `tune`
-``report/``        what a run says of itself: progress, log, figures and page
+``estimators.py``  `FrankWolfeSVC`, the scikit-learn estimator
+``training/``      from data to a model: `fit`, pairs of classes, probabilities, `tune`
+``report/``        progress, log, figures and page of a run
 ``model/``         a trained model: its record and file, predictions, votes and probabilities
 ``solve/``         `solve`: the outer loop, steps, oracles, active set, checkpoint, stream
 ``convert/``       text and tables to HDF5: parse, scale, shuffle; a look at a file before
-``certify/``       the exact duality gap: a pass over all rows, and which rows may be left out
+``certify/``       the exact duality gap: a pass over all rows; rows that it need not look at
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``kernels/``       kernels, and blocks of kernel values with bounds on their rounding
 ``data/``          rows and where they come from: sources, sampling, scaling, statistics
 ``_core/``         the compiled functions, the only importer of numba
 ``options.py``     the options of training and conversion: default, help, limits and checks
-``system/``        files, signals, memory and threads; `InputError`, a user's mistake in a sentence
+``system/``        files, signals, memory and threads; `InputError` for wrong input
 ``testing/``       contract tests, strategies and reference solvers for tests
+``guides/``        the guides that ``ooc-fw help TOPIC`` prints
 =================  ================================================================================
+
+Glossary
+--------
+=====================  ============================================================================
+vertex                 a row of the data as a corner of the unit simplex
+active set             the vertices in memory, with their weights, gradient and kernel values
+support vector         a vertex of positive weight
+rho                    a'Qa, twice the objective; the margin of the model before scaling
+duality gap            1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
+oracle                 what proposes the row of least gradient
+step rule              what moves the weights: toward, away, pairwise, PARTAN, corrective
+violator               a row whose gradient is below rho (1 - tolerance)
+pass over the data     one reading of all rows, in blocks
+certificate            the gap of all rows, from a pass, with the bound of all rounding added
+screening              a bound that excuses rows from the next pass
+binary classifier      the model of two classes; more classes have one for each pair
+checkpoint             the state of a run in a file, from which it is resumed
+warm start             weights of an earlier model that a run begins with
+=====================  ============================================================================
 """
 
 from __future__ import annotations
