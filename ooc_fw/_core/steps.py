@@ -1,25 +1,60 @@
 """Compiled work on the active set: gradient updates, scans and the pairwise inner solver.
 
-All functions see the active set as plain arrays over its m vertices: weights `alpha`, gradient
-`grad` = (Q alpha) and diagonal `diag` of Q in float64, labels `y` as float64 +1 or -1, and the
-kernel block `K`, whose row slots[k] holds the values of vertex k in its leading m columns. They are
-multiples of `unit`: of uint16 or float32 with a unit of float32, or of float64 with one of float64.
-Q_ij = y_i y_j (K_ij + 1) off the diagonal.
+Q_ij = y_i y_j (K_ij + 1) off the diagonal of the dual's matrix, which has its own values `diag`.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
+from ooc_fw._core.types import FloatArray, Int64Array
 
-LANES = 512  # extrema kept side by side by a scan
-_TILE = 64  # side of the squares by which a block is transposed
-_ONE = np.float32(1)  # of a type that leaves the others theirs
-_TINY = np.float32(1e-30)  # keeps a quotient finite where two vertices coincide
-_NEARLY = 0.5  # of the slope of the best pair, that a pair of rows at hand must have
-_STILL = 1e-9  # weight moved below which a direction is mostly rounding
+LANES = 512
+"""Extrema that a scan keeps side by side, so that the compiler vectorises it."""
+
+_TILE = 64  # side of the squares by which a block is transposed, in values
+_ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
+_TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
+_NEARLY = 0.5  # a pair with cached rows is taken from this fraction of the best slope on
+_STILL = 1e-9  # moved weight up to which an extrapolation direction is mostly rounding
+
+
+class Vertices(NamedTuple):
+    """The active set as arrays of shape (m,).
+
+    `alpha` and `grad` = Q alpha are modified by steps. All are float64, but where `grad` is
+    float32: the precision of `grad` is that of the scans.
+    """
+
+    alpha: FloatArray
+    grad: FloatArray
+    diag: FloatArray
+    labels: FloatArray
+
+
+class KernelBlock(NamedTuple):
+    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * unit``.
+
+    Parameters
+    ----------
+    values : ndarray of uint16, float32 or float64, shape (n_slots, at least m)
+        Multiples of `unit`.
+    unit : float32, or float64 where `values` are
+        Size of one multiple.
+    slots : ndarray of int64, shape (m,)
+        Row of `values` that belongs to each vertex, -1 where it is not held.
+    used : ndarray of int64, shape (n_slots,)
+        Clock at which each row of `values` was last used; modified by steps.
+    """
+
+    values: Any
+    unit: Any
+    slots: Int64Array
+    used: Int64Array
 
 
 @njit(cache=True, inline="always")
@@ -48,16 +83,18 @@ def _dot(a, b):
 
 
 @njit(cache=True, nogil=True)
-def move(alpha, grad, diag, y, K, unit, slots, scale, i, weight_i, j, weight_j):
-    """Alpha = scale * alpha + weight_i e_i + weight_j e_j, with the gradient; returns rho.
+def move(vertices, block, scale, i, weight_i, j, weight_j):
+    """Set alpha to scale * alpha + weight_i e_i + weight_j e_j, with the gradient; O(m).
 
-    Covers toward, away and pairwise steps; O(m). `alpha` and `grad` are modified.
+    Toward, away and pairwise steps are cases of this. Returns rho.
     """
+    alpha, grad, diag, y = vertices
+    unit = block.unit
     m = alpha.size
-    row_i = K[slots[i], :m]
-    row_j = K[slots[j], :m]
+    row_i = block.values[block.slots[i], :m]
+    row_j = block.values[block.slots[j], :m]
     _add_columns(grad, y, scale, unit, row_i, weight_i * y[i], row_j, weight_j * y[j])
-    # On the diagonal Q has its own value, rounding of K and 1/C included.
+    # The diagonal of Q is exact, while the column just added has the rounding of K and no 1/C.
     grad[i] += weight_i * (diag[i] - _value(row_i[i], unit) - 1.0)
     grad[j] += weight_j * (diag[j] - _value(row_j[j], unit) - 1.0)
     for k in range(m):
@@ -77,8 +114,8 @@ def _lower_lanes(lanes, values):
 def argmin(values):
     """Place of the least value, -1 when all are inf; the first of equals in a lane.
 
-    A minimum over a whole array is not vectorised, one over lanes is: `LANES` minima are kept side
-    by side, then only the winning lane is searched.
+    Only a minimum over lanes is vectorised: `LANES` minima are kept side by side, then the lane of
+    the least one is searched.
     """
     lanes = np.full(LANES, np.inf, values.dtype)
     whole = values.size - values.size % LANES
@@ -105,7 +142,7 @@ def argmin(values):
 def _raise_to_gains(lanes, grad, away, diag, row, units, g_i, scale, q_ii, twice_y_i):
     """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
 
-    `units` holds the unit of the row, in the precision that kernel values count in.
+    `units` holds the unit of the row, whose type is that of the arithmetic on kernel values.
     """
     number = units.dtype.type
     unit = units[0]
@@ -116,45 +153,36 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, g_i, scale, q_ii, twice
 
 
 @njit(cache=True, nogil=True)
-def second_order_away(grad, away, diag, row, unit, g_i, scale, q_ii, y_i, lanes):
+def second_order_away(vertices, away, row, unit, i, scale, lanes):
     """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
-
-    All numbers are of the gradient's precision but for the row's.
 
     Parameters
     ----------
+    vertices : Vertices
+        All arrays used here have the precision of the gradient.
     away : ndarray, shape (m,)
         Labels of the support vertices, 0 at the others.
     row : ndarray of uint16, float32 or float64, shape (m,)
         Kernel values between vertex i and the active set, in multiples of `unit`.
-    g_i, q_ii, y_i : float
-        Gradient, diagonal entry and label of vertex i.
     scale : float
         Factor of gradients that keeps their squares in the range of their precision; 1/rho.
     lanes : ndarray, shape (LANES,)
-        Scratch; modified.
+        Scratch.
 
     References
     ----------
     Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
+    _, grad, diag, labels = vertices
     m = grad.size
+    g_i, q_ii, twice_y_i = grad[i], diag[i], labels[i] + labels[i]
     lanes[:] = 0
     units = np.full(1, unit)
-    twice_y_i = y_i + y_i
     for s in range(0, m, LANES):
         e = min(s + LANES, m)
+        near = lanes[: e - s]
         _raise_to_gains(
-            lanes[: e - s],
-            grad[s:e],
-            away[s:e],
-            diag[s:e],
-            row[s:e],
-            units,
-            g_i,
-            scale,
-            q_ii,
-            twice_y_i,
+            near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, g_i, scale, q_ii, twice_y_i
         )
     lane = 0
     for k in range(1, LANES):
@@ -208,45 +236,29 @@ def _add_pair_and_find_least(grad, y, row_i, row_j, unit, weight_i, weight_j, la
 
 
 @njit(cache=True, nogil=True)
-def optimise_pairwise(alpha, grad, diag, y, K, unit, slots, used, clock, tol, max_steps):
+def optimise_pairwise(vertices, block, clock, tol, max_steps):
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
-    i is the vertex of least gradient, j the support vertex of largest second-order gain, the step
-    is the exact line search clipped at alpha_j. `alpha` and `grad` are modified; O(m) a step, two
-    scans over the vertices.
+    i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
+    step is the exact line search clipped at alpha_j. O(m) a step, two scans over the vertices. A
+    float32 gradient halves the time and loses about 1e-7 of rho a step, since it is summed up.
 
-    Parameters
-    ----------
-    grad : ndarray of float32 or float64, shape (m,)
-        Its precision is that of the scans: float32 ones take half the time and, the gradient being
-        summed up in it, lose about 1e-7 of rho a step.
-    slots : ndarray of int64, shape (m,)
-        Row of K that holds each vertex's values, -1 where none does.
-    used : ndarray of int64
-        When each row of K was last used; step number s of this call writes clock + s.
-
-    Returns
-    -------
-    steps : int
-        Steps taken.
-    drops : int
-        Steps after which a vertex had weight exactly 0.
-    gap : float
-        Relative gap on the active set at the end.
-    missing : int
-        Vertex whose row the next step lacks, -1 where none does.
+    Step number s writes ``clock + s`` to `KernelBlock.used`. Returns the steps taken, how many of
+    them dropped a vertex, the relative gap, and the vertex whose row the next step lacks or -1.
     """
+    alpha, grad, diag, y = vertices
+    K, unit, slots, used = block
     m = alpha.size
     real = grad.dtype.type
-    signs = y.astype(grad.dtype)
-    diagonal = diag.astype(grad.dtype)
+    scanned = Vertices(alpha, grad, diag.astype(grad.dtype), y.astype(grad.dtype))
+    signs = scanned.labels
     away = np.where(alpha > 0.0, signs, real(0))
     lanes = np.empty(LANES, grad.dtype)
     rho = _dot(alpha, grad)
     drops = 0
     steps = 0
     missing = -1
-    held = away.copy()  # those away vertices whose rows are at hand
+    held = away.copy()  # labels of the support vertices whose rows are in the block
     for k in range(m):
         if slots[k] < 0:
             held[k] = 0
@@ -262,16 +274,12 @@ def optimise_pairwise(alpha, grad, diag, y, K, unit, slots, used, clock, tol, ma
         used[slots[i]] = clock + steps
         row_i = K[slots[i], :m]
         scale = real(1.0 / rho)
-        j = second_order_away(
-            grad, away, diagonal, row_i, unit, grad[i], scale, diagonal[i], signs[i], lanes
-        )
+        j = second_order_away(scanned, away, row_i, unit, i, scale, lanes)
         if j < 0:
             break
         if not whole and slots[j] < 0:
-            # A row at hand that serves nearly as well saves the computation of another.
-            other = second_order_away(
-                grad, held, diagonal, row_i, unit, grad[i], scale, diagonal[i], signs[i], lanes
-            )
+            # A cached row that serves nearly as well saves the computation of another.
+            other = second_order_away(scanned, held, row_i, unit, i, scale, lanes)
             if other < 0 or grad[other] - grad[i] < _NEARLY * (grad[j] - grad[i]):
                 missing = j
                 break
@@ -285,7 +293,7 @@ def optimise_pairwise(alpha, grad, diag, y, K, unit, slots, used, clock, tol, ma
         if curvature * step > slope:
             step = slope / curvature
         dropped = step >= alpha[j]
-        # On the diagonal Q has its own value, rounding of K and 1/C included.
+        # The diagonal of Q is exact: as in `move`.
         grad[i] += real(step * (diag[i] - _value(row_i[i], unit) - 1.0))
         grad[j] -= real(step * (diag[j] - _value(row_j[j], unit) - 1.0))
         alpha[i] += step
@@ -329,15 +337,9 @@ def keep_vertices(sources, keep, K):
 def extrapolate(alpha, grad, alpha_before, grad_before):
     """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place.
 
-    The step is clipped to [0, bound], the bound being where the first weight becomes 0; that weight
-    is then exactly 0. O(m).
-
-    Returns
-    -------
-    size : float
-        The step taken, 0 where d'Qd = 0 or the iterates agree but for rounding.
-    drops : int
-        Weights that became 0.
+    The step is clipped where the first weight becomes 0; that weight is then exactly 0. O(m).
+    Returns the step taken, 0 where d'Qd = 0 or the iterates agree but for rounding, and the number
+    of weights that became 0.
 
     References
     ----------
@@ -392,17 +394,16 @@ def _dot_row(row, weights):
 
 @njit(cache=True, nogil=True)
 def weigh_rows(K, slots, weights, out):
-    """out[r] = sum_k K[slots[r], k] weights[k], k over all weights."""
+    """out[r] = sum_k K[slots[r], k] weights[k]."""
     for r in range(out.size):
         out[r] = _dot_row(K[slots[r], : weights.size], weights)
 
 
 @njit(cache=True, nogil=True)
 def mirror_rows(K, slots, first, new_slots, start, stop):
-    """Copy the rows of new vertices into the columns of vertices start..stop, where held; by tiles.
+    """Copy rows of new vertices into their columns of the rows of vertices start..stop, if held.
 
-    The new vertices are those from place `first` on, their rows in `new_slots`. With all vertices
-    before them the block is symmetric.
+    The new vertices are those from place `first` on, and `new_slots` holds the slots of their rows.
     """
     n_new = new_slots.size
     for a in range(0, n_new, _TILE):

@@ -179,6 +179,11 @@ class ActiveSet:
         return Operand(self._values.view, self._vectors["norms"].view, self._vectors["terms"].view)
 
     @property
+    def vertices(self) -> core.Vertices:
+        """Weights, gradient, diagonal and labels as compiled functions take them."""
+        return core.Vertices(self.alpha, self.grad, self.diag, self.labels)
+
+    @property
     def support(self) -> npt.NDArray[np.intp]:
         """Places of the vertices of positive weight."""
         return np.flatnonzero(self.alpha)
@@ -444,20 +449,7 @@ class ActiveSet:
         rows.fetch(
             np.array([i, j] if i < j else [j, i] if j < i else [i]), self.engine, self.operand
         )
-        self.rho = core.move(
-            self.alpha,
-            self.grad,
-            self.diag,
-            self.labels,
-            rows.values,
-            rows.unit,
-            rows.slots,
-            scale,
-            i,
-            weight_i,
-            j,
-            weight_j,
-        )
+        self.rho = core.move(self.vertices, rows.block, scale, i, weight_i, j, weight_j)
 
     def _soon_needed(self, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
         """A vertex whose row a step lacks, and others that steps will soon want.
@@ -489,22 +481,13 @@ class ActiveSet:
         steps, drops = self._solve_systems(tol, max_steps) if self.precise else (0, 0)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
+        vertices = self.vertices._replace(grad=grad)
         moved = False
         at_once = max(1, int(_STEP_WORK / len(self)))
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
             taken, dropped, _, missing = core.optimise_pairwise(
-                self.alpha,
-                grad,
-                self.diag,
-                self.labels,
-                rows.values,
-                rows.unit,
-                rows.slots,
-                rows.used,
-                rows.clock,
-                tol,
-                min(max_steps - steps, at_once),
+                vertices, rows.block, rows.clock, tol, min(max_steps - steps, at_once)
             )
             moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken

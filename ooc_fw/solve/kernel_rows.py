@@ -124,6 +124,11 @@ class KernelRows:
         return self._slots.view
 
     @property
+    def block(self) -> core.KernelBlock:
+        """The rows as compiled functions take them."""
+        return core.KernelBlock(self.values, self.unit, self.slots, self.used)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the values held."""
         return self.values.dtype

@@ -208,19 +208,11 @@ class SecondOrderPairwise(Pairwise):
     name = "swap2"
 
     def away_place(self, active: ActiveSet, i: int) -> int:
+        away = np.where(active.alpha > 0, active.labels, 0.0)
+        scratch = np.empty(core.LANES)
+        row, unit = active.kernel_row(i), np.float32(1)
         return int(
-            core.second_order_away(
-                active.grad,
-                np.where(active.alpha > 0, active.labels, 0.0),
-                active.diag,
-                active.kernel_row(i),
-                np.float32(1),
-                active.grad[i],
-                1 / active.rho,
-                active.diag[i],
-                active.labels[i],
-                np.empty(core.LANES),
-            )
+            core.second_order_away(active.vertices, away, row, unit, i, 1 / active.rho, scratch)
         )
 
 

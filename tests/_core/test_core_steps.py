@@ -43,20 +43,17 @@ class Plain:
         self.alpha /= self.alpha.sum()
         self.grad = self.Q @ self.alpha
 
+    @property
+    def block(self):
+        return core.KernelBlock(self.K, self.unit, self.slots, self.used)
+
+    def vertices(self, grad=None):
+        return core.Vertices(self.alpha, self.grad if grad is None else grad, self.diag, self.y)
+
     def optimise(self, tol, max_steps, grad=None, clock=0):
         """Steps, drops and gap of `optimise_pairwise`, which lacks no row."""
         steps, drops, gap, missing = core.optimise_pairwise(
-            self.alpha,
-            self.grad if grad is None else grad,
-            self.diag,
-            self.y,
-            self.K,
-            self.unit,
-            self.slots,
-            self.used,
-            clock,
-            tol,
-            max_steps,
+            self.vertices(grad), self.block, clock, tol, max_steps
         )
         assert missing == -1
         return steps, drops, gap
@@ -83,20 +80,7 @@ def test_move(plain, seed, scale):
     weight_i, weight_j = rng.normal(size=2)
     expected = scale * plain.alpha
     np.add.at(expected, [i, j], [weight_i, weight_j])
-    rho = core.move(
-        plain.alpha,
-        plain.grad,
-        plain.diag,
-        plain.y,
-        plain.K,
-        plain.unit,
-        plain.slots,
-        scale,
-        i,
-        weight_i,
-        j,
-        weight_j,
-    )
+    rho = core.move(plain.vertices(), plain.block, scale, i, weight_i, j, weight_j)
     np.testing.assert_allclose(plain.alpha, expected, atol=1e-14)
     np.testing.assert_allclose(plain.grad, plain.Q @ expected, rtol=1e-11, atol=1e-11)
     assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
@@ -144,15 +128,12 @@ def test_second_order_away(plain, seed):
             curvature = plain.diag[i] + plain.diag[k] - 2 * plain.Q[i, k]
             gains[k] = (plain.grad[k] - plain.grad[i]) ** 2 / curvature
     j = core.second_order_away(
-        plain.grad,
+        plain.vertices(),
         np.where(plain.alpha > 0, plain.y, 0),
-        plain.diag,
         plain.K[plain.slots[i], : len(plain.alpha)],
         plain.unit,
-        plain.grad[i],
+        i,
         1 / plain.objective(),
-        plain.diag[i],
-        plain.y[i],
         np.empty(core.LANES),
     )
     if not gains:
@@ -255,19 +236,7 @@ def test_steps_that_are_handed_the_rows_they_lack_reach_the_tolerance_too(plain,
     plain.slots = np.full(len(slots), -1)
     before, missing = plain.objective(), 0
     while missing >= 0:
-        *_, gap, missing = core.optimise_pairwise(
-            plain.alpha,
-            plain.grad,
-            plain.diag,
-            plain.y,
-            plain.K,
-            plain.unit,
-            plain.slots,
-            plain.used,
-            0,
-            1e-4,
-            100_000,
-        )
+        *_, gap, missing = core.optimise_pairwise(plain.vertices(), plain.block, 0, 1e-4, 100_000)
         assert plain.slots[missing] == -1 or missing == -1
         if forgetful and np.count_nonzero(plain.slots >= 0) > 2:
             plain.slots[np.argmax(plain.grad)] = -1
