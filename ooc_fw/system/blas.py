@@ -1,8 +1,8 @@
-"""BLAS at one thread, for as long as any engine of this process is open.
+"""BLAS with one thread while any kernel engine of this process is open.
 
-The number of threads belongs to the process and not to an engine: the first engine to open sets it
-to one, the last one to close restores what it was. Engines may open, overlap and close in any order
-and on any thread.
+The number of threads belongs to the process: the first engine that opens sets it to one, the last
+one that closes restores the old number. Engines may overlap, in any order and on any thread, so
+that the nested context managers of threadpoolctl do not suffice.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-_lock = threading.RLock()  # an engine that is collected as garbage closes on whatever thread runs
+_lock = threading.RLock()  # reentrant: the garbage collector may close an engine at any moment
 _holders = 0
-_before: list[tuple[Any, int]] = []  # libraries, and their threads before the first engine
+_before: list[tuple[Any, int]] = []  # BLAS libraries and their threads before the first engine
 
 
 def hold_to_one_thread(holder: object) -> weakref.finalize[[], Any]:
-    """Hold BLAS to one thread until the value returned is called, or `holder` is collected.
+    """Limit BLAS to one thread until the returned value is called or `holder` is collected.
 
-    Calling it again changes nothing.
+    Further calls of the returned value have no effect.
     """
     global _holders
     with _lock:
@@ -34,13 +34,13 @@ def hold_to_one_thread(holder: object) -> weakref.finalize[[], Any]:
 
 
 def limit_this_thread() -> None:
-    """Hold to one thread the libraries whose number belongs to the calling thread (OpenMP)."""
+    """Limit the libraries that have a number of threads for each calling thread (OpenMP)."""
     for library, _ in _before:
         _set(library, 1)
 
 
 def _set(library: Any, threads: int) -> None:
-    # Newer threadpoolctl obeys only the thread that set a number first, unless that is forgotten.
+    # Newer versions accept a number only from the thread that set it first, unless that is cleared.
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
     library.set_num_threads(threads)

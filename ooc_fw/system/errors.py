@@ -1,8 +1,6 @@
-"""What can go wrong by a user's hand.
+"""Exceptions for wrong input and for lack of time.
 
-Owns the exceptions that mean "the input or an option is wrong" or "there is no time", and the
-question whether an option is a number at all. Failing to converge is not an error: it is a
-:class:`ooc_fw.solve.state.Status`.
+Failing to converge is not an error: it is a status, `ooc_fw.solve.state.Status`.
 """
 
 from __future__ import annotations
@@ -14,23 +12,20 @@ from typing import Any
 class InputError(ValueError):
     """A file, value or option that cannot be used.
 
-    The message is one sentence that names the file or option, the value met and the way out. The
-    command line prints it as it is and exits with status 2.
+    The message is one sentence that names the file or option, its value and what to do. The command
+    line prints it and exits with status 2.
     """
 
 
 class OutOfTimeError(RuntimeError):
-    """The time limit was over before there was a model.
-
-    The command line prints the message, which is one sentence, and exits with status 3.
-    """
+    """The time limit was over before there was a model; the command line exits with status 3."""
 
 
 class DamageError(InputError):
     """A file that no longer holds what was written to it.
 
-    It was cut short, a checksum does not match, or its structure cannot be followed. To most
-    commands an input like any other that cannot be used; ``ooc-fw verify`` exits with status 1.
+    It is truncated, a checksum does not match, or its structure cannot be read. ``ooc-fw verify``
+    exits with status 1, other commands treat it as wrong input.
     """
 
 

@@ -1,13 +1,10 @@
-"""Where results go: every output of every command, and of the Python API, is opened here.
+"""Where results go: every output of every command and of the Python API is opened here.
 
-A regular file, or a new name, appears whole or not at all: a temporary file in the same directory,
-fsync, rename, fsync of the directory. A reader sees the old file or the new one, even after a power
-cut. Of a symbolic link the target is replaced, never the link. What is no regular file is never
-replaced: text and figures are written into character devices, pipes and open files of a process
-(``/dev/stdout``) as a stream, and what has to be written out of order, such as HDF5, is refused.
-
-Owns that rule, the check of all outputs of a command before any work is done, and long files that
-leave the page cache as they grow. Knows nothing of what is in the files.
+A regular file appears whole or not at all, even after a power cut: a temporary file in the same
+directory, fsync, rename, fsync of the directory. The target of a symbolic link is replaced, never
+the link. Anything that is not a regular file is never replaced: text and figures are written into
+devices, pipes and open files of a process (``/dev/stdout``) as a stream, and outputs that are not
+written from front to back, such as HDF5, are refused.
 """
 
 from __future__ import annotations
@@ -25,11 +22,8 @@ from typing import IO, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError
 
-_MOST_LINKS = 40
-"""Symbolic links that are followed one after the other, as by Linux."""
-
-_LONGEST_STEM = 241
-"""Bytes of a file's name in the name of its temporary file, of 255 that a name may have."""
+_MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
+_LONGEST_STEM = 241  # bytes of a file's name within the name of its temporary file, of 255
 
 _OPEN_FILES = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
 """Directory of the open files of a process; ``/dev/stdout`` and ``/dev/fd/1`` lead there."""
@@ -42,20 +36,12 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 
-_STREAMED = (stat.S_IFCHR, stat.S_IFIFO)
-
 
 class Output(NamedTuple):
-    """A place that a command is asked to write to.
+    """A place that a command will write to.
 
-    Parameters
-    ----------
-    what : str
-        Word for what is written there, for messages.
-    path : str or PathLike
-        Place.
-    streamed : bool
-        Whether it is written from front to back, so that a device or a pipe will do.
+    `what` names the output in messages. `streamed` says that it is written from front to back, so
+    that a device or a pipe is allowed.
     """
 
     what: str
@@ -66,16 +52,9 @@ class Output(NamedTuple):
 class _Place(NamedTuple):
     """Where a path leads.
 
-    Parameters
-    ----------
-    target : Path
-        End of its symbolic links; it need not exist.
-    kind : int
-        `stat.S_IFMT` of what is there, 0 where there is nothing.
-    is_open_file : bool
-        Whether the path is a name of an open file of a process.
-    descriptor : int or None
-        That open file, where the process is this one.
+    `target` is the end of its symbolic links and need not exist; `kind` is the `stat.S_IFMT` of
+    what is there, 0 for nothing. `is_open_file` says that the path names an open file of a process,
+    `descriptor` which one if the process is this one.
     """
 
     target: Path
@@ -86,10 +65,10 @@ class _Place(NamedTuple):
     @property
     def is_stream(self) -> bool:
         """Whether it can only be written from front to back."""
-        return self.is_open_file or self.kind in _STREAMED
+        return self.is_open_file or self.kind in (stat.S_IFCHR, stat.S_IFIFO)
 
     def stat(self) -> os.stat_result | None:
-        """What the system says of it; None where there is nothing."""
+        """Status of what is there; None for nothing."""
         try:
             return os.stat(self.target if self.descriptor is None else self.descriptor)
         except OSError:
@@ -104,14 +83,8 @@ def check_outputs(
 ) -> None:
     """Raise InputError unless all outputs of a command can be written to.
 
-    To be called before any work is done. Nothing is opened, so that a pipe need not have a reader.
-
-    Parameters
-    ----------
-    outputs : sequence of Output
-        Places that the command will write to; each needs a file of its own.
-    inputs : iterable of str, PathLike or None
-        Files that are read, and must not be written to; "-" is standard input.
+    Each output needs a file of its own, which is none of the `inputs`; the input "-" is standard
+    input. Nothing is opened, so that a pipe need not have a reader yet.
     """
     names = [name for name in inputs if name is not None]
     places: list[tuple[Output, _Place]] = []
@@ -156,7 +129,7 @@ def _check_writable(path: str, place: _Place) -> None:
 
 
 def _is_input(place: _Place, name: str | os.PathLike[str]) -> bool:
-    """Whether an output is the file of an input, and no device such as a terminal."""
+    """Whether an output is the file of an input; a device, such as a terminal, may be both."""
     found = place.stat()
     if found is None or place.kind == stat.S_IFCHR:
         return False
@@ -173,15 +146,7 @@ def _is_same(place: _Place, other: _Place) -> bool:
 
 
 def _locate(path: str | os.PathLike[str], *, streamed: bool) -> _Place:
-    """Follow symbolic links to the place that is to be written to.
-
-    Raises
-    ------
-    InputError
-        Nothing of this kind can be written there.
-    OSError
-        Links lead in a circle, or cannot be read.
-    """
+    """Follow symbolic links; InputError where such an output cannot be written."""
     place = Path(path)
     for _ in range(_MOST_LINKS):
         folder = os.path.realpath(place.parent)
@@ -236,27 +201,16 @@ def _kind_of(place: Path | int) -> int:
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path; what is written there replaces `path` when the block ends well.
+    """Yield an empty temporary file that replaces `path` when the block ends without exception.
 
-    After any exception (an interrupt included) the temporary file is removed and `path` is as
-    before. What a process that was killed left behind is removed by the next one that writes
-    `path`. A symbolic link is followed, so that it stays a link.
-
-    Parameters
-    ----------
-    path : str or PathLike
-        Where the file shall appear. Its directory must exist.
-
-    Yields
-    ------
-    Path
-        An empty file in the same directory. In the end it has the permissions, and as far as that
-        is allowed the owner, of the file that it replaces, or those of any new file.
+    After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
+    The file that a killed process left behind is removed by the next one that writes `path`. The
+    new file has the permissions and, as far as allowed, the owner of the one that it replaces.
 
     Raises
     ------
     InputError
-        What is there is no regular file.
+        When something else than a regular file is there.
     OSError
         When the file cannot be created, flushed to disk or renamed.
     """
@@ -267,7 +221,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         _flush_to_disk(temporary)
-        target = _locate(path, streamed=False).target  # nothing else has come there meanwhile
+        target = _locate(path, streamed=False).target  # refuses what has appeared there meanwhile
         _keep_permissions(temporary, target)
         os.replace(temporary, target)
     except BaseException as error:
@@ -281,15 +235,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
-    """Replace the regular file at `path` by `data`, all of it or not at all.
-
-    Raises
-    ------
-    InputError
-        What is there is no regular file.
-    OSError
-        When the file cannot be written.
-    """
+    """Replace the regular file at `path` by `data`; raises as `atomic_path` does."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
@@ -298,27 +244,14 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview) -> None
 def open_output(path: str | os.PathLike[str], mode: str = "w", **options: Any) -> Iterator[IO[Any]]:
     """Open an output that is written from front to back: a file, atomically, or a stream.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        Where it goes.
-    mode : {"w", "wb"}
-        Text or bytes.
-    **options
-        Those of `open`, such as ``encoding``.
-
-    Yields
-    ------
-    file object
-        What is written to a device, a pipe or an open file arrives as it comes, without end where
-        the block ends with an exception.
+    `mode` and `options` are those of `open`. A stream receives what is written before an exception.
 
     Raises
     ------
     InputError
-        What is there can be neither replaced nor written to.
+        When what is there can be neither replaced nor written to.
     OSError
-        When it cannot be written; ``filename`` says where.
+        When it cannot be written; its ``filename`` says where.
     """
     place = _locate(path, streamed=True)
     if not place.is_stream:
@@ -340,21 +273,9 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def open_growing(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
-    """Open text that others may read while it grows, line by line; it is not written atomically.
+    """Open text that others may read while it grows line by line; it is not written atomically.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        File, emptied unless `append`, or stream.
-    append : bool
-        Write behind what is there.
-
-    Raises
-    ------
-    InputError
-        What is there can be neither replaced nor written to.
-    OSError
-        When it cannot be opened.
+    A file is emptied unless `append`. Raises as `open_output` does.
     """
     place = _locate(path, streamed=True)
     where: int | Path = _open_stream(place) if place.is_stream else place.target
@@ -363,14 +284,14 @@ def open_growing(path: str | os.PathLike[str], *, append: bool = False) -> IO[st
 
 
 def _open_stream(place: _Place) -> int:
-    """Descriptor of a device, a pipe or an open file, from which nothing is cut off."""
+    """Descriptor of a device, a pipe or an open file, which is not truncated."""
     if place.descriptor is not None:
-        return os.dup(place.descriptor)  # position and all that was written before are kept
+        return os.dup(place.descriptor)  # which keeps its position
     return os.open(place.target, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _create_temporary(target: Path, mode: int) -> tuple[Path, int]:
-    """Create an empty file beside `target`, locked for as long as its descriptor is open."""
+    """Create an empty file beside `target`, locked as long as its descriptor is open."""
     while True:
         temporary = target.with_name(f".{_stem(target)}.{secrets.token_hex(4)}.tmp")
         # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
@@ -384,16 +305,16 @@ def _create_temporary(target: Path, mode: int) -> tuple[Path, int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink > 0:
             return temporary, descriptor
-        os.close(descriptor)  # taken for abandoned before it was locked
+        os.close(descriptor)  # another process removed the file before it was locked
 
 
 def _stem(target: Path) -> str:
-    """The name of `target`, cut where that of a temporary file would be too long."""
+    """The name of `target`, cut so that the name of a temporary file is not too long."""
     return os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
 
 
 def _keep_permissions(temporary: Path, target: Path) -> None:
-    """Give a temporary file owner and permissions of the file that it will replace."""
+    """Give a temporary file the owner and permissions of the file that it will replace."""
     try:
         old = os.stat(target)
     except FileNotFoundError:
@@ -424,7 +345,7 @@ def _flush_to_disk(path: Path) -> None:
 
 
 KEPT_BYTES = 64 << 20
-"""Beginning of a file that is left in the page cache: all of a small one."""
+"""Beginning of a file that stays in the page cache: all of a small one."""
 
 STEP_BYTES = 4 << 20
 """Written bytes that are sent to the disk together."""
@@ -436,16 +357,11 @@ WINDOW_BYTES = 32 << 20
 class DropBehind:
     """Sends a long file that is written front to back out of the page cache as it grows.
 
-    A file that may be larger than memory would push everything else out of the cache, and its own
-    beginning before anybody reads it. Pages that are used over and over are also much cheaper than
-    fresh ones, above all on virtual machines that get each fresh page from their host: there,
-    writing fresh pages took longer than all the rest of a conversion. Where the disk is slower than
-    the writer the pages stay until it has caught up; nothing ever waits.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the file.
+    A file that is larger than memory would push everything else out of the cache, and its own
+    beginning before anybody reads it. Reused pages are also much cheaper than fresh ones on virtual
+    machines that get each fresh page from their host: there, writing fresh pages took longer than
+    the rest of a conversion. If the disk is slower than the writer, pages stay until it has caught
+    up; nothing ever waits.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -453,12 +369,12 @@ class DropBehind:
         self._sent = KEPT_BYTES
 
     def wrote(self, end: int) -> None:
-        """Take note that the file has grown to `end` bytes."""
+        """Note that the file has grown to `end` bytes."""
         length = end - self._sent
         if length < STEP_BYTES or not hasattr(os, "posix_fadvise"):
             return
         # The first call for a range begins to write it; a later one drops what has become clean.
         for start in (self._sent, max(KEPT_BYTES, self._sent - WINDOW_BYTES)):
-            with contextlib.suppress(OSError):  # it is a hint, no more
+            with contextlib.suppress(OSError):  # it is only a hint
                 os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
         self._sent = end

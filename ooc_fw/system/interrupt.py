@@ -1,7 +1,7 @@
-"""Signals between two iterations instead of in the middle of one.
+"""Signals that wait until an iteration has ended, so that weights and gradient stay consistent.
 
-An interrupt that arrives while weights and gradient are being changed would leave them at odds.
-Owns the handlers of SIGINT, SIGTERM and SIGHUP while a run is on; restores the old ones afterwards.
+During a run the handlers of SIGINT, SIGTERM and SIGHUP are those of this module; the old ones are
+restored afterwards.
 """
 
 from __future__ import annotations
@@ -11,29 +11,26 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a process to end: that of ``kill``, and that of a terminal that was closed."""
+"""Signals that ask a process to end; ``kill`` sends the first, a closed terminal the second."""
 
 _DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
-"""Functions called from outside Python, by LLVM or the collector, whose exceptions are dropped.
+"""Functions that LLVM or the garbage collector calls, and whose exceptions are dropped.
 
-An interrupt that was raised there would be lost, and numba would miss the code just compiled.
+An interrupt that was raised in one of them would be lost, and numba would miss compiled code.
 """
 
 _RETRY_SECONDS = 0.01
-"""Time after which a signal that came in one of them is sent again; they take less."""
+"""Time after which a signal that arrived in such a function is sent again; they take less."""
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal asked for the end; like Ctrl-C, so that what cleans up after one does after both.
+    """The signal `number` asked the process to end.
 
-    Attributes
-    ----------
-    number : int
-        The signal.
+    It is a KeyboardInterrupt, so that the same code cleans up after both.
     """
 
     def __init__(self, number: int) -> None:
@@ -42,7 +39,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, here or, where nobody would receive it, a moment later."""
+    """Raise what a signal means, or send it again later where the exception would be dropped."""
     while frame is not None:
         if frame.f_code.co_name in _DEAF:
             again = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number))
@@ -54,17 +51,16 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Number of the signal that was raised as `interrupt`."""
+    """Number of the signal that raised `interrupt`."""
     return interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise `Terminated`, so that temporary files are removed.
+    """Let SIGTERM and SIGHUP raise `Terminated`, so that temporary files are removed.
 
-    Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. Does nothing outside
-    the main thread, and nothing for a signal that the program handles, or ignores (``nohup``),
-    already.
+    Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. A signal that the
+    program already handles or ignores (``nohup``) is left alone, and so are other threads.
     """
     usual = dict.fromkeys(_ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
     own = {number: old for number, old in usual.items() if signal.getsignal(number) is old}
@@ -80,24 +76,19 @@ def terminating() -> Iterator[None]:
 
 
 class DeferredInterrupt:
-    """Notes the first signal, to be asked for between iterations; a second one raises at once.
+    """Notes the first signal, which the run checks between iterations; a second one raises at once.
 
-    The first one raises at once, too, for as long as there is nothing to lose: code is being
-    compiled, say, which may take seconds.
-
-    Takes over SIGINT, and within `terminating` SIGTERM and SIGHUP: a program that handles these in
-    its own way, or not at all, keeps doing so. Does nothing outside the main thread, where Python
-    delivers no signals, and nothing where SIGINT is ignored.
+    While there is nothing to lose (code is being compiled, which may take seconds), the first one
+    raises at once, too. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within
+    `terminating`. Nothing happens outside the main thread, where Python delivers no signals.
 
     Parameters
     ----------
     defers : bool
-        Whether the first signal waits from the beginning.
+        Whether the first signal waits from the beginning; otherwise it waits after `defer`.
 
     Attributes
     ----------
-    defers : bool
-        Whether the first signal waits.
     noted : int or None
         Number of the first signal.
     urgent : bool
@@ -120,18 +111,13 @@ class DeferredInterrupt:
                 self._old[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
         self._old.clear()
 
     def defer(self) -> None:
-        """Let the first signal wait from here on, since there is something to lose."""
+        """Let the first signal wait from now on."""
         self.defers = True
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,7 @@
-"""Byte budgets: the only place that says how much memory a part of a run may take.
+"""How ``--memory`` is divided among the parts of a run, and how much memory there is.
 
-Owns the plan that divides a limit on the process's peak resident memory among the parts of a run,
-and what is known of the memory there is. The plan is a pure function of sizes: the same command on
-the same data has the same plan, whatever else is in memory and however many threads there are, so
-that it takes the same course.
+The plan is a pure function of sizes: the same command on the same data has the same plan, whatever
+else is in memory and however many threads there are, so that it takes the same course.
 """
 
 from __future__ import annotations
@@ -17,113 +15,74 @@ from pathlib import Path
 from ooc_fw.system.errors import InputError
 
 PROGRAM_BYTES = 320 << 20
-"""What the interpreter, libraries and compiled code take.
+"""Bytes of interpreter, libraries and compiled code.
 
 A run on 300 rows peaks at 171 to 175 MiB, dense or sparse, with 1 or 8 threads, and at 283 to 292
-MiB where it has to compile its functions first. The rest is margin.
+MiB when it has to compile its functions first. The rest is margin.
 """
 
-_DEFAULT_SHARE = 0.5  # of all memory there is, for a run without a limit
-_CACHE_BYTES = 256 << 20  # rows, or kernel columns, of a small file that are kept where they fit
-_CACHE_SHARE = 0.25  # of what a limit leaves, for each of these caches
-_VERTEX_SHARE = 0.4  # of what it leaves then, at most, for the vertices beside their kernel rows
-_THREADS_SHARE = 0.125  # of what it leaves, for the scratch of threads
-_ROW_NUMBERS = 64  # bytes a row of the file: label, class, margin, bounds of the screen, a sweep's
-_FULL_NUMBERS = 32  # bytes a row for the gradient of a full oracle, before and now
-_FEATURE_NUMBERS = 64  # bytes a column: its mean and sums, made one block of rows at a time
-_VERTEX_NUMBERS = 256  # bytes a vertex: weight, gradient, label, slot, place and their kind
-_VERTEX_COPIES = 6  # of a vertex's row: as read, centred, growing, for products in two precisions
-_BLOCK_COPIES = 6  # of a block of rows under way from the file to the kernel
-_THREAD_BYTES = 6 << 20  # tiles of products, scratch for sparse vertices
-_THREAD_FEATURE_BYTES = 4  # for each column of sparse rows: its place in that scratch
-_MOST_THREADS = 64  # that a plan has scratch for
+# Shares. Those of the rest are taken of what a limit leaves after everything that a run must have.
+_DEFAULT_SHARE = 0.5  # of all memory, for a run without a limit
+_CACHE_SHARE = 0.25  # of the rest, at most, for rows and again for kernel columns
+_THREADS_SHARE = 0.125  # of the rest, at most, for working memory of threads beyond the first
+_VERTEX_SHARE = (
+    0.4  # of the rest without these, at most, for vertices; kernel rows take what is left
+)
+
+# Bytes.
+_CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory, and as many kernel columns
 _LEAST_KERNEL_ROWS = 4 << 20
+_THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products, sparse vertices
+_THREAD_FEATURE_BYTES = 4  # in addition, for each column of sparse rows
+_ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of screening and of a pass
+_FULL_ORACLE_BYTES = 32  # in addition for a full oracle: its gradient, and the one before
+_FEATURE_BYTES = 64  # for each column: mean and sums
+_VERTEX_BYTES = 256  # for each vertex beside its row: weight, gradient, label, slot, position
+_KERNEL_ROW_PADDING = 16 << 10  # for each kernel row beside its values, at most
+
+# Counts.
+_VERTEX_COPIES = 6  # of a vertex's row: as read, centred, growing, for products in two precisions
+_BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
+_MOST_THREADS = 64
 _LEAST_VERTICES = 500
-_SIZE_DIGITS = 18  # of a size in bytes; more would not fit a float or a machine
-_ROW_PADDING = 16 << 10  # bytes that a kernel row may take beside its values
-_ADDRESS_SPACE = 2 << 30  # reserved by libraries and threads, most of it never used
-_RESERVED = 8  # times what kernel rows take that is reserved for them
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+# Of a limit on addresses (``ulimit -v``).
+_ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used
+_RESERVED = 8  # addresses reserved for kernel rows, as a multiple of what they take
+
+_SIZE_DIGITS = 18  # of a size in bytes; more do not fit into 64 bits
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes that memory depends on.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the source.
-    decoded_bytes : int
-        Bytes of all rows as held in RAM.
-    block_bytes : int
-        Bytes of the largest block of rows that is read at once.
-    n_features : int
-        Columns of the source.
-    read_bytes : int
-        Bytes that reading takes beside the rows: `RowSource.read_bytes`.
-    held_bytes : int
-        Bytes of rows that the caller holds in RAM, whatever the run does.
-    sparse : bool
-        Whether rows are stored as sparse ones.
-    cacheable : bool
-        Whether rows come from a file, so that keeping them in RAM is an option.
-    full_oracle : bool
-        Whether the gradient of every row is kept.
-    """
+    """The sizes that memory depends on."""
 
     n_rows: int
-    decoded_bytes: int
-    block_bytes: int
+    decoded_bytes: int  # of all rows in memory
+    block_bytes: int  # of the largest block of rows that is read at once
     n_features: int = 1
-    read_bytes: int = 0
-    held_bytes: int = 0
+    read_bytes: int = 0  # that reading takes besides the rows: `RowSource.read_bytes`
+    held_bytes: int = 0  # of rows that the caller holds in memory anyway
     sparse: bool = False
-    cacheable: bool = True
-    full_oracle: bool = False
+    cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
+    full_oracle: bool = False  # whether the gradient of every row is kept
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes for each part of a run.
+    """Bytes for each part of a run, and the largest numbers of vertices and threads."""
 
-    Parameters
-    ----------
-    program : int
-        Interpreter, libraries and compiled code, and rows that the caller holds.
-    row_numbers : int
-        Numbers kept for each row and each column of the source.
-    buffers : int
-        Blocks of rows being read.
-    scratch : int
-        Tiles of all threads.
-    row_cache : int
-        Rows of the source kept in RAM; all or none.
-    column_cache : int
-        Kernel columns over all rows, for a full oracle.
-    vertices : int
-        Rows and numbers of the active set.
-    kernel_rows : int
-        Kernel values between vertices.
-    max_vertices : int
-        Largest number of vertices.
-    max_threads : int
-        Threads that there is scratch for.
-    limit : int or None
-        What the parts may add up to; None where no limit was given.
-    """
-
-    program: int
-    row_numbers: int
+    program: int  # with rows that the caller holds
+    row_numbers: int  # with those of each column
     buffers: int
     scratch: int
-    row_cache: int
-    column_cache: int
+    row_cache: int  # all rows or none
+    column_cache: int  # over all rows, for a full oracle
     vertices: int
     kernel_rows: int
     max_vertices: int
     max_threads: int
-    limit: int | None
+    limit: int | None  # of the sum of the parts; None where none was given
 
     def terms(self) -> dict[str, int]:
         """The parts by name, in bytes."""
@@ -131,7 +90,7 @@ class MemoryPlan:
             "program": self.program,
             "numbers for each row of the file": self.row_numbers,
             "read buffers": self.buffers,
-            "tiles of threads": self.scratch,
+            "working memory of threads": self.scratch,
             "rows kept in memory": self.row_cache,
             "kernel columns kept": self.column_cache,
             "active rows": self.vertices,
@@ -143,7 +102,7 @@ class MemoryPlan:
         return sum(self.terms().values())
 
     def __str__(self) -> str:
-        """All parts, at most so many vertices and threads, and the limit, in one line."""
+        """Parts, largest numbers of vertices and threads, and limit, in one line."""
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.terms().items())
         limit = "no limit given" if self.limit is None else f"limit {format_bytes(self.limit)}"
         most = f"at most {self.max_vertices} vertices, {self.max_threads} threads"
@@ -156,34 +115,33 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     Parameters
     ----------
     work : Workload
-        Sizes of the run.
     limit : int or None
-        Largest peak of resident memory in bytes. None: half of what is available, or the least that
-        a run can do with where that is more.
+        Largest peak of resident memory in bytes. None stands for half of what is available, or for
+        the least that the run needs if that is more.
     available : int
-        All memory there is, in bytes: `memory_total`. Of no effect where a limit is given.
+        All memory there is, in bytes (`memory_total`); unused if there is a limit.
 
     Returns
     -------
     MemoryPlan
-        Its terms add up to no more than the limit.
+        Its parts add up to no more than the limit.
 
     Raises
     ------
     InputError
-        When the limit cannot be met; names the largest term and the smallest limit that would do.
+        When the limit cannot be met; names the largest part and the smallest sufficient limit.
     """
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
-    vertex_bytes = _VERTEX_COPIES * row_bytes + _VERTEX_NUMBERS
+    vertex_bytes = _VERTEX_COPIES * row_bytes + _VERTEX_BYTES
     full = work.full_oracle
     fixed = {
         "program": PROGRAM_BYTES + work.held_bytes,
-        "row_numbers": work.n_rows * (_ROW_NUMBERS + (_FULL_NUMBERS if full else 0))
-        + work.n_features * _FEATURE_NUMBERS,
+        "row_numbers": work.n_rows * (_ROW_BYTES + (_FULL_ORACLE_BYTES if full else 0))
+        + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
     }
     thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
-    # A full oracle keeps a copy of its own, made ready for products.
+    # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + int(full))
     column = 4 * work.n_rows if full else 0
     least = {
@@ -204,7 +162,9 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     rest += least["vertices"] + least["kernel_rows"]
     max_vertices = min(work.n_rows, max(_LEAST_VERTICES, int(_VERTEX_SHARE * rest) // vertex_bytes))
     vertices = max_vertices * vertex_bytes
-    most_kernel_rows = max(_LEAST_KERNEL_ROWS, max_vertices * (4 * max_vertices + _ROW_PADDING))
+    most_kernel_rows = max(
+        _LEAST_KERNEL_ROWS, max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
+    )
     return MemoryPlan(
         **fixed,
         scratch=max_threads * thread_bytes,
@@ -229,17 +189,18 @@ def _too_small(limit: int, least: dict[str, int]) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size such as "1GiB", "600MiB", "2g" or "1000000"; units are powers of 1024.
+    """Bytes of a size: 1GB is 10^9, 1GiB and 1G are 2^30; likewise k, M and T, in any case.
 
     Raises
     ------
     InputError
         When it is no size.
     """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)\s*", text.lower(), re.ASCII)
     if match is None or len(match[1]) > _SIZE_DIGITS:
         raise InputError(f"{text!r} is no size in bytes; write for example 600MiB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    number, prefix, unit = match.groups()
+    return int(float(number) * (1000 if unit == "b" else 1024) ** " kmgt".index(prefix or " "))
 
 
 def format_bytes(n: int) -> str:
@@ -258,16 +219,17 @@ def kernel_rows_budget() -> int:
 
 
 def memory_total(root: str = "/") -> int:
-    """Bytes of memory that this process may ever have, as far as the system says.
+    """Bytes of memory that this process may ever use.
 
-    That of the machine, or what control groups (of Linux, either version) or `ulimit -v` leave of
-    it, whichever is least. What other processes, or pages of files that can be given back, take of
-    it at the moment does not count.
+    The memory of the machine, the limits of control groups (Linux, either version) and what
+    ``ulimit -v`` allows, whichever is least. What other processes and the page cache take at the
+    moment does not count. No well-kept library knows all three: psutil reports the machine,
+    distributed the uppermost control group.
 
     Parameters
     ----------
     root : str
-        Folder under which ``proc`` and ``sys`` are looked for.
+        Folder in which ``proc`` and ``sys`` are looked up.
     """
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     sizes = [total, *_group_limits(Path(root))]
@@ -278,10 +240,10 @@ def memory_total(root: str = "/") -> int:
 
 
 def _group_limits(root: Path) -> list[int]:
-    """Limits of the control groups that this process is in, and of the groups around them.
+    """Limits of the control groups of this process, and of the groups around them.
 
-    A container often sees its own group as the uppermost one while ``/proc/self/cgroup`` has its
-    name on the host: a folder that is not there is left out, and its parents are looked at.
+    A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has the
+    group's name on the host. Folders that do not exist are skipped, and their parents are read.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -296,16 +258,16 @@ def _group_limits(root: Path) -> list[int]:
             mounts, name = [f"sys/fs/cgroup/{controllers}"], "memory.limit_in_bytes"
         else:
             continue
-        for mount in mounts:
-            place = root / mount / group.lstrip("/")
+        for mount in (root / mount for mount in mounts):
+            place = mount / group.lstrip("/")
             for folder in (place, *place.parents):
-                if folder.is_relative_to(root / mount):
+                if folder.is_relative_to(mount):
                     limits += _number_in(folder / name)
     return limits
 
 
 def _number_in(path: Path) -> list[int]:
-    """The number that a file holds; none where it holds none ("max") or cannot be read."""
+    """The number in a file; none where there is none ("max") or the file cannot be read."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except OSError:
@@ -314,27 +276,24 @@ def _number_in(path: Path) -> list[int]:
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process now; the largest so far where only that is known."""
+    """Resident memory of this process; its peak where the system does not tell."""
     return _status_bytes("VmRSS:") or peak_rss_bytes()
 
 
 def peak_rss_bytes() -> int:
     """Largest resident memory of this process so far, interpreter and libraries included.
 
-    Linux keeps it per program; the portable number may include what the parent held at the fork.
+    Where Linux does not tell, the number may include what the parent process held at the fork.
     """
-    return _status_bytes("VmHWM:") or _peak_of_usage()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return _status_bytes("VmHWM:") or usage.ru_maxrss * 1024
 
 
 def _status_bytes(name: str) -> int | None:
-    """A size that Linux states of this process."""
+    """A size that Linux states about this process."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text(encoding="ascii").splitlines():
             if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return None
-
-
-def _peak_of_usage() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

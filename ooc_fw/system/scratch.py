@@ -1,8 +1,7 @@
-"""Directories for rows that a run sets aside, removed at its end or, if it was killed, by the next.
+"""Directories for temporary files of a run; those of a killed run are removed by the next one.
 
-Owns their names and their locks. A directory belongs to a living process for as long as its lock is
-held: the system releases it whatever ends the process, and process ids, which come again and differ
-between containers, do not count.
+A directory is in use as long as its lock is held. The system releases the lock however the process
+ends; process ids would not do, since they are reused and differ between containers.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ _PREFIX = "ooc-fw-scratch-"
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Yield a new directory under TMPDIR, which only this user can enter; removed afterwards.
-
-    Raises
-    ------
-    OSError
-        When it cannot be created.
-    """
+    """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
     remove_abandoned()
     path, descriptor = _create()
     try:
@@ -41,9 +34,8 @@ def scratch_directory() -> Iterator[Path]:
 def remove_abandoned() -> None:
     """Remove the scratch directories of this user whose process has died.
 
-    Neither symbolic links nor directories of others are touched, nor those of which the file system
-    cannot tell whether somebody holds their lock. Nothing is done where there is no directory for
-    temporary files, as in a container that is read-only.
+    Symbolic links, directories of others and those on file systems without locks are left alone.
+    There may be no directory for temporary files at all (a container that is read-only).
     """
     with contextlib.suppress(OSError):
         root = Path(tempfile.gettempdir())
@@ -66,10 +58,12 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def _create() -> tuple[Path, int]:
-    """Create a directory, locked for as long as its descriptor is open."""
+    """Create a directory that is locked as long as its descriptor is open."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        with contextlib.suppress(FileNotFoundError):  # taken for abandoned before it was locked
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # another process removed it before it was locked
             descriptor = _open(path)
             with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
