@@ -69,8 +69,8 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     import numpy as np
 
     from ooc_fw.certify.sweep import certify
+    from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
-    from ooc_fw.data.statistics import encode_labels
     from ooc_fw.model.pairs import class_pairs
     from ooc_fw.model.record import as_class_values
     from ooc_fw.training.one_versus_one import split_classes

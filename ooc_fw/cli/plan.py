@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, calibrate, print."""
-    from ooc_fw.data.statistics import encode_labels
+    from ooc_fw.data.labels import encode_labels
     from ooc_fw.solve.loop import plan_run
 
     options = options_from(args)

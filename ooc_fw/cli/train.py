@@ -203,7 +203,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()  # imports count: they are part of what the user waits for
     remove_abandoned()
 
-    from ooc_fw.data.statistics import encode_labels
+    from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
     from ooc_fw.solve.loop import plan_run, warn_of_gamma
     from ooc_fw.solve.session import Session

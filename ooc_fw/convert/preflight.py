@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.statistics import add_dense, add_sparse
 from ooc_fw.convert.readers import TableReader, Wanted, is_foreign_number, parse_number
+from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.kernels.distinct import row_hashes
@@ -223,12 +223,8 @@ class _Look:
         self._n_bad = 0
         self._bad_example: str | None = None
         self._n_stored = 0
-        self._sums, self._squares = np.zeros(n_features), np.zeros(n_features)
-        self._low = np.full(n_features, np.inf, dtype=np.float32)
-        self._high = np.full(n_features, -np.inf, dtype=np.float32)
-        self._stored = np.zeros(n_features, dtype=np.int64)
-        self._sparse = False
-        self._shift: Float64Array | None = None
+        self._n_features = n_features
+        self._columns = ColumnRanges("standard")
         self._hashes: list[Any] = []
 
     def add_from(self, source: RowSource, start: int, stop: int) -> None:
@@ -250,35 +246,25 @@ class _Look:
 
     def add(self, rows: Rows) -> None:
         """Take rows into account."""
-        columns = self._sums, self._squares, self._low, self._high
-        if isinstance(rows, CSRRows):
-            self._sparse = True
-            add_sparse(rows.data, rows.indices, *columns, self._stored)
-            self._n_stored += int(np.count_nonzero(rows.data))
-        else:
-            add_dense(rows, *columns)
-            self._n_stored += int(np.count_nonzero(rows))
+        self._columns.add(rows)
+        values = rows.data if isinstance(rows, CSRRows) else rows
+        self._n_stored += int(np.count_nonzero(values))
         self._n += len(rows)
         self._hashes.append(row_hashes(rows))
 
     def findings(self) -> Findings:
         """What was found; rows that could not be read are counted only."""
-        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
-        if self._sparse or self._n == 0:
-            implicit = self._stored < self._n
-            low[implicit] = np.minimum(low[implicit], 0)
-            high[implicit] = np.maximum(high[implicit], 0)
-        if self._n == 0:
-            low[:] = high[:] = 0
-        n = max(1, self._n)
-        deviation = np.sqrt(np.maximum(self._squares / n - (self._sums / n) ** 2, 0))
+        low, high = self._columns.range(self._n_features)
+        deviation = np.zeros(self._n_features)
+        if self._n > 0:
+            _, deviation = self._columns.moments(self._n_features)
         hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
         return Findings(
             self._n + self._n_bad,
             self._n_bad,
             self._bad_example,
             len(hashes) - len(np.unique(hashes)),
-            self._n_stored / max(1, n * len(low)),
+            self._n_stored / max(1, self._n * len(low)),
             low,
             high,
             deviation,

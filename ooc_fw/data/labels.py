@@ -1,16 +1,29 @@
-"""Which label values a file can hold: whole numbers that float64 holds exactly, and UTF-8 text.
+"""Label values: which of them a file can hold, and their translation into codes of classes.
 
-Files keep numeric labels as float64. Whole numbers beyond 2**53 may round to a neighbour, and two
-classes would become one.
+Files keep numeric labels as float64 and others as UTF-8. Whole numbers beyond 2**53 may round to a
+neighbour, which would merge two classes.
 """
 
 from __future__ import annotations
 
 import decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources.base import RowSource
+from ooc_fw.system.errors import InputError
+
+LABEL_ROWS = 1 << 20
+"""Labels that are read together."""
+
+MAX_CLASSES = 256
+"""More different labels than these are taken for the targets of a regression: one binary classifier
+is trained for each pair of classes."""
+
+_FEW_CLASSES = 4
+"""Number of classes up to which comparing all labels takes less time than searching them."""
 
 
 def is_exact_label(text: str) -> bool:
@@ -24,22 +37,99 @@ def is_exact_label(text: str) -> bool:
     return number != number.to_integral_value() or decimal.Decimal(float(number)) == number
 
 
-def inexact_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which whole numbers, of whatever type, float64 does not hold exactly."""
+def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
+    """Which labels are whole numbers, of any type, that float64 does not hold exactly."""
     if labels.dtype.kind not in "iu" or labels.dtype.itemsize < 8:
         return np.zeros(len(labels), dtype=bool)
-    with np.errstate(invalid="ignore"):
-        # 2**63 and 2**64 are no numbers of the type: what rounds up to them is not held.
-        rounded = labels.astype(np.float64)
-        top = 2.0 ** (63 if labels.dtype.kind == "i" else 64)
-        inside = rounded < top
-        again = np.where(inside, rounded, 0).astype(labels.dtype)
+    rounded = labels.astype(np.float64)
+    # 2**63 and 2**64 are no numbers of the type: what rounds up to them is not held.
+    inside = rounded < 2.0 ** (63 if labels.dtype.kind == "i" else 64)
+    again = np.where(inside, rounded, 0).astype(labels.dtype)
     result: npt.NDArray[np.bool_] = ~inside | (again != labels)
     return result
 
 
-def is_unicode(word: str | bytes) -> bool:
-    """Whether a label can be written as UTF-8, and, where it is bytes, read as plain text."""
+def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
+    """Translate the label values of a source into codes of classes.
+
+    Returns
+    -------
+    classes : ndarray, shape (n_classes,)
+        Label values in increasing order.
+    codes : ndarray of int64, shape (n_rows,)
+        Place in `classes` of the label of each row.
+
+    Raises
+    ------
+    InputError
+        There are no labels, one is missing or cannot be stored, all are equal, or there are more
+        than `MAX_CLASSES` different ones.
+    """
+    codes = np.empty(source.n_rows, dtype=np.int64)
+    found = source.labels(0, 1)
+    _check_labels(found, 0, source.name)
+    for start in range(0, source.n_rows, LABEL_ROWS):
+        stop = min(start + LABEL_ROWS, source.n_rows)
+        labels = source.labels(start, stop)
+        places, known = _places(labels, found)
+        if not known.all():
+            _check_labels(labels, start, source.name)
+            more = np.union1d(found, labels[~known])
+            if len(more) > MAX_CLASSES:
+                raise InputError(
+                    f"{source.name} has more than {MAX_CLASSES} different labels; are they the "
+                    f"targets of a regression? training needs classes"
+                )
+            codes[:start] = np.searchsorted(more, found)[codes[:start]]
+            found = more
+            places, _ = _places(labels, found)
+        codes[start:stop] = places
+    if len(found) == 1:
+        raise InputError(
+            f"all rows of {source.name} have the label {found[0]}; "
+            f"training needs rows of two classes"
+        )
+    return found, codes
+
+
+def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Place of each label in `found`, and whether it is there."""
+    if len(found) <= _FEW_CLASSES:
+        places = np.zeros(len(labels), dtype=np.int64)
+        known = labels == found[0]
+        for place, value in enumerate(found[1:], start=1):
+            here = labels == value
+            places[here] = place
+            known |= here
+        return places, known
+    places = np.minimum(np.searchsorted(found, labels), len(found) - 1)
+    return places, found[places] == labels
+
+
+def _check_labels(labels: AnyArray, start: int, name: str) -> None:
+    """Raise InputError for a label that is missing or infinite, or that no file can hold."""
+    for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
+        raise InputError(
+            f"the label {labels[place]} of row {start + place} of {name} is a whole number that "
+            f"float64 does not tell from its neighbours; give the labels as words, or number the "
+            f"classes anew"
+        )
+    if labels.dtype.kind in "SU":
+        for word in np.unique(labels).tolist():
+            if not _is_unicode(word):
+                place = int(np.flatnonzero(labels == word)[0])
+                raise InputError(
+                    f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; write "
+                    f"it again in UTF-8"
+                )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        place = int(np.flatnonzero(~np.isfinite(labels))[0])
+        what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"
+        raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
+
+
+def _is_unicode(word: str | bytes) -> bool:
+    """Whether text can be written as UTF-8, or bytes be read as ASCII."""
     try:
         word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
     except UnicodeError:

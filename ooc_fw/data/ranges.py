@@ -1,9 +1,8 @@
-"""Ranges and moments of columns, and the scaling made from them.
+"""Ranges and moments of columns, and the scaling chosen from them.
 
-Owns the formulas of minmax, maxabs and standard scaling, for the converter and for
-`ooc_fw.data.statistics.fit_scaling` alike. Sums are of twice the precision of float64
-(`ooc_fw._core.moments`), so that rows may be gathered in blocks and merged in any order. Does not
-apply a scaling: `ooc_fw.data.scaling` does.
+The converter, its preflight and `ooc_fw.data.statistics.fit_scaling` all use these accumulators.
+Sums have twice the precision of float64 (`ooc_fw._core.moments`), so that rows may be gathered in
+blocks of any size and merged in any order.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from ooc_fw.data.scaling import KINDS, Scaling
 from ooc_fw.system.errors import InputError
 
 FEW_STEPS = 64
-"""A column whose range has fewer steps of float32 than these has lost its values to rounding."""
+"""A column is lost to rounding if its range has fewer steps of float32 than this."""
 
 
 class ColumnRanges:
-    """Range and, if wanted, mean and variance of each column; grows with the width.
+    """Range and, for the scaling "standard", mean and variance of each column.
 
     Parameters
     ----------
     kind : str
-        The scaling wanted: "standard" needs means and variances.
+        The scaling that is wanted.
 
     Attributes
     ----------
     n_rows : int
-        Rows taken into account.
+        Rows added.
     n_bytes : int
-        Bytes that whoever added them read for them, if that is counted.
+        Bytes that were read for them, if whoever added them counts these.
     """
 
     def __init__(self, kind: str = "none") -> None:
@@ -53,13 +52,13 @@ class ColumnRanges:
         self._records = np.zeros((0, RECORD_SIZE if kind == "standard" else RANGE_SIZE))
 
     def of(self, rows: StoredRows) -> ColumnRanges:
-        """Ranges of some rows alone, for `merge`; for any thread."""
+        """Ranges of these rows alone, for `merge`; may be called in any thread."""
         ranges = ColumnRanges(self.kind)
         ranges.add(rows)
         return ranges
 
     def add(self, rows: StoredRows) -> None:
-        """Take rows of float32 or float64 into account."""
+        """Add rows of float32 or float64."""
         self._widen(rows.shape[1])
         if isinstance(rows, CSRRows):
             accumulate_stored(rows.data, rows.indices, self._records)
@@ -67,29 +66,24 @@ class ColumnRanges:
             accumulate_dense(rows, self._records)
         self.n_rows += len(rows)
 
-    def merge(self, other: ColumnRanges) -> None:
-        """Take the rows of another, gathered for the same scaling, into account."""
+    def merge(self, other: ColumnRanges) -> ColumnRanges:
+        """Add the rows of another one, gathered for the same scaling; returns itself."""
         self._widen(len(other._records))
         merge_records(self._records, other._records)
         self.n_rows += other.n_rows
         self.n_bytes += other.n_bytes
-
-    def merged(self, other: ColumnRanges) -> ColumnRanges:
-        """Itself, with the rows of another."""
-        self.merge(other)
         return self
 
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
-            # Doubling, so that a width creeping up costs no more than a constant per column.
-            shape = max(n_features, 2 * len(self._records)), self._records.shape[1]
-            grown = np.zeros(shape)
+            # Doubling keeps the cost per column constant when the width grows column by column.
+            grown = np.zeros((max(n_features, 2 * len(self._records)), self._records.shape[1]))
             grown[: len(self._records)] = self._records
             self._records = grown
 
     @property
     def n_features(self) -> int:
-        """Columns met, or more."""
+        """An upper bound on the number of columns met."""
         return len(self._records)
 
     @property
@@ -98,7 +92,7 @@ class ColumnRanges:
         return int(self._records[:, COUNT].sum())
 
     def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
-        """Least and largest value of each column, zeros that are not stored included."""
+        """Smallest and largest value of each column; zeros that are not stored count."""
         records = self._wide(n_features)
         some_zero = records[:, COUNT] < self.n_rows
         low = np.where(some_zero, np.minimum(records[:, MINIMUM], 0), records[:, MINIMUM])
@@ -120,20 +114,16 @@ class ColumnRanges:
     def fit(self, log1p: bool, n_features: int) -> Scaling:
         """Choose offset and factor of each column.
 
-        minmax maps the range to [0, 1], maxabs divides by the largest size, standard takes the mean
-        to 0 and the (population) standard deviation to 1.
+        The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
+        columns, and columns never met, become 0.
 
         Parameters
         ----------
         log1p : bool
             Recorded in the result; the rows added must have been transformed already.
         n_features : int
-            Width; columns never met are constant zeros.
-
-        Returns
-        -------
-        Scaling
-            Constant columns become 0.
+            Number of columns.
         """
         if self.kind == "none":
             return Scaling("none", log1p)
@@ -149,14 +139,9 @@ class ColumnRanges:
         return Scaling(self.kind, log1p, np.where(constant, 0.0, offset), factor)
 
     def lost(self, scaling: Scaling, n_features: int) -> Int64Array:
-        """Columns of different values which rounding to float32, after scaling, makes nearly one.
+        """Columns whose different values become nearly equal when they are rounded to float32.
 
-        Parameters
-        ----------
-        scaling : Scaling
-            What is done to the values before they are rounded, logarithms apart.
-        n_features : int
-            Width.
+        Values are rounded after `scaling`; its logarithms must have been taken already.
         """
         low, high = self.range(n_features)
         ends = np.stack([low, high])

@@ -27,10 +27,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.subset import complement, draw_parts
-from ooc_fw.data.statistics import encode_labels, sigma2
+from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_status
 from ooc_fw.model.record import Model, borrow_source

@@ -15,8 +15,8 @@ from ooc_fw.convert import verify as verify_module
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.convert.convert import convert_libsvm
 from ooc_fw.convert.verify import verify_file
-from ooc_fw.data.sources import checksums, open_source
-from ooc_fw.data.statistics import compute_statistics, encode_labels
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.sources import checksums, iter_blocks, open_source
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table, to_dense
 from ooc_fw.testing.files import write_dense, write_sparse
@@ -58,7 +58,7 @@ def sweep(path):
     """What training reads: labels, all rows, row numbers."""
     with open_source(path) as source:
         encode_labels(source)
-        compute_statistics(source)
+        assert sum(len(rows) for _, rows in iter_blocks(source, 0, source.n_rows)) == source.n_rows
         source.row_ids(0, source.n_rows)
 
 

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from ooc_fw.data.sources import DaskSource, iter_blocks, open_source
 from ooc_fw.data.sources.decoded import DecodedChunks
-from ooc_fw.data.statistics import compute_statistics
+from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import RowSourceContract, small_table
 
@@ -73,7 +73,7 @@ def test_each_block_is_computed_once_a_pass(threads, length):
     table = np.random.default_rng(0).random((10 * length, 40), dtype=np.float32)
     counted = CountedBlocks(table, length)
     with open_source(counted.array) as source:
-        compute_statistics(source, threads)
+        fit_scaling(source, "minmax", threads=threads)
         assert counted.counts == dict.fromkeys(range(10), 1)
         for _, rows in iter_blocks(source, 0, source.n_rows, 1 << 20):
             assert len(rows) > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_fw.data.statistics import compute_statistics
+from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solve.loop import solve
@@ -40,8 +40,8 @@ def read_problem(name):
                 column, value = cell.split(":")
                 X[row, int(column) - 1] = float(value)
     found = SmallProblem(make_kernel("rbf", gamma=1.0), X, y, 1.0)
-    sigma2 = compute_statistics(found.source(sparse=True), threads=1).sigma2
-    return SmallProblem(make_kernel("rbf", gamma=1 / (2 * sigma2)), X, y, 1.0)
+    gamma = 1 / (2 * sigma2(found.source(sparse=True)))
+    return SmallProblem(make_kernel("rbf", gamma=gamma), X, y, 1.0)
 
 
 def solve_by_all(problem):

@@ -9,9 +9,9 @@ import pytest
 
 import ooc_fw
 from ooc_fw import TrainOptions
+from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.subset import complement, draw_parts
-from ooc_fw.data.statistics import encode_labels
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.record import Model
 from ooc_fw.problem import BinaryProblem, Problem

@@ -1,0 +1,66 @@
+"""Label values and their codes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data import labels as labels_module
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.sources import open_source
+from ooc_fw.system.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "labels", [[3, -7, 3], [1.5, 0.5, 1.5], [True, False, True], ["b", "a", "b"]]
+)
+def test_labels_of_any_type(labels):
+    classes, codes = encode_labels(open_source(np.eye(3), labels))
+    assert classes.tolist() == sorted(set(labels))
+    assert codes.tolist() == [1, 0, 1]
+
+
+@given(
+    labels=st.lists(st.sampled_from([-1.5, 0.0, 7.0, 8.0, 9.0, 11.0]), min_size=1, max_size=20),
+    part=st.integers(1, 5),
+)
+def test_against_definition(labels, part):
+    source = open_source(np.eye(len(labels)), np.array(labels))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labels_module, "LABEL_ROWS", part)
+        names = sorted(set(labels))
+        if len(names) == 1:
+            with pytest.raises(InputError, match=r"have the label"):
+                encode_labels(source)
+            return
+        classes, codes = encode_labels(source)
+    assert classes.tolist() == names
+    assert codes.tolist() == [names.index(label) for label in labels]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_whole_numbers_that_float64_merges(kind):
+    labels = np.array([2**53, 2**53 + 1, 7, 2**62 + 1], dtype=kind)
+    with pytest.raises(InputError, match=f"label {2**53 + 1} of row 1 of array is a whole number"):
+        encode_labels(open_source(np.eye(4), labels))
+    encode_labels(open_source(np.eye(2), np.array([2**53, 2**53 + 2], dtype=kind)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "array has no labels"),
+        ([2] * 5, "all rows of array have the label 2"),
+        ([1, 0, np.nan, 1, 1], r"row 2 of array is missing \(NaN\)"),
+        ([1, 0, 1, 1, np.inf], "row 4 of array is infinite"),
+        ([np.nan, 0, 1, 1, 1], r"row 0 of array is missing \(NaN\)"),
+        ([b"a", b"\xe9", b"a", b"a", b"a"], r"label b'\\xe9' of row 1 of array is not UTF-8 text"),
+        (["a", "\udce9", "a", "a", "a"], r"label '\\udce9' of row 1 of array is not UTF-8 text"),
+        (np.arange(300) / 7, "array has more than 256 different labels"),
+    ],
+)
+def test_unusable_labels(labels, message, monkeypatch):
+    monkeypatch.setattr(labels_module, "LABEL_ROWS", 2)
+    source = open_source(np.eye(5 if labels is None else len(labels)), labels)
+    with pytest.raises(InputError, match=message):
+        encode_labels(source)
