@@ -38,7 +38,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators.py"},
-    "scipy": set(),
+    "scipy": {"testing/reference.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},
 }

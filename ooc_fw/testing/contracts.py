@@ -1,7 +1,6 @@
 """What every source must do, as a test class to inherit.
 
-Owns the checks that hold for any storage. What is special about one storage, and the messages of
-its errors, is tested beside it.
+What is special about one storage, and its error messages, is tested with it.
 """
 
 # ruff: noqa: D102, N802  (the name of a test says what it checks; X is a table)
@@ -31,7 +30,7 @@ def small_table(n_rows: int = 57, n_features: int = 5, seed: int = 0) -> Float32
 
 
 def to_dense(rows: Rows) -> Float32Array:
-    """Rows as a dense block, checked to keep the promises of their type."""
+    """Rows as a dense block; their types and order of columns are asserted."""
     if not isinstance(rows, CSRRows):
         assert rows.dtype == np.float32
         assert rows.flags.c_contiguous

@@ -1,13 +1,14 @@
 """Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why.
 
-Owns the list for ``sklearn.utils.estimator_checks.parametrize_with_checks``.
+The lists are for ``sklearn.utils.estimator_checks.parametrize_with_checks``.
 """
 
 _TOLERANCE = (
-    "weights and copies have one optimum, but the check compares seven digits, and tol is 1e-3; "
-    "gamma is the average over rows, copies or not: passed with tol=1e-9 and a number for gamma"
+    "weights and copies have the same optimum, but the check compares seven digits, and tol is "
+    "1e-3; gamma is an average over rows, which copies change; the check passes with tol=1e-9 and "
+    "a number for gamma"
 )
-_TWO_CLASSES = "partial_fit learns two classes, and the check teaches it three; fit learns any"
+_TWO_CLASSES = "partial_fit learns two classes, and the check has three; fit learns any number"
 
 EXPECTED_FAILED_CHECKS = {
     "check_estimators_partial_fit_n_features": _TWO_CLASSES,
@@ -20,8 +21,8 @@ EXPECTED_FAILED_CHECKS = {
 
 EXPECTED_FAILED_CHECKS_WITH_PROBABILITY = EXPECTED_FAILED_CHECKS | {
     "check_classifiers_train": (
-        "the check wants the most probable class to be the predicted one everywhere; a sigmoid "
-        "need not be 1/2 at decision value 0, and coupling need not agree with votes, so that they "
+        "the check expects that the most probable class is predicted everywhere; a sigmoid need "
+        "not be 1/2 at decision value 0, and coupling need not agree with votes, so that they "
         "differ on a few rows near a boundary, as in LIBSVM and scikit-learn's SVC"
     ),
 }

@@ -1,7 +1,7 @@
-"""Small HDF5 files written by hand, as the layout says, without the converter.
+"""Small HDF5 files, written without the converter.
 
-Owns a second, independent writing of the layout, so that reader and converter cannot agree on the
-same mistake.
+This second, independent implementation of the layout shows mistakes that reader and converter
+share.
 """
 
 from __future__ import annotations
@@ -16,23 +16,10 @@ from ooc_fw.data.rows import AnyArray, Float32Array
 
 
 def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:
-    """Write a converted file with dense rows.
+    """Write a converted file with dense rows and labels, and return its path.
 
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    X : ndarray of float32, shape (n_rows, n_features)
-        Rows as stored; /row says that they came in reverse order.
-    y : ndarray, shape (n_rows,)
-        Labels.
-    **storage
-        Chunks and compression, as for h5py's ``create_dataset``.
-
-    Returns
-    -------
-    Path
-        `path`.
+    /row says that the rows came in reverse order. `storage` has chunks and compression, as for
+    h5py's ``create_dataset``.
     """
     with h5py.File(path, "w") as file:
         _write_root(file, X, y)
@@ -41,7 +28,7 @@ def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Pat
 
 
 def write_sparse(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:
-    """Write a converted file with sparse rows; parameters as for `write_dense`."""
+    """Write a converted file with sparse rows, as `write_dense` does."""
     with h5py.File(path, "w") as file:
         _write_root(file, X, y)
         write_csr_group(file.create_group("X"), X, **storage)

@@ -1,8 +1,7 @@
-"""The answers to compare with: kernels from their definition, the exact optimum, exact gaps.
+"""References to compare with: kernels by definition, the exact optimum, exact gaps.
 
-Owns slow and obviously right code for a few hundred rows. Everything is computed from plain arrays,
-in extended precision where rounding would blur the comparison, and nothing of the solver, the
-engine or the compiled loops takes part.
+The code is slow and obviously right, for a few hundred rows in plain arrays. It uses neither the
+solver nor the kernel engine nor compiled loops, and extended precision where rounding matters.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.kernels.functions import Kernel
 
 Extended = np.longdouble
-"""Widest float of the machine: 64 bits of mantissa on x86, at least those of float64 elsewhere."""
+"""Widest float of the processor: 64 bits of mantissa on x86, no less than float64 elsewhere."""
 
 ExtendedArray = npt.NDArray[np.longdouble]
 
@@ -65,14 +64,14 @@ def kernel_values(kernel: Kernel, X: Float32Array, Z: Float32Array) -> ExtendedA
 
 
 def exact_sum(terms: Float64Array) -> np.longdouble:
-    """Sum without any rounding but the last one."""
+    """Sum that is rounded only once."""
     first = math.fsum(terms)
     return Extended(first) + Extended(math.fsum([*terms, -first]))
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Weights of shape (n,) that minimise f = 1/2 alpha' Q alpha on the simplex, and min f."""
+    """Weights, shape (n,), that minimise f = 1/2 alpha' Q alpha on the simplex, and min f."""
 
     alpha: Float64Array
     objective: float
@@ -81,47 +80,23 @@ class Optimum:
 def minimise(Q: npt.NDArray[Any]) -> Optimum:
     """Exact minimum of 1/2 alpha' Q alpha over the unit simplex, Q positive definite.
 
-    Notes
-    -----
-    With u = alpha / rho the optimality conditions are those of min 1/2 u'Qu - 1'u over u >= 0: on
-    the support (Qu)_i = 1, elsewhere (Qu)_i >= 1. The active-set method of Lawson and Hanson (1974,
-    Solving Least Squares Problems, algorithm NNLS) solves that in finitely many Cholesky-sized
-    steps, to the accuracy of a linear system. Then sum u = 1 / rho.
+    With u = alpha / rho the problem is min 1/2 u'Qu - 1'u over u >= 0: non-negative least squares
+    in the Cholesky factor of Q. A linear system on its support gives the last digits, and
+    sum u = 1 / rho.
     """
+    from scipy.optimize import nnls
+
     Q = np.asarray(Q, dtype=np.float64)
-    u = np.zeros(len(Q))
-    free = np.zeros(len(Q), dtype=bool)
-    while True:
-        missing = np.where(free, -np.inf, 1 - Q @ u)
-        i = int(np.argmax(missing))
-        if missing[i] <= 1e-12:
-            return Optimum(u / u.sum(), float(0.5 / u.sum()))
-        free[i] = True
-        _solve_free(Q, u, free)
-
-
-def _solve_free(Q: Float64Array, u: Float64Array, free: npt.NDArray[np.bool_]) -> None:
-    """Solve Qu = 1 on the free coordinates; those that would turn negative are set free no more."""
-    while True:
-        places = np.flatnonzero(free)
-        target = np.linalg.solve(Q[np.ix_(places, places)], np.ones(len(places)))
-        down = target <= 0
-        if not down.any():
-            u[places] = target
-            return
-        now = u[places]
-        ratios = np.full(len(places), np.inf)
-        ratios[down] = now[down] / (now[down] - target[down])
-        step = ratios.min()
-        u[places] = now + step * (target - now)
-        leaving = places[ratios == step]
-        u[leaving] = 0
-        free[leaving] = False
+    L = np.linalg.cholesky(Q)
+    u, _ = nnls(L.T, np.linalg.solve(L, np.ones(len(Q))), maxiter=100 * len(Q))
+    support = np.flatnonzero(u)
+    u[support] = np.linalg.solve(Q[np.ix_(support, support)], np.ones(len(support)))
+    return Optimum(u / u.sum(), float(0.5 / u.sum()))
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Gradient of every row under some weights, and what follows from it, in extended precision."""
+    """Gradient of every row for some weights, and what follows from it, in extended precision."""
 
     gradient: ExtendedArray
     alpha: ExtendedArray  # (n_rows,), zeros included
@@ -148,24 +123,12 @@ class Truth:
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """A problem small enough for brute force.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel.
-    X : ndarray of float32, shape (n_rows, n_features)
-        Rows.
-    y : ndarray of int8, shape (n_rows,)
-        +1 or -1.
-    C : float, or ndarray of float64 of shape (n_rows,)
-        Penalty, of all rows or of each.
-    """
+    """A problem small enough for brute force, with labels +1 and -1."""
 
     kernel: Kernel
     X: Float32Array
     y: Int8Array
-    C: float | Float64Array
+    C: float | Float64Array  # of all rows, or of each
 
     @cached_property
     def optimum(self) -> Optimum:
@@ -189,8 +152,8 @@ class SmallProblem:
         weights = np.zeros(len(self.y), dtype=Extended)
         weights[row_ids] = alpha
         beta = weights * self.y
-        # Kernel values may be tiny: adding 1 to each, as in Q, would cost their last digits. So
-        # would a plain sum of the bias, whose terms cancel.
+        # Kernel values may be tiny, and lose digits when 1 is added to each, as in Q. The terms of
+        # the bias cancel, so that a plain sum would lose digits, too.
         values = kernel_values(self.kernel, self.X, self.X[row_ids])
         sums = values @ beta[row_ids] + exact_sum(alpha * self.y[row_ids])
         return Truth(self.y * sums + weights / self._penalties, weights)
@@ -233,20 +196,7 @@ def make_problem(
 ) -> SmallProblem:
     """Two normal clouds, `1 / overlap` apart in each column; every third row is positive.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel; `gamma` is divided by the number of features.
-    n_rows, n_features : int
-        Shape.
-    C : float
-        Penalty.
-    density : float
-        Share of values that are not 0.
-    overlap : float
-        Large for clouds that cannot be told apart.
-    seed : int
-        Seed of the rows.
+    `gamma` is divided by the number of features, and `density` is the share of nonzero values.
     """
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n_rows) % 3 == 0, 1, -1).astype(np.int8)

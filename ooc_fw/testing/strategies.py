@@ -1,7 +1,7 @@
 """Hypothesis strategies: kernels, small problems with awkward rows, and models of them.
 
-The only module of the package that imports hypothesis, which is no dependency of it. Numbers come
-from a drawn seed rather than from hypothesis one by one: shapes and kinds shrink, values do not.
+Only this module imports hypothesis, which the package does not depend on. Shapes and kinds are
+drawn by hypothesis and shrink; values come from a drawn seed and do not.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def kernels(draw: st.DrawFn, X: Float32Array) -> Kernel:
 
 @st.composite
 def raw_tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 40) -> Float32Array:
-    """Rows as raw columns may be: offsets and scales of any size, ids, a rare outlier."""
+    """Rows of raw columns: offsets and scales of any size, row numbers, nearly equal rows."""
     n_rows = draw(st.integers(4, max_rows))
     n_features = draw(st.integers(1, max_features))
     rng = np.random.default_rng(draw(SEEDS))
@@ -91,9 +91,9 @@ def problems(draw: st.DrawFn, max_rows: int = 60, max_mean: float = 1000.0) -> S
 
 @st.composite
 def models(draw: st.DrawFn, n_rows: int) -> tuple[Int64Array, Float64Array]:
-    """Row numbers in any order without repeats, and positive weights that sum to 1.
+    """Different row numbers in any order, and positive weights that sum to 1.
 
-    Weights span many orders of magnitude, as those of vertices about to be dropped do.
+    Weights span many orders of magnitude, as they do before vertices are dropped.
     """
     rng = np.random.default_rng(draw(SEEDS))
     size = draw(st.integers(1, n_rows))
