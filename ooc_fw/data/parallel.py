@@ -1,13 +1,9 @@
-"""One ordered map over parts of a file, in this process or by Dask on threads, processes, machines.
+"""An ordered map over parts of a file: in this process, in others, or on a Dask cluster.
 
-Owns where tasks run and in which order their results come back: that of the items, whoever was
-first. What a task computes may depend on its item alone, never on the workers, and results are
-merged in the order of the items, so that every way of running gives the same bits. Knows nothing of
-what is mapped. Dask is imported here alone, and only when asked for.
-
-A task for another process is a function of an importable module. What all tasks of a map need is
-given as `Shared`: it travels as a recipe and is made once in each process. A mistake of the user's
-that a task finds comes back as the same `InputError`.
+Results are returned in the order of the items. A task depends on its item alone, and results are
+merged in a fixed tree, so that every way of running gives the same bits. Dask is imported only for
+a cluster. A task for another process is a function of an importable module; objects that all tasks
+need are sent as `Shared`.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -31,17 +27,27 @@ from ooc_fw.system.errors import InputError
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
-TASKS_AHEAD = 4
-"""Tasks handed to Dask for each worker; their results wait in RAM until it is their turn."""
+_AHEAD = 2
+"""Tasks, or groups of them, that are handed to each thread or process before it asks for them."""
 
-_LARGEST_GROUP = 16  # items sent to a process together, since what they share is sent with them
-_BATCHES = 8  # waits for all processes in a map, each a chance to show progress or to stop
-_KEPT = 3  # shared objects that a process keeps after the tasks that used them
+_CLUSTER_AHEAD = 4
+"""The same for the workers of a cluster, which are further away."""
+
+_LARGEST_GROUP = 16
+"""Items that are sent to a process together, because what they share is sent with them."""
+
+_GROUPS = 32
+"""Least number of groups per process in a map of many items, so that no process waits long."""
+
+_KEPT = 3
+"""Shared objects that a process keeps after the tasks that used them."""
+
 _CONNECT_SECONDS = 10
+"""Time limit for the connection to a cluster."""
 
 
 class Workers(Protocol):
-    """Where tasks run; make one with `borrow_workers`."""
+    """Where tasks run; made by `borrow_workers`."""
 
     @property
     def remote(self) -> bool:
@@ -66,60 +72,49 @@ class Workers(Protocol):
 
 @contextmanager
 def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
-    """Workers to run tasks on, closed afterwards unless they are the caller's.
+    """Workers to run tasks on, closed afterwards unless they belong to the caller.
 
     Parameters
     ----------
     dask : None, {"threads", "processes"}, str, distributed.Client or Workers
-        None runs tasks in this process without Dask; a name picks a scheduler of this machine; any
-        other text is the address of a `distributed` scheduler, ``tcp://host:8786``. A client or
-        workers are used and left open.
+        None and "threads" run tasks on threads of this process, "processes" in processes of this
+        machine; any other text is the address of a `distributed` scheduler, ``tcp://host:8786``. A
+        client or workers are used and left open.
     threads : int
-        Tasks at a time, where the workers belong to this run. A cluster has its own number.
+        Tasks at a time. A cluster has its own number.
 
     Raises
     ------
     InputError
-        No such scheduler, nobody answers at the address, or `distributed` is not installed.
+        There is no such scheduler, nobody answers at the address, or `distributed` is not
+        installed.
     """
     if hasattr(dask, "map") and hasattr(dask, "remote"):
         yield cast(Workers, dask)
         return
-    with closing(_open_workers(dask, threads)) as workers:
+    workers: Workers
+    if dask in (None, "threads", "processes"):
+        workers = LocalWorkers(threads, processes=dask == "processes")
+    elif isinstance(dask, str):
+        workers = _ClusterWorkers(_connect(dask), own=True)
+    elif hasattr(dask, "submit") and hasattr(dask, "nthreads"):
+        workers = _ClusterWorkers(dask, own=False)
+    else:
+        raise InputError(
+            f"dask must be threads, processes or the address of a cluster, not {dask!r}"
+        )
+    with closing(workers):
         yield workers
-
-
-def _open_workers(dask: Any, threads: int) -> Workers:
-    if dask is None:
-        return LocalWorkers(threads)
-    if dask in ("threads", "processes"):
-        return _SchedulerWorkers(dask, threads)
-    if isinstance(dask, str):
-        return _ClusterWorkers(_connect(dask), own=True)
-    if hasattr(dask, "submit") and hasattr(dask, "nthreads"):
-        return _ClusterWorkers(dask, own=False)
-    raise InputError(f"dask must be threads, processes or the address of a cluster, not {dask!r}")
 
 
 def merge_tree(
     n: int, results: Iterator[Result], merge: Callable[[Result, Result], Result]
 ) -> Result:
-    """Merge results in a tree that depends on their number only.
+    """Merge `n` results in a tree that depends on their number only.
 
-    Parameters
-    ----------
-    n : int
-        How many to take of `results`, at least 1.
-    results : iterator
-        Used in order; one a level of the tree is held.
-    merge : callable
-        Takes two results of neighbouring parts, the earlier first.
-
-    Returns
-    -------
-    object
-        The one result left; sums in floating point have the same bits wherever their parts were
-        made.
+    `merge` takes two results of neighbouring parts, the earlier first. Results are used in order,
+    and one per level of the tree is held. Sums in floating point have the same bits wherever their
+    parts were computed.
 
     Examples
     --------
@@ -133,7 +128,7 @@ def merge_tree(
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
-    """Cut ``0:n_rows`` into ranges of `length` rows, the last one perhaps shorter."""
+    """Cut ``0:n_rows`` into ranges of `length` rows; the last one may be shorter."""
     return [(start, min(start + length, n_rows)) for start in range(0, n_rows, length)]
 
 
@@ -141,15 +136,15 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 
 
 class Shared(Generic[Value]):
-    """An object that tasks use: itself in this process, made anew once in every other one.
+    """An object that tasks use: itself in this process, made once in every other process.
 
     Parameters
     ----------
     value : object
         What `get` returns in this process.
     recipe : callable or None
-        Called without arguments in another process to make an object as good; what it needs travels
-        with it. None where the object stays here.
+        Called without arguments in another process to make an equal object; what it needs is sent
+        with it. None if the object must stay in this process.
     """
 
     def __init__(self, value: Value | None, recipe: Callable[[], Value] | None) -> None:
@@ -179,7 +174,7 @@ _arriving = threading.Lock()
 
 
 def _arrive(token: str, recipe: Callable[[], Value]) -> Shared[Value]:
-    """What was sent, as this process knows it already or will make it."""
+    """The shared object that was sent, which this process may have already."""
     with _arriving:
         found = _known.get(token)
         if found is None:
@@ -190,42 +185,13 @@ def _arrive(token: str, recipe: Callable[[], Value]) -> Shared[Value]:
         return found
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    """An `InputError` on its way from a task to the caller.
-
-    Schedulers would log it, try again, or add a traceback to its sentence.
-    """
-
-    message: str
-
-
-def _run(task: Callable[..., Result], common: tuple[Any, ...], item: Any) -> Result | _Refusal:
-    try:
-        return task(*common, *item)
-    except InputError as error:
-        return _Refusal(str(error))
-
-
-def _run_group(
-    task: Callable[..., Result], common: tuple[Any, ...], items: Sequence[Any]
-) -> list[Result | _Refusal]:
-    return [_run(task, common, item) for item in items]
-
-
-def _accept(result: Result | _Refusal) -> Result:
-    if isinstance(result, _Refusal):
-        raise InputError(result.message)
-    return result
-
-
 def shared_source(source: Any, workers: Workers) -> Shared[Any]:
-    """`source` for tasks, which open its file themselves where they run in other processes.
+    """A source of rows for tasks; those in other processes open its file themselves.
 
     Raises
     ------
     InputError
-        Other processes would not see the rows.
+        Other processes cannot read the rows.
     """
     if workers.remote and source.reopen is None:
         raise InputError(
@@ -239,102 +205,73 @@ def shared_source(source: Any, workers: Workers) -> Shared[Any]:
 
 
 class LocalWorkers:
-    """Tasks in this process, without Dask: in turn, or on threads.
+    """Tasks on this machine: one after the other, on threads, or in processes.
 
     Parameters
     ----------
-    threads : int
+    number : int
         Tasks at a time.
+    processes : bool
+        Whether they run in processes of their own.
     """
 
-    remote = False
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, number: int, *, processes: bool = False) -> None:
+        self.remote = processes
+        self._number = number
+        self._processes: ProcessPoolExecutor | None = None
+        if processes:
+            # One pool for all maps, because a process takes a second to start. A forked process
+            # would inherit locks that other threads hold.
+            context = multiprocessing.get_context("spawn")
+            self._processes = ProcessPoolExecutor(number, context, _ignore_interrupts)
 
     def map(
         self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
     ) -> Generator[Result, None, None]:
         """See `Workers.map`."""
-        if self._threads == 1 or len(items) < 2:
+        if not self.remote and (self._number == 1 or len(items) < 2):
             for item in items:
                 yield task(*common, *item)
             return
-        pool = ThreadPoolExecutor(self._threads)
-        try:
-            futures = (pool.submit(task, *common, *item) for item in items)
-            for future in _ahead(futures, 2 * self._threads):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class _SchedulerWorkers:
-    """Tasks on a Dask scheduler of this machine.
-
-    Parameters
-    ----------
-    scheduler : {"threads", "processes"}
-        Which one.
-    number : int
-        Tasks at a time.
-    """
-
-    def __init__(self, scheduler: str, number: int) -> None:
-        import dask  # noqa: F401  (late, and before work begins)
-
-        self.remote = scheduler == "processes"
-        self._number = number
-        self._options: dict[str, Any] = {"scheduler": scheduler, "num_workers": number}
-        self._pool: ProcessPoolExecutor | None = None
+        length = 1
         if self.remote:
-            # One pool for all maps of a run: a process takes a second to start. A forked one would
-            # inherit locks that other threads hold.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(number, context, _ignore_interrupts)
-            self._options |= {"pool": self._pool, "chunksize": 1}
-
-    def map(
-        self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
-    ) -> Generator[Result, None, None]:
-        """See `Workers.map`."""
-        import dask
-
-        ahead = TASKS_AHEAD * self._number
-        length = max(1, len(items) // (_BATCHES * ahead)) if self.remote else 1
-        length = min(length, _LARGEST_GROUP)
-        for first in range(0, len(items), ahead * length):
-            groups = [
-                items[start : start + length]
-                for start in range(first, min(first + ahead * length, len(items)), length)
-            ]
-            # pure=False: names of tasks are drawn, not hashed from what they hold.
-            lazy = [
-                dask.delayed(partial(_run_group, task, common, group), pure=False)()
-                for group in groups
-            ]
-            try:
-                done = dask.compute(*lazy, optimize_graph=False, **self._options)
-            except BrokenProcessPool:
-                raise ChildProcessError(
-                    "a worker process died, perhaps for want of memory; start again with fewer "
-                    "threads, or with a cluster, which replaces workers (a script that uses "
-                    "processes must start its work under if __name__ == '__main__')"
-                ) from None
-            for results in done:
-                yield from map(_accept, results)
+            length = min(_LARGEST_GROUP, max(1, len(items) // (_GROUPS * self._number)))
+        groups = [items[first : first + length] for first in range(0, len(items), length)]
+        pool: Executor = self._processes or ThreadPoolExecutor(self._number)
+        futures = (pool.submit(_run_group, task, common, group) for group in groups)
+        try:
+            with closing(_ahead(futures, _AHEAD * self._number)) as pending:
+                for future in pending:
+                    yield from future.result()
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                "a worker process died, perhaps for want of memory; start again with fewer "
+                "threads, or with a cluster, which replaces workers (a script that uses "
+                "processes must start its work under if __name__ == '__main__')"
+            ) from None
+        finally:
+            if not self.remote:
+                pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
         """End the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._processes is not None:
+            self._processes.shutdown(cancel_futures=True)
+
+
+def _run_group(
+    task: Callable[..., Result], common: tuple[Any, ...], items: Sequence[tuple[Any, ...]]
+) -> list[Result]:
+    return [task(*common, *item) for item in items]
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which a terminal sends to all processes, to the main one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _ClusterWorkers:
-    """Tasks on a `distributed` cluster, which runs those of a worker that died once more.
+    """Tasks on a `distributed` cluster, which repeats those of a worker that died.
 
     Parameters
     ----------
@@ -358,30 +295,45 @@ class _ClusterWorkers:
         from distributed import CancelledError, KilledWorker
 
         client = self._client
-        ahead = TASKS_AHEAD * max(1, sum(client.nthreads().values()))
-        # A task of its own rather than scattered: the scheduler can make it again when the workers
-        # that hold it die.
+        # A task of its own instead of scattered data: the scheduler can repeat it when the workers
+        # that hold its result die.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
             held = client.submit(partial(_give, common), pure=False)
         futures = (client.submit(_run, task, held, item, pure=False) for item in items)
-        pending = _ahead(futures, ahead)
+        number = max(1, sum(client.nthreads().values()))
         try:
-            for future in pending:
-                result = future.result()
-                future.release()
-                yield _accept(result)
+            with closing(_ahead(futures, _CLUSTER_AHEAD * number)) as pending:
+                for future in pending:
+                    result = future.result()
+                    future.release()
+                    if isinstance(result, _Refusal):
+                        raise InputError(result.message)
+                    yield result
         except (KilledWorker, CancelledError) as error:
             raise ChildProcessError(
                 f"the cluster gave a task up ({error}); see the logs of its workers"
             ) from error
         finally:
-            pending.close()
             held.release()
 
     def close(self) -> None:
-        """Take leave of the cluster; its workers go on."""
+        """Disconnect; the workers of the cluster stay."""
         if self._own:
             self._client.close()
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """An `InputError` of a task, returned because a scheduler would log it and try again."""
+
+    message: str
+
+
+def _run(task: Callable[..., Result], common: tuple[Any, ...], item: Any) -> Result | _Refusal:
+    try:
+        return task(*common, *item)
+    except InputError as error:
+        return _Refusal(str(error))
 
 
 def _give(common: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -389,7 +341,7 @@ def _give(common: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
-    """Futures in order, `number` of them made before the first one is wanted.
+    """Futures in order, `number` of them made before the first one is needed.
 
     Those made and not yielded are cancelled when it is closed.
     """
@@ -427,8 +379,3 @@ def _connect(address: str) -> Any:
         client.close()
         raise InputError(f"the Dask cluster at {address} has no workers; start one: dask worker")
     return client
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which a terminal sends to all processes, to the one that decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,7 +23,7 @@ from ooc_fw.data.parallel import (
 from ooc_fw.data.sources import open_source
 from ooc_fw.system.errors import InputError
 
-WAYS = [(None, 1), (None, 3), ("threads", 1), ("threads", 3)]
+ways = pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
 
 
 def nested(left, right):
@@ -41,7 +41,7 @@ def test_the_tree_halves(n):
     assert merge_tree(n, iter(range(n)), nested) == expected(0, n)
 
 
-@pytest.mark.parametrize(("dask", "threads"), WAYS)
+@ways
 @pytest.mark.parametrize("n_items", [0, 1, 2, 57])
 def test_results_come_in_the_order_of_the_items(dask, threads, n_items):
     def task(factor, start, stop):
@@ -54,14 +54,13 @@ def test_results_come_in_the_order_of_the_items(dask, threads, n_items):
         assert list(workers.map(task, items, 10)) == [(10 * k, -k) for k in range(n_items)]
 
 
-@pytest.mark.parametrize("dask", [None, "threads"])
-def test_threads_work_at_the_same_time(dask):
+def test_threads_work_at_the_same_time():
     both = threading.Barrier(2, timeout=30)
-    with borrow_workers(dask, 2) as workers:
+    with borrow_workers(None, 2) as workers:
         assert sorted(workers.map(both.wait, [(), ()])) == [0, 1]
 
 
-@pytest.mark.parametrize(("dask", "threads"), WAYS)
+@ways
 def test_few_results_wait_when_the_caller_is_slow(dask, threads):
     begun = []
     with borrow_workers(dask, threads) as workers:
@@ -71,7 +70,7 @@ def test_few_results_wait_when_the_caller_is_slow(dask, threads):
     assert len(begun) <= 4 * threads
 
 
-@pytest.mark.parametrize(("dask", "threads"), WAYS)
+@ways
 def test_errors_come_through(dask, threads):
     def refuse(start, stop):
         raise InputError(f"rows {start} to {stop}")
@@ -86,13 +85,11 @@ def test_errors_come_through(dask, threads):
             list(workers.map(fail, [(0, 1), (1, 2)]))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_dask_unless_asked_for(monkeypatch, threads):
+def test_no_dask_without_a_cluster(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask", None)
-    with borrow_workers(None, threads) as workers:
-        assert list(workers.map(nested, [(0, 1), (1, 2)])) == [(0, 1), (1, 2)]
-    with pytest.raises(ImportError), borrow_workers("threads", threads):
-        pass
+    for dask, threads in ((None, 1), (None, 2), ("threads", 2), ("processes", 1)):
+        with borrow_workers(dask, threads) as workers:
+            assert list(workers.map(nested, [(0, 1), (1, 2)])) == [(0, 1), (1, 2)]
 
 
 def test_workers_of_the_caller_stay_open():
@@ -154,11 +151,11 @@ def test_rows_in_ram_are_refused_by_other_processes():
     with pytest.raises(TypeError, match="cannot be sent"):
         pickle.dumps(shared)
 
-    class Elsewhere(LocalWorkers):
-        remote = True
-
-    with pytest.raises(InputError, match=r"in the memory of this one; .* give the path of a file"):
-        shared_source(source, Elsewhere(1))
+    with (
+        borrow_workers("processes", 1) as workers,
+        pytest.raises(InputError, match=r"in the memory of this one; .* give the path of a file"),
+    ):
+        shared_source(source, workers)
 
 
 # -- processes -------------------------------------------------------------------------------------
