@@ -7,8 +7,7 @@ same run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -32,8 +31,6 @@ SORTED_RUNS = 10
 
 class Sampler(Protocol):
     """A policy for drawing rows."""
-
-    name: ClassVar[str]
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw rows.
@@ -59,8 +56,6 @@ class BlockSampler:
     `next_row`, which is None before the first draw.
     """
 
-    name: ClassVar[str] = "blocks"
-
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
         self.next_row: int | None = None
@@ -83,8 +78,6 @@ def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
 class ScatteredSampler:
     """Uniform draws without replacement, for rows in RAM."""
 
-    name: ClassVar[str] = "scattered"
-
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
 
@@ -102,8 +95,6 @@ class SliceSampler:
     of each other: two draws that share one row probably share a slice's worth of rows. Several
     slices per draw keep that small.
     """
-
-    name: ClassVar[str] = "slices"
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
@@ -129,8 +120,6 @@ class ChunkSampler:
     chunks, and lie on a circle, so that all rows are equally likely.
     """
 
-    name: ClassVar[str] = "chunks"
-
     def __init__(self, n_rows: int, chunk_rows: int) -> None:
         self.n_rows = n_rows
         self.chunk_rows = chunk_rows
@@ -150,12 +139,6 @@ class ChunkSampler:
             )
         ]
         return np.sort(np.concatenate(parts) % self.n_rows)
-
-
-SAMPLERS: dict[str, Callable[..., Sampler]] = {
-    sampler.name: sampler for sampler in (SliceSampler, ScatteredSampler, ChunkSampler)
-}
-"""Sampler classes by name."""
 
 
 def choose_sampler(
