@@ -57,6 +57,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from ooc_fw.certify.sweep import certify as certify
     from ooc_fw.data.sources import open_source as open_dataset  # noqa: F401

@@ -70,6 +70,11 @@ class Option:
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     many: bool = False
 
+    @property
+    def parses(self) -> bool:
+        """Whether not every text is a value as it stands."""
+        return self.low is not None or self.read is not None or bool(self.choices)
+
     def parse(self, text: str) -> Any:
         """Value of an argument of the command line.
 
@@ -85,7 +90,7 @@ class Option:
         except InputError:
             raise
         except ValueError:
-            raise InputError(f"must be {self._allowed()}, not {text!r}") from None
+            raise InputError(f"must be {self._allowed(text)}, not {text!r}") from None
         return self._checked(value, text)
 
     def check(self, name: str, value: Any) -> None:
@@ -105,11 +110,11 @@ class Option:
         else:
             wrong = bool(self.choices) and value not in self.choices
         if wrong:
-            raise InputError(f"must be {self._allowed()}, not {shown!r}")
+            raise InputError(f"must be {self._allowed(value)}, not {shown!r}")
         return value
 
-    def _allowed(self) -> str:
-        """The allowed values in words."""
+    def _allowed(self, value: object) -> str:
+        """The allowed values in words; the upper limit is mentioned if it is exceeded."""
         words = ", ".join(self.choices)
         if self.low is None:
             return f"one of {words}" if words else self.help
@@ -120,7 +125,7 @@ class Option:
             text = f"a {number}{self.unit} that is not negative"
         else:
             text = f"a {number}{self.unit} {'above' if self.above else 'of at least'} {self.low:g}"
-        if self.high != LARGEST:
+        if isinstance(value, float | int) and value > self.high:
             text += f" and at most {self.high:g}"
         return f"{words} or {text}" if words else text
 

@@ -1,107 +1,41 @@
-"""What several commands share: data arguments, opening data, applying a model, printing results.
-
-Owns the meaning of DATA on the command line. Knows no command.
-"""
+"""What commands share: opening data, where a model goes, exit statuses, printing results."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ooc_fw.report.progress import RowProgress, to_json
+from ooc_fw.report.progress import EventLog, Progress, RowProgress, to_json
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import parse_bytes
+from ooc_fw.system.files import Output, check_outputs
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ooc_fw.data.parallel import Workers
-    from ooc_fw.data.rows import Float64Array, Int64Array, Rows
     from ooc_fw.data.sources import RowSource
-    from ooc_fw.model.record import Model
+    from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.options import TrainOptions
 
-NPY_MAGIC = b"\x93NUMPY"
-
-
-def add_data_arguments(parser: argparse.ArgumentParser, *, text: bool, labels: bool = True) -> None:
-    """Declare DATA and how to find rows and labels in it.
-
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Of one command.
-    text : bool
-        Whether the command takes LIBSVM text as well.
-    labels : bool
-        Whether the command looks at labels.
-    """
-    kinds = "an HDF5 file (ooc-fw convert writes one) or a .npy array"
-    if text:
-        kinds += ", LIBSVM text, also compressed, or - for text on standard input"
-    parser.add_argument("data", metavar="DATA", help=kinds)
-    parser.add_argument("--x-name", default="X", help="rows in an HDF5 file (default: X)")
-    if labels:
-        parser.add_argument("--y-name", default="y", help="labels in an HDF5 file (default: y)")
-        parser.add_argument("--labels", metavar="FILE", help="labels of a .npy array, also .npy")
-    if text:
-        parser.add_argument(
-            "--zero-based", action="store_true", help="the text counts features from 0"
-        )
-
-
-def add_threads_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--threads``."""
-    parser.add_argument("--threads", type=THREADS, metavar="N", help="threads (default: all CPUs)")
-
-
-def add_dask_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--dask``."""
-    parser.add_argument(
-        "--dask",
-        metavar="WHERE",
-        help="go through the file with Dask: on threads, on processes (as many as --threads), or "
-        "on the cluster at an address, tcp://HOST:PORT (default: without Dask); the numbers are "
-        "the same",
-    )
-
-
-def add_json_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def add_verbosity_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--quiet`` and ``--verbose``."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    group.add_argument(
-        "--verbose",
-        action="store_true",
-        help="more lines: sizes, choices, the memory plan, phases, a line of progress a second",
-    )
-
-
-def thread_count(args: argparse.Namespace) -> int:
-    """``--threads``, or the CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if args.threads is None else int(args.threads)
+DONE, NO, USAGE, FAILED = 0, 1, 2, 3
+"""Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
+input or usage; a failure such as a full disk. After a signal the status is 128 plus its number."""
 
 
 @contextmanager
 def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
-    """Workers that ``--dask`` names; None without it, which imports no Dask."""
+    """Workers that ``--dask`` names; without it None, and Dask is not imported."""
     if args.dask is None:
         yield None
         return
     from ooc_fw.data.parallel import borrow_workers
 
-    with borrow_workers(args.dask, thread_count(args)) as workers:
+    with borrow_workers(args.dask, args.threads) as workers:
         yield workers
 
 
@@ -109,43 +43,102 @@ def open_data(args: argparse.Namespace) -> RowSource:
     """Open the source that DATA names."""
     from ooc_fw.data.sources import open_source
 
+    given = vars(args)
     return open_source(
         args.data,
-        getattr(args, "labels", None),
+        given.get("labels"),
         x_name=args.x_name,
-        y_name=getattr(args, "y_name", "y"),
+        y_name=given.get("y_name", "y"),
     )
 
 
+def kernel_from(
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+) -> Kernel:
+    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+    from ooc_fw.data.statistics import sigma2
+    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
+
+    def average_distance() -> float:
+        with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
+            return sigma2(source, threads, dask=workers, on_rows=progress)
+
+    gamma = resolve_gamma(args.kernel, args.gamma, average_distance, source.n_features)
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+# -- where results go ----------------------------------------------------------------------------
+
+
 def output_beside(data: str, suffix: str) -> Path:
-    """Default name of an output: that of the input with another suffix."""
+    """Default name of an output: the name of the input with another suffix."""
     if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
-        raise InputError(f"{data} is no regular file, which a result could go beside; give -o")
+        raise InputError(f"{data} is no regular file, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
 
 
 class ModelPlace:
-    """Where a model goes: to its output; beside it after an interrupt, if a file stood there.
+    """Where a model is written: to its output, or beside it after an interrupt.
 
-    A model that was trained to its end is not replaced by one of a run that was not.
+    A file that stood at the output when the run began is not replaced by the model of a run that
+    was interrupted.
 
     Parameters
     ----------
     output : Path
-        As the user gave it; looked at now, before the run.
+        File that the user named.
     """
 
     def __init__(self, output: Path) -> None:
         self.output = output
-        self.beside = _free_name_beside(output) if output.is_file() else output
+        self._beside = _free_name_beside(output) if output.is_file() else output
 
     def of(self, interrupted: bool) -> Path:
-        """File for a model of a run that was interrupted, or was not."""
-        return self.beside if interrupted else self.output
+        """File for the model of a run that was interrupted or not."""
+        return self._beside if interrupted else self.output
 
     def note(self, path: Path) -> str:
-        """What to say of a model that went to `path`; nothing for the output itself."""
-        return "" if path == self.output else f"; it is in {path}, and {self.output} is as it was"
+        """End of a sentence about a model that was written beside the output."""
+        return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
+
+
+def model_place(args: argparse.Namespace) -> ModelPlace:
+    """Place of the model of ``train``, after a check of all outputs that are named."""
+    if args.output is None and args.data == "-":
+        raise InputError("a model trained on standard input needs a name; give one with -o")
+    output = Path(args.output) if args.output else output_beside(args.data, ".model.h5")
+    outputs = [Output("model", output)]
+    if args.log is not None:
+        outputs.append(Output("log", args.log, streamed=True))
+    check_outputs(outputs, [args.resume])  # the checkpoint may replace what it resumes from
+    if args.checkpoint is not None:
+        outputs.append(Output("checkpoint", args.checkpoint))
+    check_outputs(outputs, [args.data, args.labels])
+    return ModelPlace(output)
+
+
+def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
+    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
+    if args.log is None:
+        return None
+    log = EventLog(args.log, append=args.resume is not None)
+    begin = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+    begin |= {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
+    log.write("start", {**begin, **facts, "options": asdict(options)})
+    return log
+
+
+def run_progress(
+    args: argparse.Namespace, options: TrainOptions, started: float, log: EventLog | None = None
+) -> Progress:
+    """Display of a run that began at `started`, a reading of `time.perf_counter`."""
+    return Progress(
+        quiet=args.quiet,
+        verbose=args.verbose,
+        tol=options.tol if options.stopping == "relative" else None,
+        ends_at=None if options.max_time is None else started + options.max_time,
+        log=log,
+    )
 
 
 def _free_name_beside(output: Path) -> Path:
@@ -158,138 +151,81 @@ def _free_name_beside(output: Path) -> Path:
     raise AssertionError
 
 
-def is_text(path: str) -> bool:
-    """Whether DATA is to be read as LIBSVM text: it is neither HDF5 nor a .npy array."""
-    import h5py
-
-    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
-        return not os.path.isdir(path)  # of a pipe, the first bytes come only once
-    if h5py.is_hdf5(path):
-        return False
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(NPY_MAGIC)) != NPY_MAGIC
-    except OSError:  # the text reader says what is wrong with it
-        return True
+# -- printing ------------------------------------------------------------------------------------
 
 
-class AppliedRows(NamedTuple):
-    """What a model says of a block of rows.
+def print_result(
+    args: argparse.Namespace, result: Mapping[str, Any], lines: Iterable[object] | None = None
+) -> None:
+    """Write a result on standard output: one JSON object, or lines for people.
 
     Parameters
     ----------
-    values : ndarray of float64, shape (n,) or (n, n_machines)
-        Decision values.
-    row_ids : ndarray of int64, shape (n,)
-        Where the rows are in the user's own input, from 0.
-    labels : ndarray of shape (n,) or None
-        Labels found beside them, where they were asked for.
-    n_rows : int or None
-        Rows in all; None where only the end of the input tells.
+    args : Namespace
+        Says whether ``--json`` was given.
+    result : mapping
+        Names and values.
+    lines : iterable, optional
+        Text for people; by default names and values, aligned.
     """
-
-    values: Float64Array
-    row_ids: Int64Array
-    labels: npt.NDArray[Any] | None
-    n_rows: int | None
-
-
-def apply_model(
-    model: Model,
-    args: argparse.Namespace,
-    *,
-    with_labels: bool = False,
-    labels_only: bool = False,
-) -> Iterator[AppliedRows]:
-    """Decision values for DATA block by block, in the order in which it is stored.
-
-    Memory does not grow with the number of rows. With `labels_only` the values are only as exact as
-    predicted labels need.
-    """
-    apply = _apply_to_text if is_text(args.data) else _apply_to_source
-    return apply(model, args, with_labels, labels_only)
+    if args.json:
+        print(to_json(result))
+    else:
+        print(*(aligned(result) if lines is None else lines), sep="\n")
 
 
-def _apply_to_text(
-    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
-) -> Iterator[AppliedRows]:
-    import numpy as np
-
-    from ooc_fw.convert.libsvm import iter_libsvm
-
-    if args.dask is not None:
-        raise InputError(
-            f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
-            f"(ooc-fw convert)"
-        )
-    waiting: list[npt.NDArray[Any]] = []  # labels of rows that were read and not yet decided
-
-    def blocks() -> Iterator[Rows]:
-        exact = model.scaling is not None and not model.scaling.is_identity
-        for block_labels, rows, _ in iter_libsvm(
-            args.data, zero_based=args.zero_based, exact=exact
-        ):
-            waiting.append(block_labels)
-            yield rows
-
-    start = 0
-    scaled = model.scale(blocks())
-    for values in model.decide(scaled, threads=thread_count(args), labels_only=labels_only):
-        stop = start + len(values)
-        labels = np.concatenate(waiting)
-        waiting[:] = [labels[len(values) :]]
-        own = labels[: len(values)] if with_labels else None
-        yield AppliedRows(values, np.arange(start, stop), own, None)
-        start = stop
+def aligned(result: Mapping[str, Any]) -> list[str]:
+    """A line for each name and value."""
+    width = max(len(name) for name in result)
+    return [f"{name:<{width}}  {format_value(value)}" for name, value in result.items()]
 
 
-def _apply_to_source(
-    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
-) -> Iterator[AppliedRows]:
-    with open_data(args) as source:
-        if with_labels and not source.has_labels:
-            raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
-        with open_workers(args) as workers, RowProgress("predict", source.n_rows) as progress:
-            for start, values in model.iter_decisions(
-                source, threads=thread_count(args), dask=workers, labels_only=labels_only
-            ):
-                stop = start + len(values)
-                labels = source.labels(start, stop) if with_labels else None
-                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
-                progress(stop)
+def gap_lines(machines: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
+    """Certified gap of the binary classifier of each pair of classes, or of the first `most`."""
+    lines = [
+        f"{format_label(own['negative'])} against {format_label(own['positive'])}  "
+        f"{format_gap(own['certified_gap'])}"
+        for own in machines[:most]
+    ]
+    if most is not None and len(machines) > most:
+        lines.append(f"and {len(machines) - most} more pairs of classes, which --json lists")
+    return lines
+
+
+def summary(result: dict[str, Any]) -> list[str]:
+    """Sum the run up in a few lines for people."""
+    gap, read = result["certified_gap"], ""
+    if "lmo" not in result:
+        kind, read = "over the rows read last, not certified", " read once"
+    elif gap is None:
+        kind = "over the rows drawn last, not certified"
+    else:
+        kind = "certified over all rows"
+    gap = result["sampled_gap"] if gap is None else gap
+    if "machines" in result:
+        kind += f", the worst of {len(result['machines'])} pairs of classes"
+    return [
+        f"{result['status']}: relative gap {format_gap(gap)}, {kind}",
+        f"{result['n_support']} support vectors of {result['n_rows']} rows{read}, "
+        f"{result['kernel']} kernel, gamma {format_value(result['gamma'])}, "
+        f"C {format_value(result['C'])}",
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]
 
 
 def format_label(value: Any) -> str:
-    """Label value as people write it: shortest form, integers without a decimal point."""
+    """Label as people write it: integers without a decimal point."""
     return value if isinstance(value, str) else repr(float(value)).removesuffix(".0")
 
 
 def format_gap(gap: float | None) -> str:
-    """Write a gap with three digits, or a word for an unknown one."""
+    """Gap with three digits."""
     return "unknown" if gap is None else f"{gap:.2e}"
 
 
-def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Write a result on standard output: one JSON object, or aligned lines."""
-    if as_json:
-        print(to_json(result))
-        return
-    width = max(len(name) for name in result)
-    for name, value in result.items():
-        print(f"{name:<{width}}  {format_value(value)}")
-
-
-def print_machines(machines: Sequence[Mapping[str, Any]], most: int | None = None) -> None:
-    """Write the certified gap of each machine, or of the first few, by the pair of its classes."""
-    for machine in machines[:most]:
-        names = (format_label(machine[side]) for side in ("negative", "positive"))
-        print(" against ".join(names), format_gap(machine["certified_gap"]), sep="  ")
-    if most is not None and len(machines) > most:
-        print(f"and {len(machines) - most} more machines, which --json lists")
-
-
 def format_value(value: object) -> str:
-    """Write a value for people."""
+    """Value of a result for people."""
     if value is None:
         return "unknown"
     if isinstance(value, float):
@@ -299,53 +235,3 @@ def format_value(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(format_value(item) for item in value)
     return str(value)
-
-
-@dataclass(frozen=True)
-class Number:
-    """Argument type of a number within limits.
-
-    Parameters
-    ----------
-    low, high : float
-        Least and largest value.
-    whole : bool
-        Whether it has to be a whole number.
-    above : bool
-        Whether `low` itself is too small.
-    """
-
-    low: float
-    high: float
-    whole: bool = False
-    above: bool = False
-
-    def __call__(self, text: str) -> float:
-        """Read a number; ArgumentTypeError, which argparse shows, where it is none of these."""
-        try:
-            value = int(text) if self.whole else float(text)
-        except ValueError:
-            value = math.nan
-        if self.low <= value <= self.high and not (self.above and value == self.low):
-            return value
-        kind = "a whole number" if self.whole else "a number"
-        low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
-        bounded = self.high != LARGEST or value > self.high
-        high = f" and at most {self.high:g}" if bounded else ""
-        raise argparse.ArgumentTypeError(f"must be {kind} {low}{high}, not {text!r}")
-
-
-LARGEST = 2**63 - 1
-POSITIVE = Number(0, 1e100, above=True)
-"""A penalty, a tolerance or the like."""
-
-COUNT = Number(1, LARGEST, whole=True)
-ITERATIONS = SEED = Number(0, LARGEST, whole=True)
-THREADS = Number(1, 4096, whole=True)
-DEGREE = Number(1, 2**31 - 1, whole=True)
-COEF0 = Number(0, 1e100)
-
-
-def byte_size(text: str) -> int:
-    """Argument type of a size in bytes."""
-    return parse_bytes(text)

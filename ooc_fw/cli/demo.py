@@ -1,7 +1,6 @@
-"""``ooc-fw demo``: the whole way, from text to predictions, on a small real data set.
+"""``ooc-fw demo``: from text to predictions on a small real data set.
 
-Owns the list of commands shown. The data (a1a, 1605 rows of the UCI Adult set, and rows of its test
-part) travel with the package.
+The data, a1a (1605 rows of the UCI Adult set) and rows of its test part, come with the package.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+from ooc_fw.cli.common import DONE
 from ooc_fw.system.files import write_atomic
 from ooc_fw.system.scratch import scratch_directory
 
@@ -41,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the commands one after the other; stop at the first that fails."""
+    """Run the commands one after the other, up to the first that fails."""
+    from ooc_fw.cli.main import main
+
     with contextlib.ExitStack() as stack:
         if args.directory is None:
             directory = stack.enter_context(scratch_directory())
@@ -52,18 +54,12 @@ def run(args: argparse.Namespace) -> int:
             write_atomic(directory / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
         print(f"$ cd {shlex.quote(str(directory))}")
         stack.enter_context(contextlib.chdir(directory))
-        return _run_all()
-
-
-def _run_all() -> int:
-    from ooc_fw.cli.main import main
-
-    for command in COMMANDS:
-        print(f"\n$ ooc-fw {command}", flush=True)
-        status = main(command.split())
-        if status != 0:
-            return status
-        sys.stderr.flush()
-    lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
+        for command in COMMANDS:
+            print(f"\n$ ooc-fw {command}", flush=True)
+            status = main(command.split())
+            if status != DONE:
+                return status
+            sys.stderr.flush()
+        lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
     print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
-    return 0
+    return DONE

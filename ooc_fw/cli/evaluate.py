@@ -1,18 +1,22 @@
-"""``ooc-fw evaluate``: accuracy of a model on labelled rows, class by class.
-
-Owns the measures. Reading rows and applying the model are `common.apply_model`.
-"""
+"""``ooc-fw evaluate``: accuracy of a model on labelled rows, class by class."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
-import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import (
+    add_data_arguments,
+    add_model_argument,
+    add_result_arguments,
+    add_work_arguments,
+)
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
@@ -23,10 +27,12 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 MOST_UNKNOWN = 1000
-"""Labels the model does not know that are told apart; more are no classes."""
+"""Most different labels that the model does not know; more of them are no classes."""
 
 SHOWN_CONFUSIONS = 20
-"""Kinds of mistakes that are listed where the confusion matrix is too wide for the terminal."""
+"""Kinds of mistakes that are listed if the confusion matrix is too wide for the terminal."""
+
+logger = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,15 +41,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "evaluate",
         help="accuracy of a model on labelled rows",
         description="Compare predicted with given labels. A label the model does not know counts "
-        "as wrong. Text is scaled like the training data. Where the model gives probabilities, "
-        "their Brier score too: the mean squared error of the probability of the larger of two "
+        "as wrong. Text is scaled like the training data. If the model gives probabilities, "
+        "their Brier score, too: the mean squared error of the probability of the larger of two "
         "labels, or the sum of that over all classes.",
     )
-    parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train")
-    common.add_data_arguments(parser, text=True)
-    common.add_threads_argument(parser)
-    common.add_dask_argument(parser)
-    common.add_json_argument(parser)
+    add_model_argument(parser)
+    add_data_arguments(parser, text=True)
+    add_work_arguments(parser)
     parser.add_argument(
         "--figure",
         type=Path,
@@ -51,66 +55,74 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
         "ooc-fw train --probability, and matplotlib",
     )
+    add_result_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the measures."""
     import numpy as np
 
+    from ooc_fw.cli.applying import apply_model
     from ooc_fw.model.probabilities import Reliability
     from ooc_fw.model.record import as_class_values, load_model
-    from ooc_fw.report.figures import check_figure, draw_reliability, save
 
     started = time.perf_counter()
     model = load_model(args.model)
     if args.figure is not None:
-        figure = Output("figure", args.figure, streamed=True)
-        check_outputs([figure], [args.model, args.data, args.labels])
-        check_figure(args.figure)
-        if not model.calibrated:
-            raise InputError(
-                f"the figure shows probabilities, which {args.model} does not give; train with "
-                f"ooc-fw train --probability"
-            )
+        _check_figure(args, model)
     reliability = Reliability(len(model.classes)) if model.calibrated else None
     confusion = Confusion(model.classes)
-    for block in common.apply_model(model, args, with_labels=True, labels_only=reliability is None):
+    for block in apply_model(model, args, with_labels=True, labels_only=reliability is None):
         assert block.labels is not None
-        own = as_class_values(block.labels)
-        _check_kind(own, model, args.data)
-        codes = np.searchsorted(model.classes, own).clip(max=len(model.classes) - 1)
-        codes[model.classes[codes] != own] = -1
-        confusion.add(own, codes, model.class_places(block.values))
-        if len(confusion.unknown) > MOST_UNKNOWN:
+        labels = as_class_values(block.labels)
+        _check_kind(labels, model, args.data)
+        confusion.add(labels, model.class_places(block.values))
+        unknown = confusion.unknown
+        if len(unknown) > MOST_UNKNOWN:
             raise InputError(
                 f"{args.data} has more than {MOST_UNKNOWN} different labels that the model does "
-                f"not know, {common.format_label(min(confusion.unknown))} for one; give classes"
+                f"not know, such as {common.format_label(unknown[0])}; give classes"
             )
         if reliability is not None:
+            codes = np.searchsorted(model.classes, labels).clip(max=len(model.classes) - 1)
+            codes[model.classes[codes] != labels] = -1
             reliability.add(model.probabilities(block.values), codes)
     if confusion.unknown:
-        names = ", ".join(common.format_label(value) for value in sorted(confusion.unknown)[:5])
-        print(
-            f"ooc-fw: {confusion.n_unknown} of {confusion.n_rows} rows in {args.data} have labels "
-            f"unknown to the model ({names}); they count as wrong",
-            file=sys.stderr,
+        logger.warning(
+            "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong",
+            confusion.n_rows_of(confusion.unknown),
+            confusion.n_rows,
+            args.data,
+            ", ".join(map(common.format_label, confusion.unknown[:5])),
         )
     result = confusion.measures()
     if reliability is not None:
         result |= reliability.measures()
     if args.figure is not None:
+        from ooc_fw.report.figures import draw_reliability, save
+
         classes = [common.format_label(value) for value in model.classes.tolist()]
         save(draw_reliability(result, classes), args.figure)
     result |= {"n_rows": confusion.n_rows, "seconds": time.perf_counter() - started}
-    if args.json:
-        common.print_result(result, as_json=True)
-    else:
-        print(_text(result))
-    return 0
+    common.print_result(args, result, _lines(result))
+    return common.DONE
+
+
+def _check_figure(args: argparse.Namespace, model: Model) -> None:
+    from ooc_fw.report.figures import check_figure
+
+    outputs = [Output("figure", args.figure, streamed=True)]
+    check_outputs(outputs, [args.model, args.data, args.labels])
+    check_figure(args.figure)
+    if not model.calibrated:
+        raise InputError(
+            f"the figure shows probabilities, which {args.model} does not give; train with "
+            f"ooc-fw train --probability"
+        )
 
 
 def _check_kind(labels: npt.NDArray[Any], model: Model, data: str) -> None:
-    """Raise InputError where labels are words and classes numbers, or the other way round."""
+    """Raise InputError if labels are words and classes numbers, or the other way round."""
     if labels.dtype.kind != model.classes.dtype.kind:
         kinds = {"f": "numbers", "U": "words"}
         raise InputError(
@@ -128,70 +140,64 @@ class Confusion:
     ----------
     classes : ndarray, shape (n_classes,)
         Classes of the model, sorted.
-
-    Attributes
-    ----------
-    unknown : dict
-        Given label that is no class of the model -> rows predicted as each class, ndarray of int64.
     """
 
     def __init__(self, classes: npt.NDArray[Any]) -> None:
         import numpy as np
 
         self._classes = classes
-        self._known = np.zeros((len(classes), len(classes)), dtype=np.int64)
-        self.unknown: dict[Any, Int64Array] = {}
+        self._given: dict[Any, Int64Array] = {
+            value: np.zeros(len(classes), dtype=np.int64) for value in classes.tolist()
+        }
 
     @property
-    def n_unknown(self) -> int:
-        """Rows whose label is no class of the model."""
-        return sum(int(counts.sum()) for counts in self.unknown.values())
+    def unknown(self) -> list[Any]:
+        """Given labels that are no classes of the model, sorted."""
+        return sorted(self._given.keys() - self._classes.tolist())
 
     @property
     def n_rows(self) -> int:
-        """Rows in all."""
-        return int(self._known.sum()) + self.n_unknown
+        """Number of rows."""
+        return self.n_rows_of(self._given)
 
-    def add(self, labels: npt.NDArray[Any], codes: Int64Array, places: Int64Array) -> None:
+    def n_rows_of(self, labels: Iterable[Any]) -> int:
+        """Number of rows with these given labels."""
+        return sum(int(self._given[label].sum()) for label in labels)
+
+    def add(self, labels: npt.NDArray[Any], places: Int64Array) -> None:
         """Count rows.
 
         Parameters
         ----------
         labels : ndarray, shape (n_rows,)
             Given labels.
-        codes : ndarray of int64, shape (n_rows,)
-            Their places among the classes, -1 where they are none of them.
         places : ndarray of int64, shape (n_rows,)
             Places of the predicted classes.
         """
         import numpy as np
 
-        known, n = codes >= 0, len(self._classes)
-        self._known += _count_pairs(codes[known], places[known], n, n)
-        values, rows = np.unique(labels[~known], return_inverse=True)
-        for value, counts in zip(
-            values.tolist(), _count_pairs(rows, places[~known], len(values), n), strict=True
-        ):
-            self.unknown[value] = self.unknown.get(value, 0) + counts
+        n = len(self._classes)
+        values, rows = np.unique(labels, return_inverse=True)
+        pairs = np.bincount(rows * n + places, minlength=len(values) * n)
+        for value, counts in zip(values.tolist(), pairs.reshape(-1, n), strict=True):
+            self._given[value] = self._given.get(value, 0) + counts
 
     def measures(self) -> dict[str, Any]:
-        """Accuracy, and how the rows of each class fare, after one row or more.
+        """Accuracy, and measures of each class, after one row or more.
 
         Returns
         -------
         dict
             ``accuracy``; ``balanced_accuracy``, the mean recall of the given label values, whatever
             their numbers of rows; ``classes``, a dict by label of ``rows``, ``precision`` and
-            ``recall``, None where there is nothing to divide by; ``confusion``, rows of each given
+            ``recall``, None if there is nothing to divide by; ``confusion``, rows of each given
             label (list of lists) that were predicted as each of them.
         """
         import numpy as np
 
-        given = dict(zip(self._classes.tolist(), self._known, strict=True)) | self.unknown
-        names = sorted(given)
-        columns = np.searchsorted(names, self._classes)
+        names = sorted(self._given)
         confusion = np.zeros((len(names), len(names)), dtype=np.int64)
-        confusion[:, columns] = [given[name] for name in names]
+        confusion[:, np.searchsorted(names, self._classes)] = [self._given[name] for name in names]
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
         occurs = of_given > 0
         return {
@@ -209,15 +215,8 @@ class Confusion:
         }
 
 
-def _count_pairs(first: Int64Array, second: Int64Array, n: int, m: int) -> Int64Array:
-    """How often each pair of numbers below n and m occurs, an array of shape (n, m)."""
-    import numpy as np
-
-    return np.bincount(first * m + second, minlength=n * m).reshape(n, m)
-
-
-def _text(result: dict[str, Any]) -> str:
-    """The measures as aligned lines, with a table of the classes and the confusion matrix."""
+def _lines(result: dict[str, Any]) -> list[str]:
+    """The measures for people, with a table of the classes and the confusion matrix."""
     classes = result["classes"]
     lines = [
         f"{name:<18} {common.format_value(result[name])}"
@@ -229,11 +228,11 @@ def _text(result: dict[str, Any]) -> str:
     for name, own in classes.items():
         ratios = ("-" if own[key] is None else f"{own[key]:.4f}" for key in ("precision", "recall"))
         lines.append(f"{name:<{width}} {own['rows']:>9} " + " ".join(f"{r:>9}" for r in ratios))
-    return "\n".join([*lines, "", *_confusion_lines(result, width)])
+    return [*lines, "", *_confusion_lines(result, width)]
 
 
 def _confusion_lines(result: dict[str, Any], width: int) -> list[str]:
-    """The confusion matrix, or the most frequent mistakes where it is wider than the terminal."""
+    """The confusion matrix, or the most frequent mistakes if it is wider than the terminal."""
     names, matrix = list(result["classes"]), result["confusion"]
     cell = max(width, len(str(result["n_rows"]))) + 1
     if width + cell * len(names) <= shutil.get_terminal_size().columns:

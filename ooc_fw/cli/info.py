@@ -1,7 +1,4 @@
-"""``ooc-fw info``: what a data or model file holds, and what to do before training.
-
-Owns the choice of what to tell. What is measured, on how many rows, is `ooc_fw.convert.preflight`.
-"""
+"""``ooc-fw info``: what a data or model file holds, and what to do before training."""
 
 from __future__ import annotations
 
@@ -11,6 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import add_data_arguments, add_options, add_result_arguments
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
 
-
 SHOWN = 12
-"""Classes, columns and the like that are listed for people; ``--json`` has all."""
+"""Classes, columns and the like that are listed for people; ``--json`` lists all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,16 +32,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "that follows. Of large files a sample is looked at. Text and tables (CSV, Parquet, .npz) "
         "are looked at where they begin.",
     )
-    common.add_data_arguments(parser, text=True)
-    parser.add_argument("--label", metavar="COLUMN", help="column of the labels of a table")
-    parser.add_argument(
-        "--no-header",
-        dest="header",
-        action="store_false",
-        default=None,
-        help="the first line of a CSV table is a row",
-    )
-    common.add_json_argument(parser)
+    add_data_arguments(parser, text=True)
+    add_options(parser, ConvertOptions, ["label", "header"])
+    add_result_arguments(parser, progress=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,21 +55,19 @@ def run(args: argparse.Namespace) -> int:
         with common.open_data(args) as source:
             storage = _storage(args.data, args.x_name)
             result = describe_data(source, storage) | storage
-    advice = result.pop("advice", None)
-    if args.json:
-        result |= {} if advice is None else {"advice": advice}
-        common.print_result(result, as_json=True)
-        return 0
-    machines = result.pop("machines", [])
-    common.print_result({name: _brief(value) for name, value in result.items()}, as_json=False)
-    common.print_machines(machines, SHOWN)
-    for sentence in advice or ():
-        print(f"- {sentence}")
-    return 0
+    shown = {
+        name: _brief(value) for name, value in result.items() if name not in ("advice", "machines")
+    }
+    lines = common.aligned(shown) + common.gap_lines(result.get("machines", ()), SHOWN)
+    lines += [f"- {sentence}" for sentence in result.get("advice", ())]
+    if "advice" in result:
+        result["advice"] = result.pop("advice")  # at the end
+    common.print_result(args, result, lines)
+    return common.DONE
 
 
 def _brief(value: Any) -> Any:
-    """Lists and tables as people want to read them: no more than `SHOWN` of a kind."""
+    """The first `SHOWN` entries of a list or a table."""
     if isinstance(value, dict):
         short = {
             key: _in_words(item) if isinstance(item, dict) else item
@@ -311,7 +300,9 @@ def _is_model(path: str) -> bool:
 
 def _is_text(path: str) -> bool:
     """Whether DATA is LIBSVM text rather than something else or damaged."""
-    if not common.is_text(path):
+    from ooc_fw.cli.applying import is_text
+
+    if not is_text(path):
         return False
     if path == "-":
         return True

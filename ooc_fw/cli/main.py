@@ -1,10 +1,7 @@
-"""Entry point of ``ooc-fw``: the list of commands and what happens when one fails.
+"""Entry point of ``ooc-fw``: the commands, and the message and exit status when one fails.
 
-Owns exit statuses: 0 done, 1 failed, 2 a mistake in the input or the arguments, 3 out of time
-before there was a model, 130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 when nobody
-reads the output any more, as other programs end by SIGPIPE. Owns what is done about standard
-streams that are closed or cannot be written to.
-What a command does is in its own module.
+`ooc_fw.cli.common` lists the exit statuses. A signal gives 128 plus its number: 130 for Ctrl-C, 143
+for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -18,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import IO, Any, NoReturn
 
+import ooc_fw
 from ooc_fw._core.loading import load_numba_alone
 from ooc_fw.cli import (
     certify,
     convert,
     demo,
     evaluate,
+    guide,
     info,
     plan,
     plot,
@@ -33,6 +32,7 @@ from ooc_fw.cli import (
     tune,
     verify,
 )
+from ooc_fw.cli.common import FAILED, USAGE
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
@@ -49,9 +49,10 @@ COMMANDS = {
     "report": report,
     "plot": plot,
     "demo": demo,
+    "help": guide,
 }
 
-FAILED, USAGE, OUT_OF_TIME, CLOSED_PIPE = 1, 2, 3, 141
+CLOSED_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,6 +70,7 @@ def build_parser() -> Parser:
         description="Train exact kernel support vector machines on data larger than memory: "
         "convert LIBSVM text once, train with a certified duality gap, predict.",
     )
+    parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in COMMANDS.values():
         module.add_parser(commands)
@@ -101,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _fail(str(error), USAGE)
     except OutOfTimeError as error:
-        return _fail(str(error), OUT_OF_TIME)
+        return _fail(str(error), FAILED)
     except KeyboardInterrupt as interrupt:
         word = "terminated" if isinstance(interrupt, Terminated) else "interrupted"
         return _fail(word, 128 + signal_of(interrupt))
@@ -118,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
-    except SystemExit as exit_request:  # argparse, after printing a help text
+    except SystemExit as exit_request:  # raised by argparse after it printed a help text
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
@@ -128,17 +130,17 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    with suppress(OSError):  # nobody listens
+    with suppress(OSError):
         print(f"ooc-fw: {message}", file=sys.stderr)
     _drop_unwritten()
     return status
 
 
 def _replace_closed_streams() -> None:
-    """Put something in place of standard streams that were closed when the program began.
+    """Replace standard streams that were closed when the program began, which Python sets to None.
 
-    Python has None for them. Input and output fail where they are used, as in other programs;
-    messages are dropped.
+    Reading and writing them then fails where it happens, as in other programs. Messages are
+    dropped.
     """
     for name, flags, mode in (
         ("stdin", os.O_WRONLY, "r"),
@@ -146,15 +148,15 @@ def _replace_closed_streams() -> None:
         ("stderr", os.O_WRONLY, "w"),
     ):
         if getattr(sys, name) is None:
-            # The lowest free descriptor, so that no file of results takes its place.
+            # This takes the lowest free descriptor, which a file of results could get otherwise.
             setattr(sys, name, open(os.open(os.devnull, flags), mode))
 
 
 class _Stream:
-    """A standard stream whose failures name it, or, without a name, are dropped.
+    """A standard stream whose errors name it, or, without a name, are ignored.
 
-    Results that are lost end a command. Messages that are lost, because the disk under a redirected
-    standard error is full or its reader has gone, do not: the model is worth more.
+    A command fails if its results are lost. It continues if its messages are lost, because the disk
+    under a redirected standard error is full or its reader has gone: the model is worth more.
     """
 
     def __init__(self, stream: IO[str], name: str | None) -> None:
@@ -165,13 +167,13 @@ class _Stream:
         return getattr(self._stream, attribute)
 
     def write(self, text: str) -> int:
-        """Write text; a failure is treated as the class says."""
+        """Write text."""
         with self._failing():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what waits; a failure is treated as the class says."""
+        """Write what is buffered."""
         with self._failing():
             self._stream.flush()
 
@@ -186,7 +188,7 @@ class _Stream:
 
 
 def _drop_unwritten() -> None:
-    """Drop output that cannot be written, about which Python would complain at its end."""
+    """Drop output that cannot be written, since Python would print an error for it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -197,7 +199,7 @@ def _drop_unwritten() -> None:
 
 @contextmanager
 def _messages_on_stderr() -> Iterator[None]:
-    """Show what the library logs and its warnings as one line each."""
+    """Print log messages and warnings of the library, a line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Sentence())
     logger = logging.getLogger("ooc_fw")
@@ -214,16 +216,15 @@ def _messages_on_stderr() -> Iterator[None]:
 
 
 class _Sentence(logging.Formatter):
-    """A line that says which program speaks, and whether it warns."""
+    """A line with the name of the program, and the word "warning" for a warning."""
 
     def format(self, record: logging.LogRecord) -> str:
-        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        kind = "warning: " if record.levelno == logging.WARNING else ""
         return f"ooc-fw: {kind}{record.getMessage()}"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    with suppress(OSError):  # nobody listens
-        print(f"ooc-fw: warning: {message}", file=sys.stderr)
+    logging.getLogger("ooc_fw").warning("%s", message)
 
 
 if __name__ == "__main__":

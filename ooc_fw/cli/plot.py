@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import add_result_arguments
 from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
@@ -41,6 +42,7 @@ def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str)
     parser.add_argument(
         "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
     )
+    add_result_arguments(parser, progress=False)
 
 
 def output_path(args: argparse.Namespace, suffix: str) -> Path:
@@ -66,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
             f"give the log of a longer one"
         )
     save(draw_runs(runs, panels, against), output)
-    print(output)
-    return 0
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return common.DONE
 
 
 def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ooc_fw.cli import common
 from ooc_fw.cli.plot import add_log_arguments, output_path
 
 
@@ -29,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     output = output_path(args, ".html")
     runs = read_runs([Path(log) for log in args.logs])
     write_output(output, page(runs).encode("utf-8"))
-    print(output)
-    return 0
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return common.DONE

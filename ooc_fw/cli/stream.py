@@ -1,53 +1,46 @@
-"""``ooc-fw train --stream``: from LIBSVM text that goes by once to a model file.
-
-Owns the passage from text to chunks, how such a run ends, and its report. The training is
-`ooc_fw.solve.stream.Stream`.
-"""
+"""``ooc-fw train --stream``: from LIBSVM text that is read once to a model file."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import record_from
+from ooc_fw.options import TrainOptions, option_fields
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from ooc_fw.data.rows import CSRRows
-    from ooc_fw.kernels.functions import Kernel
-    from ooc_fw.options import TrainOptions
-    from ooc_fw.report.progress import EventLog
     from ooc_fw.solve.state import Callback, Solution
     from ooc_fw.solve.stream import Stream, TwoLabels
 
-_NO_PART = {
-    "class_weight": None,
-    "method": "auto",
-    "lmo": "auto",
-    "sample_size": 194,
-    "start": "random",
-    "max_iter": None,
-    "labels": None,
-    "x_name": "X",
-    "y_name": "y",
-    "max_time": None,
-    "checkpoint": None,
-    "checkpoint_every": None,
-    "resume": None,
-    "memory": None,
-    "dask": None,
-    "probability": False,
+logger = logging.getLogger(__name__)
+
+_OPTIONS = ("C", "tol", "stopping", "max_support", "threads", "certify")
+
+_UNUSED = {
+    **{
+        name: (own.default, declared.name or f"--{name.replace('_', '-')}")
+        for name, (own, declared) in option_fields(TrainOptions).items()
+        if name not in _OPTIONS
+    },
+    **{
+        name: (None, f"--{name.replace('_', '-')}")
+        for name in ("class_weight", "labels", "checkpoint", "checkpoint_every", "resume", "dask")
+    },
+    "x_name": ("X", "--x-name"),
+    "y_name": ("y", "--y-name"),
+    "probability": (False, "--probability"),
 }
-"""Options of ``train`` that a stream has no use for, and their defaults."""
+"""Arguments of ``train`` that a stream has no use for: default, and name of the option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,15 +49,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stream",
         "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept: "
         "it depends on the order of the rows, and its gap is known for the rows read last only. "
-        "gamma auto takes the first 4 MiB of text. A feature that appears late was 0 before. "
-        "For a certified gap convert the text and train on the file.",
+        "gamma auto follows from the first 4 MiB of text. A feature that appears late was 0 "
+        "before. For a certified gap convert the text and train on the file.",
     )
     group.add_argument(
         "--stream",
         action="store_true",
         help="DATA is LIBSVM text, also compressed, or - for text on standard input",
     )
-    group.add_argument("--zero-based", action="store_true", help="the text counts features from 0")
+    group.add_argument(
+        "--zero-based", action="store_true", help="the first feature of the text is called 0"
+    )
+
+
+def check_absent(args: argparse.Namespace) -> None:
+    """Raise InputError for options and data that only a stream takes."""
+    for given, option in (
+        (args.data == "-", "text on standard input"),
+        (args.zero_based, "--zero-based"),
+    ):
+        if given:
+            raise InputError(f"{option} goes with --stream only; add that, or convert the text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,44 +82,33 @@ def run(args: argparse.Namespace) -> int:
         that of the blocks of text before.
     """
     started = time.perf_counter()
-    _check(args)
+    for name, (default, option) in _UNUSED.items():
+        if getattr(args, name) != default:
+            raise InputError(f"{option} has no part in --stream; leave one of them out")
 
-    from ooc_fw.options import TrainOptions
-    from ooc_fw.report.progress import Progress
     from ooc_fw.solve.stream import TwoLabels
 
-    options = TrainOptions(
-        C=args.C,
-        tol=args.tol,
-        stopping=args.stopping,
-        certify=False,
-        max_support=args.max_support,
-        threads=common.thread_count(args),
-    )
-    place = common.ModelPlace(_output_path(args))
+    options = replace(record_from(TrainOptions, args), certify=False)
+    place = common.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
-    tol = options.tol if options.stopping == "relative" else None
-    log = _open_log(args, options)
-    with Progress(quiet=args.quiet, verbose=args.verbose, tol=tol, log=log) as progress:
+    log = common.open_log(args, options)
+    with common.run_progress(args, options, started, log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
         output = place.of(number != 0)
         solution = _save(stream, number, labels, output)
-        result = report(solution, stream, time.perf_counter() - started, output)
+        result = report(solution, stream, started, output)
         if log is not None:
             log.write("end", result)
     if not args.quiet:
-        print(summary(result), file=sys.stderr)
+        print(*common.summary(result), sep="\n", file=sys.stderr)
     if number:
-        print(
-            f"ooc-fw: warning: interrupted: the model is that of the first {stream.n_rows} rows"
-            f"{place.note(output)}",
-            file=sys.stderr,
+        logger.warning(
+            "interrupted: the model is that of the first %d rows%s",
+            stream.n_rows,
+            place.note(output),
         )
-    if args.json:
-        common.print_result(result, as_json=True)
-    else:
-        print(output)
-    return 128 + number if number else 0
+    common.print_result(args, result, [output])
+    return 128 + number if number else common.DONE
 
 
 def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solution:
@@ -139,57 +133,18 @@ def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solut
     return solution
 
 
-def _open_log(args: argparse.Namespace, options: TrainOptions) -> EventLog | None:
-    from ooc_fw.report.progress import EventLog
-
-    if args.log is None:
-        return None
-    log = EventLog(args.log)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    log.write("start", {"time": now, "data": args.data, "options": asdict(options)})
-    return log
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Raise InputError for options that do not go with a stream."""
-    for name, default in _NO_PART.items():
-        if getattr(args, name, default) != default:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} has no part in --stream; leave one of them out")
-
-
-def check_absent(args: argparse.Namespace) -> None:
-    """Raise InputError for options, and data, that only a stream takes."""
-    for given, option in (
-        (args.data == "-", "text on standard input"),
-        (args.zero_based, "--zero-based"),
-    ):
-        if given:
-            raise InputError(f"{option} goes with --stream only; add that, or convert the text")
-
-
-def _output_path(args: argparse.Namespace) -> Path:
-    if args.output is None and args.data == "-":
-        raise InputError("a model trained on standard input needs a name; give one with -o")
-    output = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
-    outputs = [Output("model", output)]
-    if args.log is not None:
-        outputs.append(Output("log", args.log, streamed=True))
-    check_outputs(outputs, [args.data])
-    return output
-
-
 def _learn(
     args: argparse.Namespace,
     options: TrainOptions,
     labels: TwoLabels,
     callbacks: Sequence[Callback],
 ) -> tuple[Stream, int]:
-    """Read to the end, or to a signal, of which the number is returned, else 0.
+    """Read to the end, or to a signal; returns the number of the signal, else 0.
 
-    A block in which the signal arrives counts as not read.
+    The block of text in which the signal arrives counts as not read.
     """
     from ooc_fw.convert.libsvm import iter_libsvm
+    from ooc_fw.data.sources import CSRSource
     from ooc_fw.solve.stream import MAX_SUPPORT, Stream
 
     stream: Stream | None = None
@@ -199,35 +154,21 @@ def _learn(
             place = f", counted from 0 without blank lines (line {line} or later),"
             signs = labels.encode(values, n_rows, place)
             if stream is None:
+                first = CSRSource(rows, name="the first block of text")
+                kernel = common.kernel_from(args, first, options.threads, None)
                 support = MAX_SUPPORT if options.max_support is None else options.max_support
-                stream = Stream(_kernel(args, rows, options), options, support)
+                stream = Stream(kernel, options, support)
             stream.learn([(rows, signs)], callbacks)
             n_rows = stream.n_rows
     except KeyboardInterrupt as interrupt:
         if stream is None or stream.solution is None or len(labels.known) < 2:
             raise
         return stream, signal_of(interrupt)
-    assert stream is not None  # text without rows is an error of the reader's
+    assert stream is not None  # the reader refuses text without rows
     return stream, 0
 
 
-def _kernel(args: argparse.Namespace, rows: CSRRows, options: TrainOptions) -> Kernel:
-    """Kernel with gamma as given, or from the first block of text."""
-    from ooc_fw.data.sources import CSRSource
-    from ooc_fw.data.statistics import sigma2
-    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
-
-    name = "the first block of text"
-    gamma = resolve_gamma(
-        args.kernel,
-        args.gamma,
-        lambda: sigma2(CSRSource(rows, name=name), options.threads),
-        rows.n_features,
-    )
-    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
-
-
-def report(solution: Solution, stream: Stream, seconds: float, output: Path) -> dict[str, Any]:
+def report(solution: Solution, stream: Stream, started: float, output: Path) -> dict[str, Any]:
     """Gather what ``--json`` prints."""
     options = stream.options
     return {
@@ -249,20 +190,7 @@ def report(solution: Solution, stream: Stream, seconds: float, output: Path) -> 
         "iterations": solution.iterations,
         "kernel_evaluations": solution.kernel_evaluations,
         "passes": solution.passes,
-        "seconds": seconds,
+        "seconds": time.perf_counter() - started,
         "peak_rss_bytes": peak_rss_bytes(),
         "model": str(output),
     }
-
-
-def summary(result: dict[str, Any]) -> str:
-    """Sum the run up in a few lines for people."""
-    return (
-        f"{result['status']}: relative gap {common.format_gap(result['sampled_gap'])} over the "
-        f"rows read last, not certified\n"
-        f"{result['n_support']} support vectors of {result['n_rows']} rows read once, "
-        f"{result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
-        f"C {common.format_value(result['C'])}\n"
-        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
-        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak"
-    )

@@ -1,26 +1,37 @@
-"""``ooc-fw tune``: from a data file to the best C and gamma, and a model trained with them.
-
-Owns the options, the words for lists of values and where results go. The search is
-`ooc_fw.training.tuning.tune`.
-"""
+"""``ooc-fw tune``: from a data file to the best C and gamma, and a model trained with them."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import (
+    add_data_arguments,
+    add_old_name,
+    add_option,
+    add_options,
+    add_result_arguments,
+    add_work_arguments,
+    argument_type,
+    record_from,
+)
+from ooc_fw.options import KernelOptions, Option, TrainOptions, option_fields
+from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 
 if TYPE_CHECKING:
     from ooc_fw.training.tuning import Point, TuneResult
 
+logger = logging.getLogger(__name__)
 
-_MOST_VALUES = 1000  # of a range such as 2^-5..2^15
+_MOST_VALUES = 1000
+"""Most values of a range such as 2^-5..2^15."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,142 +39,104 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "tune",
         help="find the best C and gamma, and train with them",
-        description="Try values of C, and of gamma where asked, on one part of the rows, validate "
-        "on the rest, and train on all rows with the best. Machines start from the one before and "
-        "points without hope are given up. VALUES are numbers (0.5,1,10) or powers of a number "
-        "(2^0..2^12; 2^-5..2^15:2 for every second one). The test file has no part in it.",
+        description="Try values of C, and of gamma if asked, on one part of the rows, validate on "
+        "the rest, and train on all rows with the best. Each point is warm-started from the one "
+        "before, and hopeless points are abandoned. VALUES are numbers (0.5,1,10) or powers of a "
+        "number (2^0..2^12; 2^-5..2^15:2 for every second one). The test file has no part in it.",
     )
-    common.add_data_arguments(parser, text=False)
-    grid = parser.add_argument_group("what is tried")
+    add_data_arguments(parser, text=False)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="MODEL",
+        help="model file (default: DATA with .model.h5 in place of its suffix)",
+    )
+    grid = parser.add_argument_group("grid")
     grid.add_argument(
         "--preset",
         default="large",
         help="large (default): C in 2^0..2^12, gamma auto, one validation part; small: C in "
         "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; the options below replace parts of it",
     )
-    grid.add_argument("--Cs", type=_values, metavar="VALUES", help="values of C")
+    positive = option_fields(TrainOptions)["C"][1]
+    _add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
-    width.add_argument(
-        "--gammas", type=_gammas, metavar="VALUES", help="values of gamma; auto is one too"
+    gamma = option_fields(KernelOptions)["gamma"][1]
+    _add_values(width, "--gamma", gamma, "values of gamma, of which auto is one")
+    _add_values(
+        width, "--sigma2", positive, "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     )
-    width.add_argument(
-        "--sigma2s",
-        type=_values,
-        metavar="VALUES",
-        help="values of sigma^2 for the rbf kernel, gamma = 1 / (2 sigma^2)",
-    )
-    grid.add_argument("--kernel", default="rbf", help="rbf (default), linear, poly or laplacian")
-    grid.add_argument("--degree", type=common.DEGREE, default=2, help="of poly (default: 2)")
-    grid.add_argument("--coef0", type=common.COEF0, default=0.0, help="of poly (default: 0)")
-    check = parser.add_argument_group("how it is validated")
-    check.add_argument(
-        "--validation",
-        type=common.Number(0, 1, above=True),
-        default=0.3,
-        metavar="SHARE",
-        help="share of the rows in the validation part (default: 0.3)",
-    )
-    check.add_argument(
-        "--folds",
-        type=common.Number(2, common.LARGEST, whole=True),
-        metavar="K",
-        help="cross-validate with K folds instead",
-    )
-    check.add_argument(
-        "--seed", type=common.SEED, default=0, help="of every random draw (default: 0)"
-    )
+    add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
+    check = parser.add_argument_group("validation")
+    share = Option("share of the rows in the validation part", low=0, above=True, high=1)
+    add_option(check, "validation", share, 0.3)
+    folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
+    add_option(check, "folds", folds)
+    add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    training.add_argument("--method", default="auto", help="as for train (default: auto)")
-    training.add_argument(
-        "--tol",
-        type=common.POSITIVE,
-        default=1e-3,
-        help="relative gap of the final model (default: 0.001); points are compared at 0.01",
-    )
-    training.add_argument(
-        "--max-support",
-        type=common.COUNT,
-        metavar="N",
-        help="support vectors at most (default: no limit)",
-    )
-    training.add_argument(
-        "--memory",
-        type=common.byte_size,
-        dest="memory_limit",
-        metavar="SIZE",
-        help="limit on the peak resident memory of the process, such as 1GiB (default: none)",
-    )
-    common.add_threads_argument(parser)
+    add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
+    add_work_arguments(parser, dask=False)
     results = parser.add_argument_group("results")
-    results.add_argument(
-        "--model", metavar="FILE", help="model file (default: DATA with .model.h5 as its suffix)"
-    )
     results.add_argument(
         "--no-refit", dest="refit", action="store_false", help="search only, train no model"
     )
-    results.add_argument("-o", "--output", metavar="FILE.json", help="write all points as JSON")
+    results.add_argument("--points", metavar="FILE.json", help="write all points as JSON")
     results.add_argument(
         "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
     )
-    results.add_argument("--quiet", action="store_true", help="no progress")
-    common.add_json_argument(parser)
+    add_result_arguments(parser)
+    for old, new in (("--Cs", "--C"), ("--gammas", "--gamma"), ("--sigma2s", "--sigma2")):
+        add_old_name(parser, old, new)
+    add_old_name(parser, "--model", "--output", dest="model")
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
-    from ooc_fw.options import TrainOptions
-    from ooc_fw.report.progress import Progress, to_json
     from ooc_fw.solve.state import Status, why_not_converged
     from ooc_fw.training.tuning import draw, tune
 
-    options = TrainOptions(
-        method=args.method,
-        tol=args.tol,
-        seed=args.seed,
-        threads=common.thread_count(args),
-        memory_limit=args.memory_limit,
-        max_support=args.max_support,
-    )
-    with common.open_data(args) as source, Progress(quiet=args.quiet, bar=False) as progress:
+    with (
+        common.open_data(args) as source,
+        Progress(quiet=args.quiet, verbose=args.verbose, bar=False) as progress,
+    ):
         result = tune(
             source,
             kernel=args.kernel,
             degree=args.degree,
             coef0=args.coef0,
-            Cs=args.Cs,
-            gammas=args.gammas,
-            sigma2s=args.sigma2s,
+            Cs=args.C,
+            gammas=args.gamma,
+            sigma2s=args.sigma2,
             folds=args.folds,
             validation_share=args.validation,
             preset=args.preset,
-            options=options,
+            options=record_from(TrainOptions, args, C=TrainOptions.C),
             refit=args.refit,
             callbacks=progress.callbacks,
             on_point=None if args.quiet else _show,
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
+    status = None if result.model is None else result.model.status
     if result.model is not None:
-        model_path = place.of(result.model.status == Status.INTERRUPTED)
-        result.model.save(model_path)
-        values["model"] = str(model_path)
-    if args.output:
-        write_output(args.output, (to_json(values) + "\n").encode())
+        path = place.of(status == Status.INTERRUPTED)
+        result.model.save(path)
+        values["model"] = str(path)
+    if args.points:
+        write_output(args.points, (to_json(values) + "\n").encode())
     if args.figure:
         draw(result, args.figure)
-    print(to_json(values) if args.json else _report(result, values["model"]))
-    status = None if result.model is None else result.model.status
+    common.print_result(args, values, _lines(result, values["model"]))
     if status is not None and not Status(status).reached:
         why = why_not_converged(status, "relative", args.tol)
-        print(
-            f"ooc-fw: warning: the last training: {why}; the model is valid but less exact"
-            f"{place.note(model_path)}",
-            file=sys.stderr,
+        logger.warning(
+            "the last training: %s; the model is valid but less exact%s", why, place.note(path)
         )
-    return 128 + signal.SIGINT if result.interrupted or status == "interrupted" else 0
+    interrupted = result.interrupted or status == Status.INTERRUPTED
+    return 128 + signal.SIGINT if interrupted else common.DONE
 
 
-def _report(result: TuneResult, model: str | None) -> str:
+def _lines(result: TuneResult, model: str | None) -> list[str]:
     """Sum the search up for people."""
     best = result.best
     assert best.error is not None
@@ -174,19 +147,16 @@ def _report(result: TuneResult, model: str | None) -> str:
         f"(+- {100 * best.standard_error:.3f}) on {best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values",
     ]
-    advice = result.advice()
+    advice, refit = result.advice(), result.refit()
     if advice is not None:
         lines.append(advice)
-    refit = result.refit()
     if refit is not None:
         lines.append(
             f"trained on all {result.n_rows} rows: {refit['status']}, certified gap "
             f"{common.format_gap(refit['certified_gap'])}, {refit['n_support']} support vectors, "
             f"{refit['seconds']:.1f} s"
         )
-    if model is not None:
-        lines.append(model)
-    return "\n".join(lines)
+    return lines if model is None else [*lines, model]
 
 
 def _show(point: Point) -> None:
@@ -200,17 +170,18 @@ def _show(point: Point) -> None:
 
 
 def _check_outputs(args: argparse.Namespace) -> Path:
-    """Path of the model; InputError, before any work is done, for a place nothing can go to."""
-    if args.model and not args.refit:
-        raise InputError("--model is written by the refit; leave out one of --model and --no-refit")
-    if args.output and not args.output.endswith(".json"):
-        raise InputError(
-            f"-o {args.output} is for the results, which are JSON: give a name that ends in .json, "
-            f"and the place of the model with --model"
-        )
-    model = Path(args.model) if args.model else common.output_beside(args.data, ".model.h5")
+    """Path of the model; InputError if an output cannot be written."""
+    if args.output and args.output.endswith(".json") and not args.points:
+        logger.warning("-o names the model now; -o %s is read as --points", args.output)
+        args.output, args.points = None, args.output
+    if args.output and args.model:
+        raise InputError("-o and --model both name the model; leave out --model")
+    args.output = args.output or args.model
+    if args.output and not args.refit:
+        raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
+    model = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
     outputs = [Output("model", model)] if args.refit else []
-    for what, path in (("results", args.output), ("figure", args.figure)):
+    for what, path in (("points", args.points), ("figure", args.figure)):
         if path:
             outputs.append(Output(what, path, streamed=True))
     check_outputs(outputs, [args.data, args.labels])
@@ -221,50 +192,39 @@ def _check_outputs(args: argparse.Namespace) -> Path:
     return model
 
 
-def _values(text: str) -> list[float]:
-    """Numbers, or powers of a number: 0.5,1,10 or 2^-5..2^15:2."""
-    values: list[float] = []
-    for part in text.split(","):
-        if ".." not in part:
-            values.append(_number(part))
-            continue
-        ends, _, step = part.partition(":")
-        (base, first), (other, last) = (_power(end) for end in ends.split(".."))
-        if base != other or last < first or int(step or 1) < 1:
-            raise ValueError
-        exponents = range(first, last + 1, int(step or 1))
-        if len(exponents) > _MOST_VALUES:
-            raise ValueError
-        values += [_raised(base, exponent) for exponent in exponents]
-    return [common.POSITIVE(repr(value)) for value in values]
+# -- lists of values -----------------------------------------------------------------------------
 
 
-_values.__name__ = "list of values"  # argparse names the type
+def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    values = argument_type(lambda given: value_list(given, declared))
+    group.add_argument(name, type=values, metavar="VALUES", help=text)
 
 
-def _number(text: str) -> float:
-    if "^" not in text:
-        return float(text)
-    return _raised(*_power(text))
+def value_list(text: str, declared: Option) -> list[Any]:
+    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2.
 
-
-def _raised(base: float, exponent: int) -> float:
+    Raises
+    ------
+    InputError
+        The list is malformed, or a value is outside the limits of the option.
+    """
     try:
-        return base**exponent
-    except ArithmeticError:  # larger than any float, or a power of 0
-        raise ValueError from None
+        return [value for part in text.split(",") for value in _values(part, declared)]
+    except InputError:
+        raise
+    except (ValueError, ArithmeticError):
+        raise InputError(
+            f"must be a list of values such as 0.5,1,10 or 2^-5..2^15:2, not {text!r}"
+        ) from None
 
 
-def _power(text: str) -> tuple[float, int]:
-    base, exponent = text.split("^")
-    return float(base), int(exponent)
-
-
-def _gammas(text: str) -> list[float | str]:
-    found: list[Any] = []
-    for part in text.split(","):
-        found += ["auto"] if part == "auto" else _values(part)
-    return found
-
-
-_gammas.__name__ = "list of values"
+def _values(part: str, declared: Option) -> list[Any]:
+    if "^" not in part:
+        return [declared.parse(part)]
+    ends, _, step = part.partition(":")
+    bases, exponents = zip(*(end.split("^") for end in ends.split("..")), strict=True)
+    base, first, last, by = float(bases[0]), int(exponents[0]), int(exponents[-1]), int(step or 1)
+    powers = range(first, last + 1, by)
+    if len(bases) > 2 or base != float(bases[-1]) or by < 1 or not 0 < len(powers) <= _MOST_VALUES:
+        raise ValueError
+    return [declared.parse(repr(base**power)) for power in powers]

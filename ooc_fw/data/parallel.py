@@ -12,7 +12,6 @@ import multiprocessing
 import signal
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ooc_fw.system.errors import InputError
@@ -47,18 +46,13 @@ _CONNECT_SECONDS = 10
 """Time limit for the connection to a cluster."""
 
 
-class Workers(ABC):
-    """Where tasks run; made by `borrow_workers`.
+class Workers(Protocol):
+    """Where tasks run; made by `borrow_workers`."""
 
-    Attributes
-    ----------
-    remote : bool
-        Whether tasks run in other processes, which see files but no arrays of this one.
-    """
+    @property
+    def remote(self) -> bool:
+        """Whether tasks run in other processes, which see files but no arrays of this one."""
 
-    remote: bool
-
-    @abstractmethod
     def map(
         self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
     ) -> Generator[Result, None, None]:
@@ -72,7 +66,6 @@ class Workers(ABC):
             A worker died and nobody can take its place.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Release the workers."""
 
@@ -96,8 +89,8 @@ def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
         There is no such scheduler, nobody answers at the address, or `distributed` is not
         installed.
     """
-    if isinstance(dask, Workers):
-        yield dask
+    if hasattr(dask, "map") and hasattr(dask, "remote"):
+        yield cast(Workers, dask)
         return
     workers: Workers
     if dask in (None, "threads", "processes"):
@@ -211,7 +204,7 @@ def shared_source(source: Any, workers: Workers) -> Shared[Any]:
 # -- the ways to run -----------------------------------------------------------------------------
 
 
-class LocalWorkers(Workers):
+class LocalWorkers:
     """Tasks on this machine: one after the other, on threads, or in processes.
 
     Parameters
@@ -277,7 +270,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-class _ClusterWorkers(Workers):
+class _ClusterWorkers:
     """Tasks on a `distributed` cluster, which repeats those of a worker that died.
 
     Parameters

@@ -18,7 +18,7 @@ from sklearn.metrics import (
     precision_recall_fscore_support,
 )
 
-from ooc_fw.cli import common
+from ooc_fw.cli import applying
 from ooc_fw.cli.evaluate import Confusion
 from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
@@ -36,10 +36,7 @@ def test_measures_agree_with_scikit_learn(pairs, n_first):
     known = classes[(classes != 3) | (predicted == 3).any()]
     confusion = Confusion(known)
     for part in (slice(n_first), slice(n_first, None)):
-        codes = [[*np.flatnonzero(known == value), -1][0] for value in given[part]]
-        confusion.add(
-            given[part], np.array(codes, dtype=int), np.searchsorted(known, predicted[part])
-        )
+        confusion.add(given[part], np.searchsorted(known, predicted[part]))
     assert confusion.n_rows == len(pairs)
     found = confusion.measures()
     if 3 not in known and not (given == 3).any():
@@ -112,7 +109,7 @@ def test_labels_are_not_kept(ooc_fw, model_file, table, tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", np.tile(table.X, (200, 1)))
     np.save(tmp_path / "y.npy", np.tile(table.y, 200))
     kept = []
-    original = common.apply_model
+    original = applying.apply_model
 
     def watched(*arguments, **options):
         for block in original(*arguments, **options):
@@ -123,7 +120,7 @@ def test_labels_are_not_kept(ooc_fw, model_file, table, tmp_path, monkeypatch):
                 del labels
             assert sum(label() is not None for label in kept[:-2]) == 0
 
-    monkeypatch.setattr(common, "apply_model", watched)
+    monkeypatch.setattr(applying, "apply_model", watched)
     outcome = ooc_fw(
         "evaluate", model_file, tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--json"
     )

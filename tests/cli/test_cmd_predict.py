@@ -302,7 +302,7 @@ def small_model(tmp_path_factory):
 
 def test_memory_does_not_grow_with_the_rows(ooc_fw, small_model, tmp_path, monkeypatch):
     """Results of a million rows in another order are 16 MB."""
-    monkeypatch.setattr("ooc_fw.cli.placing.BUCKET_BYTES", 1 << 20)
+    monkeypatch.setattr("ooc_fw.cli.applying.BUCKET_BYTES", 1 << 20)
     peaks = []
     for n_rows in (500_000, 1_500_000):
         data = write_rows(tmp_path / "data.h5", n_rows)

@@ -9,6 +9,7 @@ import pytest
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.record import load_model
 from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.testing.reference import SmallProblem
 
 KEYS = {
     "status": str,
@@ -41,8 +42,9 @@ KEYS = {
 }
 
 
-def test_json_has_the_promised_keys(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--C", 5)
+def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
+    log = tmp_path / "log.jsonl"
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--C", 5, "--log", log)
     assert outcome.status == 0
     result = json.loads(outcome.out)
     assert list(result) == list(KEYS)
@@ -53,11 +55,10 @@ def test_json_has_the_promised_keys(ooc_fw, data_file, tmp_path):
     assert result["n_rows"] == 200
     assert result["model"] == str(tmp_path / "m.h5")
     assert result["peak_rss_bytes"] > 10_000_000
-
-
-def test_model_file_holds_what_was_reported(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--C", 5)
-    result = json.loads(outcome.out)
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert events[0]["event"] == "start"
+    assert events[0]["options"]["tol"] == 1e-3
+    assert events[-1] == {"event": "end", **result}
     model = load_model(tmp_path / "m.h5")
     (machine,) = model.machines
     assert len(machine.alpha) == result["n_support"]
@@ -89,11 +90,25 @@ def test_quiet(ooc_fw, data_file, tmp_path):
     assert outcome == (0, f"{tmp_path / 'm.h5'}\n", "")
 
 
+def test_verbose_says_sizes_choices_and_phases(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose")
+    assert outcome.status == 0
+    for words in (
+        "train.h5: 200 rows, 4 features",
+        "ooc-fw: method corrective",
+        "ooc-fw: memory plan: program ",
+        "ooc-fw: train after ",
+        "ooc-fw: certify after ",
+        "converged: relative gap",
+    ):
+        assert words in outcome.err
+    assert "warning" not in outcome.err
+    assert "ooc-fw:" not in ooc_fw("train", data_file, "-o", tmp_path / "m.h5").err
+
+
 def test_running_out_of_iterations_warns_and_writes_the_model(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw(
-        "train", data_file, "-o", tmp_path / "m.h5", "--json", "--quiet",
-        "--method", "fw", "--max-iter", 1,
-    )  # fmt: skip
+    limit = "--method", "fw", "--max-iter", 1
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--quiet", *limit)
     assert outcome.status == 0
     assert "warning: stopped by max_iter before the relative gap reached 0.001" in outcome.err
     assert json.loads(outcome.out)["status"] == "max_iter"
@@ -101,10 +116,8 @@ def test_running_out_of_iterations_warns_and_writes_the_model(ooc_fw, data_file,
 
 
 def test_without_certificate_the_gap_is_unknown(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw(
-        "train", data_file, "-o", tmp_path / "m.h5", "--json",
-        "--lmo", "sampled", "--no-certify",
-    )  # fmt: skip
+    options = "--json", "--lmo", "sampled", "--no-certify"
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *options)
     result = json.loads(outcome.out)
     assert result["certified_gap"] is None
     assert load_model(tmp_path / "m.h5").machines[0].certified_gap is None
@@ -122,12 +135,9 @@ def test_seed_fixes_the_file(ooc_fw, data_file, tmp_path):
 def test_array_file_with_labels(ooc_fw, table, tmp_path):
     np.save(tmp_path / "X.npy", table.X)
     np.save(tmp_path / "y.npy", table.y)
-    outcome = ooc_fw(
-        "train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--json",
-        "--kernel", "poly", "--gamma", 0.5, "--degree", 3, "--coef0", 1,
-    )  # fmt: skip
-    assert outcome.status == 0
-    assert json.loads(outcome.out)["model"] == str(tmp_path / "X.model.h5")
+    kernel = "--kernel", "poly", "--gamma", 0.5, "--degree", 3, "--coef0", 1
+    outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", *kernel)
+    assert (outcome.status, outcome.out) == (0, f"{tmp_path / 'X.model.h5'}\n")
     model = load_model(tmp_path / "X.model.h5")
     assert model.kernel.to_dict() == {"name": "poly", "gamma": 0.5, "degree": 3, "coef0": 1}
     assert model.scaling is None
@@ -140,16 +150,6 @@ def test_foreign_names_in_the_file(ooc_fw, table, tmp_path):
     assert outcome.status == 0
 
 
-def test_log(ooc_fw, data_file, tmp_path):
-    log = tmp_path / "log.jsonl"
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--log", log)
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    assert events[0]["event"] == "start"
-    assert events[0]["options"]["tol"] == 1e-3
-    assert events[-1].pop("event") == "end"
-    assert events[-1] == json.loads(outcome.out)
-
-
 def test_help_names_every_kernel_and_step_rule(ooc_fw):
     words = ooc_fw("train", "--help").out.replace(",", " ").split()
     assert {*KERNELS, *STEP_RULES} <= set(words)
@@ -158,44 +158,40 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("--kernel", "cosine"),
-            "kernel must be one of rbf, linear, poly, laplacian, not 'cosine'",
-        ),
+        (("--kernel", "cosine"), "kernel must be one of rbf, linear, poly, laplacian"),
         (("--method", "newton"), "'newton'"),
-        (("--lmo", "half"), "lmo must be one of auto, full, sampled, not 'half'"),
-        (("--start", "cold"), "start must be one of random, farthest, not 'cold'"),
-        (("--stopping", "soon"), "stopping must be one of"),
-        (("--C", "0"), "--C: must be a number above 0"),
-        (("--C", "nan"), "--C: must be a number above 0"),
-        (("--tol", "-1"), "--tol: must be a number above 0"),
-        (("--gamma", "0"), "--gamma: must be a number above 0"),
-        (("--sample-size", "0"), "--sample-size: must be a whole number of at least 1, not '0'"),
-        (("--max-iter", "-1"), "--max-iter: must be a whole number of at least 0, not '-1'"),
-        (("--threads", "0"), "--threads: must be a whole number of at least 1"),
-        (("--seed", "9" * 30), "--seed: must be a whole number of at least 0 and at most 9.2"),
+        (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, not 'half'"),
+        (("--C", "nan"), "--C: must be a positive number, not 'nan'"),
+        (("--gamma", "0"), "--gamma: must be auto or a positive number, not '0'"),
+        (("--max-iter", "-1"), "--max-iter: must be a whole number that is not negative"),
+        (("--class-weight", "1"), "--class-weight: must be class weights LABEL=W,... or balanced"),
+        (("--class-weight", "3=1,"), "must be class weights"),
+        (("--class-weight", "3=x"), "must be class weights"),
+        (("--class-weight", "5=1"), "a weight for 5.0, which is no label"),
+        (("--class-weight", "3=0"), "the weight of class 3.0 must be a positive number"),
+        (("--class-weight", "spam=2"), "must name labels"),
+        (("-o", "{data}"), "would replace the input {data}"),
+        (("--log", "{data}"), "would replace the input {data}"),
+        (("-o", "/none/m.h5"), "the directory /none does not exist"),
+        (("--log", "/none/log"), "the directory /none does not exist"),
+        (("-o", "{folder}"), "{folder} is a directory"),
     ],
 )
 def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
+    before = data_file.read_bytes()
+    names = {"data": data_file, "folder": tmp_path}
+    arguments = (argument.format(**names) for argument in arguments)
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *arguments)
-    outcome.assert_refused(message)
+    outcome.assert_refused(message.format(**names))
     assert list(tmp_path.iterdir()) == []
+    assert data_file.read_bytes() == before
 
 
-def test_missing_data(ooc_fw, tmp_path):
+def test_unusable_data(ooc_fw, table, text_file, tmp_path):
     ooc_fw("train", tmp_path / "none.h5").assert_refused(str(tmp_path / "none.h5"))
-
-
-def test_text_in_place_of_hdf5(ooc_fw, text_file):
     ooc_fw("train", text_file).assert_refused(str(text_file), "ooc-fw convert")
-
-
-def test_empty_file(ooc_fw, tmp_path):
     (tmp_path / "e.h5").touch()
     ooc_fw("train", tmp_path / "e.h5").assert_refused("e.h5")
-
-
-def test_one_class(ooc_fw, table, tmp_path):
     np.save(tmp_path / "X.npy", table.X)
     np.save(tmp_path / "y.npy", np.zeros(len(table.y)))
     outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
@@ -218,7 +214,7 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     ]  # fmt: skip
     gaps = [each["certified_gap"] for each in result["machines"]]
     assert result["certified_gap"] == max(gaps) <= 1e-3
-    assert "the worst of 3 machines" in outcome.err
+    assert "the worst of 3 pairs of classes" in outcome.err
 
     outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json")
     assert outcome.status == 0
@@ -236,39 +232,35 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     assert {len(line.split()) for line in lines} == {3}
 
 
-@pytest.mark.parametrize("option", ["-o", "--log"])
-def test_output_does_not_replace_the_data(ooc_fw, data_file, option):
-    before = data_file.read_bytes()
-    outcome = ooc_fw("train", data_file, option, data_file)
-    outcome.assert_refused(f"would replace the input {data_file}")
-    assert data_file.read_bytes() == before
+# -- class weights -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["-o", "--log"])
-def test_output_in_a_folder_that_is_not_there(ooc_fw, data_file, tmp_path, option):
-    outcome = ooc_fw("train", data_file, option, tmp_path / "none" / "m.h5")
-    outcome.assert_refused(f"the directory {tmp_path / 'none'} does not exist")
-
-
-def test_output_that_is_a_folder(ooc_fw, data_file, tmp_path):
-    ooc_fw("train", data_file, "-o", tmp_path).assert_refused(f"{tmp_path} is a directory")
-
-
-def test_verbose_says_sizes_choices_and_phases(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose")
+def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):
+    path = tmp_path / "m.h5"
+    outcome = ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4")
     assert outcome.status == 0
-    for words in (
-        "train.h5: 200 rows, 4 features",
-        "ooc-fw: method corrective",
-        "ooc-fw: memory plan: program ",
-        "ooc-fw: train after ",
-        "ooc-fw: certify after ",
-        "converged: relative gap",
-    ):
-        assert words in outcome.err
-    assert "warning" not in outcome.err
-    assert "ooc-fw:" not in ooc_fw("train", data_file, "-o", tmp_path / "m.h5").err
+    model = load_model(path)
+    (machine,) = model.machines
+    np.testing.assert_array_equal(machine.C, np.where(machine.labels > 0, 8.0, 1.0))
+    assert model.C == 2
+    with h5py.File(data_file) as file:
+        X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
+    problem = SmallProblem(model.kernel, X, y, 2 * np.where(y > 0, 4.0, 0.5))
+    truth = problem.truth(machine.rows, machine.alpha)
+    result = json.loads(ooc_fw("certify", path, data_file, "--json").out)
+    assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
+
+    ooc_fw("train", data_file, "-o", tmp_path / "plain.h5", "--C", 2)
+    plain = load_model(tmp_path / "plain.h5")
+    found = [(own.predict(X)[y > 0] == 3).mean() for own in (plain, model)]
+    assert found[1] > found[0], "a weight favours its class"
 
 
-def test_quiet_and_verbose_exclude_each_other(ooc_fw, data_file):
-    ooc_fw("train", data_file, "--quiet", "--verbose").assert_refused("not allowed with")
+def test_balanced_class_weights(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--class-weight", "balanced")
+    assert outcome.status == 0
+    with h5py.File(data_file) as file:
+        y = file["y"][...]
+    (machine,) = load_model(tmp_path / "m.h5").machines
+    expected = np.where(machine.labels > 0, 100 / (y == 3).sum(), 100 / (y == -7).sum())
+    np.testing.assert_allclose(machine.C, expected)

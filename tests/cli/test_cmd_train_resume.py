@@ -138,7 +138,7 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
 
     original = solver._Run._report
     monkeypatch.setattr(solver._Run, "_report", report)
-    outcome = ooc_fw("tune", data_file, "--model", model, "--Cs", "1", "--method", "fw", "--quiet")
+    outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--method", "fw", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole
     assert load_model(tmp_path / "m.interrupted.h5").status == "interrupted"
@@ -232,10 +232,7 @@ def test_resuming_by_command(ooc_fw, data_file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--max-time", "soon"), "argument --max-time: invalid duration value: 'soon'"),
-        (("--max-time", "0"), "invalid duration value: '0'"),
-        (("--max-time", "inf"), "invalid duration value: 'inf'"),
-        (("--max-time", "m"), "invalid duration value: 'm'"),
+        (("--max-time", "soon"), "--max-time: must be a positive number of seconds, not 'soon'"),
         (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
         (("--resume", "none.ckpt"), "the checkpoint none.ckpt cannot be read"),
         (("--checkpoint", "none/run.ckpt"), "the directory none does not exist"),
@@ -245,16 +242,6 @@ def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *arguments, "--quiet")
     outcome.assert_refused(message)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5h", 5400), ("1e3", 1000)],
-)
-def test_durations(text, seconds):
-    from ooc_fw.cli.train import _duration
-
-    assert _duration(text) == seconds
 
 
 def test_files_that_would_replace_each_other(ooc_fw, data_file, tmp_path):

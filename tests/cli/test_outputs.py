@@ -34,7 +34,7 @@ def node(request, tmp_path):
         "train {data} -o {node}",
         "train {data} -o {model} --checkpoint {node}",
         "train --stream {text} -o {node}",
-        "tune {data} --model {node}",
+        "tune {data} -o {node}",
         "convert {text} {node}",
         "predict {model} {data} -o {node}.h5",
     ],
@@ -69,7 +69,7 @@ def run_log(data_file, tmp_path_factory):
         ("predict {model} {data} -o {out}", "out", ("-7\n", "3\n")),
         ("predict {model} {data} -o {out}", "out.csv", "row,label\n"),
         ("train {data} -o {new} --log {out} --quiet", "out.log", '{"event": "start"'),
-        ("tune {data} --Cs 1 --no-refit -o {out} --quiet", "out.json", '{"data"'),
+        ("tune {data} --C 1 --no-refit --points {out} --quiet", "out.json", '{"data"'),
         ("report {log} -o {out}", "out.html", "<!DOCTYPE html>"),
         ("plot {log} -o {out}", "out.svg", "<?xml"),
     ],
@@ -143,7 +143,7 @@ def test_info_of_a_model_of_several_classes(ooc_fw, many):
     outcome = ooc_fw("info", many[1])
     assert (outcome.status, outcome.err) == (0, "")
     assert "0 against 1 " in outcome.out
-    assert outcome.out.splitlines()[-1].startswith("and 79 more machines")
+    assert outcome.out.splitlines()[-1].startswith("and 79 more pairs")
 
 
 def test_evaluate_lists_mistakes_where_the_matrix_is_too_wide(ooc_fw, many, monkeypatch):

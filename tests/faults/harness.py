@@ -20,7 +20,7 @@ class Ended(NamedTuple):
     err: str
     seconds: float
 
-    def assert_failed(self, *parts: object, status: tuple[int, ...] = (1, 2)) -> None:
+    def assert_failed(self, *parts: object, status: tuple[int, ...] = (2, 3)) -> None:
         """Check for one sentence on standard error that holds `parts`, and an exit status."""
         assert self.status in status, self
         assert self.err.startswith("ooc-fw: "), self.err

@@ -31,11 +31,11 @@ def test_model(nursery, data_file, model_file, tmp_path):
     train = "train", data_file, "-o", out, "--C", 5, "--quiet"
     size = model_file.stat().st_size
     for limit in limits(size, 1):
-        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(1,))
+        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(3,))
         assert files_in(tmp_path) == set()
     shutil.copy(model_file, out)
     for limit in limits(size, 1):
-        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(1,))
+        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(3,))
         assert files_in(tmp_path) == {"m.h5"}
         assert out.read_bytes() == model_file.read_bytes()
     assert nursery.run(*train, file_bytes=size).status == 0
@@ -73,7 +73,7 @@ def test_checkpoint(nursery, data_file, model_file, tmp_path):
 def test_predictions(nursery, data_file, model_file, tmp_path):
     out = tmp_path / "predictions"
     ended = nursery.run("predict", model_file, data_file, "-o", out, file_bytes=20)
-    ended.assert_failed(f"{out}: {FULL}", status=(1,))
+    ended.assert_failed(f"{out}: {FULL}", status=(3,))
     assert files_in(tmp_path) == set()
 
 
@@ -98,7 +98,7 @@ def test_conversion(nursery, short_text, tmp_path, options):
     for limit in steps:
         out.write_bytes(older)
         ended = nursery.run("convert", short_text, out, *options, file_bytes=limit)
-        ended.assert_failed(f"{out}: {FULL}, while ", LEFT, status=(1,))
+        ended.assert_failed(f"{out}: {FULL}, while ", LEFT, status=(3,))
         moments.add("written" if "being written" in ended.err else "aside")
         assert out.read_bytes() == older
         assert files_in(tmp_path) == {"out.h5", "expected.h5"}
@@ -140,7 +140,7 @@ def test_conversion_on_a_small_disk(nursery, short_text, small_disk, moment):
     else:
         fill = fill_before("ooc_fw.convert.writer", "write_checksums", 1, filler)
         ended = nursery.run(*convert, prelude=pipe + fill)
-    ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(1,))
+    ended.assert_failed(f"{out}: {NO_SPACE}, while ", moment, LEFT, status=(3,))
     assert out.read_bytes() == older
     assert files_in(folder) == {"out.h5", "filler"}
     filler.unlink()
@@ -166,7 +166,7 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     before = out.read_bytes(), checkpoint.read_bytes()
     filler = folder / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(folder).free))
-    nursery.run(*train).assert_failed(f"{out}: {NO_SPACE}", status=(1,))
+    nursery.run(*train).assert_failed(f"{out}: {NO_SPACE}", status=(3,))
     assert (out.read_bytes(), checkpoint.read_bytes()) == before
     assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
     fill = fill_before("ooc_fw.solve.loop", "save_checkpoint", 3, filler)

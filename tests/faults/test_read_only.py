@@ -80,7 +80,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
 
     monkeypatch.setattr(f"{module}.{name}", locked)
     outcome = ooc_fw(*command)
-    assert outcome.status == 1
+    assert outcome.status == 3
     if what == "checkpoint":
         assert f"the checkpoint {checkpoint} cannot be written" in outcome.err
         named = out  # the model cannot be written either

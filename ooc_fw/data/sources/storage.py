@@ -66,7 +66,12 @@ def check_plain_tree(file: Node) -> None:
 def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """Check that all values of a data set are stored.
 
-    `within` holds file and name of the virtual data sets that it is a part of.
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        To be read.
+    within : tuple of (str, str)
+        File and name of the virtual data sets that it is a part of, the outermost first.
 
     Returns
     -------

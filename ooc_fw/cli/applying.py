@@ -1,0 +1,249 @@
+"""A model applied to DATA, with results in the order of the user's rows, in bounded memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from ooc_fw.cli import common
+from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+    from ooc_fw.model.record import Model
+
+BUCKET_BYTES = 16 << 20
+"""Bytes of results that are sorted at once in RAM; more results wait on disk."""
+
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+class AppliedRows(NamedTuple):
+    """Decision values of a block of rows.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n,) or (n, n_pairs)
+        Decision values of the binary classifiers.
+    row_ids : ndarray of int64, shape (n,)
+        Positions of the rows in the user's input, from 0.
+    labels : ndarray of shape (n,) or None
+        Their labels, if they were asked for.
+    n_rows : int or None
+        Rows of the whole input; None if only its end tells.
+    """
+
+    values: Float64Array
+    row_ids: Int64Array
+    labels: npt.NDArray[Any] | None
+    n_rows: int | None
+
+
+def is_text(path: str) -> bool:
+    """Whether DATA is read as LIBSVM text: it is neither HDF5 nor a .npy array."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return not os.path.isdir(path)  # the first bytes of a pipe can be read only once
+    if h5py.is_hdf5(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_NPY_MAGIC)) != _NPY_MAGIC
+    except OSError:  # the text reader reports it
+        return True
+
+
+def apply_model(
+    model: Model,
+    args: argparse.Namespace,
+    *,
+    with_labels: bool = False,
+    labels_only: bool = False,
+) -> Iterator[AppliedRows]:
+    """Decision values of DATA block by block, in the order in which the rows are stored.
+
+    With `labels_only` the values are only as exact as predicted labels need.
+    """
+    apply = _apply_to_text if is_text(args.data) else _apply_to_source
+    return apply(model, args, with_labels, labels_only)
+
+
+def _apply_to_text(
+    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
+) -> Iterator[AppliedRows]:
+    from ooc_fw.convert.libsvm import iter_libsvm
+
+    if args.dask is not None:
+        raise InputError(
+            f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
+            f"(ooc-fw convert)"
+        )
+    waiting: list[npt.NDArray[Any]] = []  # labels of rows without decision values
+
+    def blocks() -> Iterator[Rows]:
+        exact = model.scaling is not None and not model.scaling.is_identity
+        for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+            waiting.append(labels)
+            yield rows
+
+    start = 0
+    with RowProgress("predict", quiet=args.quiet) as progress:
+        for values in model.decide(
+            model.scale(blocks()), threads=args.threads, labels_only=labels_only
+        ):
+            stop = start + len(values)
+            labels = np.concatenate(waiting)
+            waiting[:] = [labels[len(values) :]]
+            own = labels[: len(values)] if with_labels else None
+            yield AppliedRows(values, np.arange(start, stop), own, None)
+            progress(stop)
+            start = stop
+
+
+def _apply_to_source(
+    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
+) -> Iterator[AppliedRows]:
+    with common.open_data(args) as source:
+        if with_labels and not source.has_labels:
+            raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
+        with (
+            common.open_workers(args) as workers,
+            RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
+        ):
+            for start, values in model.iter_decisions(
+                source, threads=args.threads, dask=workers, labels_only=labels_only
+            ):
+                stop = start + len(values)
+                labels = source.labels(start, stop) if with_labels else None
+                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
+                progress(stop)
+
+
+# -- the order of the user's rows ----------------------------------------------------------------
+
+
+def in_order(
+    blocks: Iterable[AppliedRows],
+    name: str,
+    folder: Path | None = None,
+    bucket_bytes: int | None = None,
+) -> Iterator[Float64Array]:
+    """Decision values in the order of the user's rows.
+
+    Rows that arrive in order pass through. From the first other block on, all results wait in a
+    table.
+
+    Parameters
+    ----------
+    blocks : iterable of AppliedRows
+        In any order; every row of the input once.
+    name : str
+        Name of the input, for messages.
+    folder : Path or None
+        Where the table is written if it does not fit in RAM: 8 bytes for each row and 8 for each of
+        its values. None is the folder of temporary files.
+    bucket_bytes : int or None
+        Bytes of results in RAM; None is `BUCKET_BYTES`.
+
+    Yields
+    ------
+    ndarray of float64, shape (n,) or (n, n_pairs)
+        Blocks of consecutive rows, from row 0 on.
+
+    Raises
+    ------
+    InputError
+        The row numbers are not 0 to n_rows - 1, each of them once.
+    OSError
+        The disk of `folder` is full.
+    """
+    done = 0  # rows that passed through
+    table: _Table | None = None
+    try:
+        for block in blocks:
+            ids = block.row_ids
+            if table is None and np.array_equal(ids, np.arange(done, done + len(ids))):
+                yield block.values
+                done += len(ids)
+                continue
+            if table is None:
+                assert block.n_rows is not None
+                shape = block.n_rows - done, *block.values.shape[1:]
+                table = _Table(shape, name, folder, bucket_bytes or BUCKET_BYTES)
+            table.put(ids - done, block.values)
+        if table is not None:
+            yield from table.buckets()
+    finally:
+        if table is not None:
+            table.file.close()
+
+
+class _Table:
+    """Results of rows, each in the bucket of its row number.
+
+    A bucket is a range of rows with its place in the file. It is filled in the order in which
+    results arrive and sorted when it is read. A record is the number of a row, exact in float64 up
+    to 2^53, and its decision values.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], name: str, folder: Path | None, bucket_bytes: int
+    ) -> None:
+        self._shape = shape
+        self._name = name
+        self._width = 1 + int(np.prod(shape[1:]))
+        self._bucket_rows = max(1, bucket_bytes // (8 * self._width))
+        self._filled = np.zeros(-(-shape[0] // self._bucket_rows), dtype=np.int64)
+        self.file = tempfile.SpooledTemporaryFile(dir=None if folder is None else str(folder))
+        if len(self._filled) > 1:
+            self.file.rollover()  # from RAM, where a single bucket stays, to disk
+
+    def put(self, rows: Int64Array, values: Float64Array) -> None:
+        """Add results of some rows."""
+        if rows.min() < 0 or rows.max() >= self._shape[0]:
+            raise self._wrong()
+        records = np.column_stack([rows.astype(np.float64), values.reshape(len(rows), -1)])
+        buckets = rows // self._bucket_rows
+        order = np.argsort(buckets, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
+            bucket, part = int(buckets[chosen[0]]), records[chosen]
+            if self._filled[bucket] + len(part) > self._rows_of(bucket):
+                raise self._wrong()
+            self._seek(bucket, int(self._filled[bucket]))
+            self.file.write(part.tobytes())
+            self._filled[bucket] += len(part)
+
+    def buckets(self) -> Iterator[Float64Array]:
+        """Values of the rows of each bucket, in order."""
+        for bucket in range(len(self._filled)):
+            n_rows = self._rows_of(bucket)
+            self._seek(bucket, 0)
+            data = self.file.read(8 * self._width * int(self._filled[bucket]))
+            records = np.frombuffer(data).reshape(-1, self._width)
+            place = records[:, 0].astype(np.int64) - bucket * self._bucket_rows
+            if (np.bincount(place, minlength=n_rows) != 1).any():
+                raise self._wrong()
+            values = np.empty((n_rows, self._width - 1))
+            values[place] = records[:, 1:]
+            yield values.reshape(n_rows, *self._shape[1:])
+
+    def _rows_of(self, bucket: int) -> int:
+        return min(self._bucket_rows, self._shape[0] - bucket * self._bucket_rows)
+
+    def _seek(self, bucket: int, row: int) -> None:
+        self.file.seek(8 * self._width * (bucket * self._bucket_rows + row))
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"the row numbers stored in {self._name} do not name each of its rows once; write it "
+            f"again with ooc-fw convert"
+        )
