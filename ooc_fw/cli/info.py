@@ -217,13 +217,15 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Tell what the beginning of a table holds, and how to convert it."""
+    from ooc_fw.convert.inputs import open_table
     from ooc_fw.convert.preflight import advice_on_table, look_at_table
-    from ooc_fw.convert.tables import TableOptions, find_column, open_table
+    from ooc_fw.convert.record import find_column
+    from ooc_fw.options import ConvertOptions
 
-    options = TableOptions(
+    options = ConvertOptions(
         header=args.header, labels=args.labels, x_name=args.x_name, y_name=args.y_name
     )
-    with open_table(args.data, format_name, options.reading) as reader:
+    with open_table(args.data, format_name, options) as reader:
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
@@ -306,27 +308,28 @@ def _is_text(path: str) -> bool:
         return False
     if path == "-":
         return True
+    from ooc_fw.data.formats import HEAD_BYTES, PACKED, format_of
+
     try:
         with open(path, "rb") as file:
-            head = file.read(4096)
-    except OSError:  # whoever opens it says what is wrong with it
+            head = file.read(HEAD_BYTES)
+    except OSError:  # `open_data` says what is wrong with it
         return False
-    packed = head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"))
-    return bool(head) and (packed or b"\0" not in head)
+    return bool(head) and (format_of(head) in PACKED or b"\0" not in head)
 
 
 def _table_format(args: argparse.Namespace) -> str | None:
     """Format of DATA if it is a table that training does not read as it is."""
     import h5py
 
-    from ooc_fw.convert.readers import ReadOptions, detect_format
+    from ooc_fw.data.formats import detect_format
     from ooc_fw.data.sources.memmap import open_npy
     from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
     path, is_table = args.data, args.label is not None or args.header is not None
     if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
         return None
-    found = detect_format(path, ReadOptions(), is_table=is_table)
+    found = detect_format(path, is_table=is_table)
     if found == "npy":
         with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
             return found if is_table or array.dtype.names else None

@@ -1,7 +1,6 @@
 """Named arrays as tables: `.npy`, `.npz` and HDF5 files of other tools.
 
-Owns the choice of arrays, what their columns are called, and reading them front to back in blocks,
-dense or as CSR matrices. What becomes of the columns is `ooc_fw.convert.tables`.
+Chooses the arrays, names their columns and reads them front to back, dense or as CSR matrices.
 """
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
+from ooc_fw.convert import readers
 from ooc_fw.convert.readers import (
-    BLOCK_BYTES,
-    MAX_BLOCK_ROWS,
     Cells,
-    ReadOptions,
     TableReader,
     Wanted,
     Words,
     collect_words,
+    keep_stored,
     label_not_exact,
     word_of,
 )
+from ooc_fw.data.formats import format_of, open_bytes
 from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, canonical_csr
 from ooc_fw.data.sources.hdf5 import CSR_PARTS, csr_shape, is_converted
@@ -41,15 +40,15 @@ from ooc_fw.data.sources.opening import (
     structure_errors,
 )
 from ooc_fw.data.sources.storage import check_storage
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
-_CODES = 1 << 20
-"""Codes of categories looked at together."""
+CODES = 1 << 20
+"""Codes of categories that are checked at once."""
 
 
-@dataclass(frozen=True)
-class _Column:
-    """Where a column is: an array, and a column or a field of it."""
+class _Place(NamedTuple):
+    """Where a column is: an array, and its column or field there."""
 
     array: str
     part: int | str | None = None
@@ -57,150 +56,167 @@ class _Column:
 
 @dataclass
 class _Arrays:
-    """Named arrays of one or two dimensions, or of records."""
+    """Arrays of one or two dimensions, or of records, by name.
 
-    arrays: dict[str, Any] = field(default_factory=dict)  # with shape, dtype and contiguous slices
-    sparse: dict[str, Any] | None = None  # the parts of a CSR matrix, and its shape
+    An array has a shape, a dtype and contiguous slices; `sparse` holds the parts of a CSR matrix
+    and its shape.
+    """
+
+    named: dict[str, Any] = field(default_factory=dict)
+    sparse: dict[str, Any] | None = None
 
 
 class ArrayReader(TableReader):
-    """Named arrays as a table: rows in one and labels in another, or a column in each.
+    """Named arrays as a table: rows in one and labels in another, or an array for each column.
 
     Parameters
     ----------
     path : str
         File to open.
     format_name : {"npy", "npz", "hdf5"}
-        What it is.
-    options : ReadOptions
+        Its format.
+    options : ConvertOptions
         Names of rows and labels, and a file of labels.
     """
 
-    def __init__(self, path: str, format_name: str, options: ReadOptions) -> None:
-        super().__init__(path)
+    takes_label_file = True
+
+    def __init__(self, path: str, format_name: str, options: ConvertOptions) -> None:
+        super().__init__(path, os.path.getsize(path))
+        self._options = options
         self._label = options.y_name
-        self.size = os.path.getsize(path)
-        self._hdf5 = format_name == "hdf5"
         try:
             with structure_errors(path):
-                found = getattr(self, f"_open_{format_name}")(path, options)
-                self._arrange(found, options)
+                found = getattr(self, f"_open_{format_name}")()
+                if options.labels is not None:
+                    found.named[options.y_name] = self._open_label_file()
+                self._name_columns(found)
+                self._arrays, sparse = found.named, found.sparse
+                self._sparse = sparse
+                self._starts = self._row_pointers(sparse) if sparse is not None else None
         except BaseException:
             self.close()
             raise
         self._row = 0
-        # Rows read at once.
         row_bytes = sum(
             max(8, array.dtype.itemsize) * int(np.prod(array.shape[1:]))
             for array in self._arrays.values()
         )
-        if self._sparse is not None:
+        if self._starts is not None:
             row_bytes += 12 * int(self._starts[-1]) // max(1, self._n_rows)
-        self._block_rows = min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
+        self._block_rows = max(1, readers.BLOCK_BYTES // max(1, row_bytes))
+        self._block_rows = min(readers.MAX_BLOCK_ROWS, self._block_rows)
 
-    # Each returns the arrays to take the columns from.
+    def _open_npy(self) -> _Arrays:
+        array = open_npy(self.name)
+        self.resources.callback(array.close)
+        return _Arrays({self._options.x_name: array})
 
-    def _open_npy(self, path: str, options: ReadOptions) -> _Arrays:
-        array = open_npy(path)
-        self._resources.callback(array.close)
-        return _Arrays({options.x_name: array})
-
-    def _open_npz(self, path: str, options: ReadOptions) -> _Arrays:
+    def _open_npz(self) -> _Arrays:
         try:
-            archive = self._resources.enter_context(zipfile.ZipFile(path))
+            archive = self.resources.enter_context(zipfile.ZipFile(self.name))
             members = {
-                item.filename.removesuffix(".npy"): _ZipArray(path, archive, item)
+                item.filename.removesuffix(".npy"): _ZipArray(self.name, archive, item)
                 for item in archive.infolist()
                 if item.filename.endswith(".npy")
             }
         except (OSError, zipfile.BadZipFile, ValueError, EOFError) as error:
             raise InputError(
-                f"{path} cannot be read as .npz ({error}); write it with numpy.savez"
+                f"{self.name} cannot be read as .npz ({error}); write it with numpy.savez"
             ) from error
         self.compressed = any(
             item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()
         )
-        if {*CSR_PARTS, "shape"} <= set(members):
-            kind = members["format"][0:1] if "format" in members else None
-            if kind is not None and word_of(kind.reshape(-1)[0]) != "csr":
-                raise InputError(f"{path} is a sparse matrix in another form; save it as CSR")
-            parts = {name: members.pop(name) for name in CSR_PARTS}
-            shape = members.pop("shape")
-            members.pop("format", None)
-            return _Arrays(members, {**parts, "shape": shape[0:2]})
-        return _choose(path, members, options)
+        if not {*CSR_PARTS, "shape"} <= set(members):
+            return self._choose(members)
+        kind = members.pop("format")[0:1] if "format" in members else None
+        if kind is not None and word_of(kind.reshape(-1)[0]) != "csr":
+            raise InputError(f"{self.name} is a sparse matrix in another form; save it as CSR")
+        parts = {name: members.pop(name) for name in CSR_PARTS}
+        return _Arrays(members, {**parts, "shape": members.pop("shape")[0:2]})
 
-    def _open_hdf5(self, path: str, options: ReadOptions) -> _Arrays:
-        file = open_file(path)
-        self._resources.callback(close_file, file)
+    def _open_hdf5(self) -> _Arrays:
+        file = open_file(self.name)
+        self.resources.callback(close_file, file)
         if is_converted(file):
-            raise InputError(f"{path} is a converted file already: use it as it is")
-        rows = find_node(file, options.x_name)
-        y_name = self._label = options.y_name
+            raise InputError(f"{self.name} is a converted file already: use it as it is")
+        x_name, label = self._options.x_name, self._options.label
+        rows, y_name = find_node(file, x_name), self._options.y_name
         if rows is not None:
-            self.label_names = _label_names(file, options.x_name)
-            for place in _label_places(options.label):
-                if options.label is not None and find_node(file, place) is not None:
-                    y_name, self._label = place, options.label
+            self.label_names = _label_names(file, x_name)
+            # Labels are at the root, or beside the rows as in AnnData.
+            for place in () if label is None else (label, f"obs/{label}"):
+                if label is not None and find_node(file, place) is not None:
+                    y_name, self._label = place, label
                     break
-        if isinstance(rows, h5py.Group):
-            if not set(CSR_PARTS) <= set(rows):
-                raise InputError(
-                    f"{path}: {options.x_name!r} is a group, but no CSR matrix ("
-                    f"{', '.join(CSR_PARTS)} and the attribute shape); name other rows (--x-name)"
-                )
-            shape = csr_shape(rows, path)
-            parts = {name: _HDF5Array(find_node(rows, name)) for name in CSR_PARTS}
-            labels = find_node(file, y_name)
-            found: dict[str, Any] = {}
-            if labels is not None:
-                found[self._label] = self._open_labels(labels, options)
-            return _Arrays(found, {**parts, "shape": np.array(shape)})
-        nodes = {name: find_node(file, name) for name in file}
-        members = {name: _HDF5Array(node) for name, node in nodes.items() if _is_array(node)}
-        if rows is not None and _is_array(rows):  # by a path, perhaps
-            members[options.x_name] = _HDF5Array(rows)
-        labels = find_node(file, y_name)
-        if labels is not None:
-            members[self._label] = self._open_labels(labels, options)
-        return _choose(path, members, replace(options, y_name=self._label))
+        found = _Arrays()
+        if (labels := find_node(file, y_name)) is not None:
+            found.named[self._label] = self._open_labels(labels)
+        if not isinstance(rows, h5py.Group):
+            nodes = {name: find_node(file, name) for name in file}
+            members = {name: _HDF5Array(node) for name, node in nodes.items() if _is_array(node)}
+            if rows is not None and _is_array(rows):  # its name may be a path
+                members[x_name] = _HDF5Array(rows)
+            return self._choose(members | found.named)
+        if not set(CSR_PARTS) <= set(rows):
+            raise InputError(
+                f"{self.name}: {x_name!r} is a group, but no CSR matrix ({', '.join(CSR_PARTS)} "
+                f"and the attribute shape); name other rows (--x-name)"
+            )
+        found.sparse = {name: _HDF5Array(find_node(rows, name)) for name in CSR_PARTS}
+        found.sparse["shape"] = np.array(csr_shape(rows, self.name))
+        return found
 
-    def _open_labels(self, node: Any, options: ReadOptions) -> Any:
+    def _open_labels(self, node: Any) -> Any:
         """Labels in a data set, or in a group as AnnData writes categories."""
         if _is_array(node):
             return _HDF5Array(node)
         if isinstance(node, h5py.Group) and {"codes", "categories"} <= set(node):
-            return _Categories(self.name, node, drop=options.missing_labels == "drop")
+            return _Categories(self.name, node, drop=self._options.missing_labels == "drop")
         known = ", ".join(self.label_names) or "none"
         raise InputError(
             f"{self.name}: {node.name!r} is neither a data set nor a group of codes and "
             f"categories; name other labels (--y-name; it has {known})"
         )
 
-    def _arrange(self, found: _Arrays, options: ReadOptions) -> None:
-        """Name the columns and see that they are of one length."""
-        if options.labels is not None:
-            if not _is_npy(options.labels):
-                raise InputError(f"the labels {options.labels} must be a .npy file")
-            labels = open_npy(os.fspath(options.labels))
-            self._resources.callback(labels.close)
-            found.arrays[options.y_name] = labels
-        self._arrays = found.arrays
-        self._sparse = found.sparse
+    def _open_label_file(self) -> Any:
+        path = os.fspath(self._options.labels or "")
+        with open_bytes(path) as file:
+            if format_of(file.read(8)) != "npy":
+                raise InputError(f"the labels {path} must be a .npy file")
+        labels = open_npy(path)
+        self.resources.callback(labels.close)
+        return labels
+
+    def _choose(self, members: Mapping[str, Any]) -> _Arrays:
+        """Rows and labels by their names, or every array that can be a part of a table."""
+        x_name = self._options.x_name
+        if x_name in members:
+            names = [x_name, self._label]
+            return _Arrays({name: members[name] for name in names if name in members})
+        found = {name: array for name, array in members.items() if len(array.shape) in (1, 2)}
+        if not found:
+            raise InputError(
+                f"{self.name} holds no array of rows (it has: {', '.join(members) or 'nothing'}); "
+                f"name its rows with --x-name"
+            )
+        return _Arrays(found)
+
+    def _name_columns(self, found: _Arrays) -> None:
+        """Name the columns and check that all of them have the same length."""
+        x_name = self._options.x_name
+        lengths = {name: array.shape[0] for name, array in found.named.items()}
+        places: dict[str, _Place] = {}
         self.sparse = found.sparse is not None
-        lengths = {name: array.shape[0] for name, array in found.arrays.items()}
-        places: dict[str, _Column] = {}
         if found.sparse is not None:
-            lengths[options.x_name], width = (int(length) for length in found.sparse["shape"])
-            self._width = width
-            self._starts = self._row_pointers(lengths[options.x_name])
-        alone = options.x_name in found.arrays
-        for name, array in found.arrays.items():
-            prefix = "" if alone and name == options.x_name else name
-            for label, column in _columns_of(name, prefix, array):
+            lengths[x_name], self._width = (int(length) for length in found.sparse["shape"])
+        alone = x_name in found.named
+        for name, array in found.named.items():
+            prefix = "" if alone and name == x_name else name
+            for label, place in _columns_of(name, prefix, array):
                 if label in places:
                     raise InputError(f"{self.name} has two columns {label!r}; rename one of them")
-                places[label] = column
+                places[label] = place
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
             raise InputError(
@@ -212,26 +228,24 @@ class ArrayReader(TableReader):
         self.columns = tuple(places)
         if self._label in places and (alone or self.sparse):
             self.own_label = self._label
-        kinds = {name: self._dtype(place) for name, place in places.items()}
+        kinds: dict[str, np.dtype[Any]] = {}
+        for name, (array_name, part) in places.items():
+            dtype = found.named[array_name].dtype
+            kinds[name] = dtype[part] if isinstance(part, str) else dtype
         self.words = frozenset(name for name, kind in kinds.items() if kind.kind in "SUO")
         self.unusable = {
             name: str(kind) for name, kind in kinds.items() if kind.kind not in "biufSUO"
         }
 
-    def _dtype(self, place: _Column) -> np.dtype[Any]:
-        kind: np.dtype[Any] = self._arrays[place.array].dtype
-        return kind[place.part] if isinstance(place.part, str) else kind
-
-    def _row_pointers(self, n_rows: int) -> Int64Array:
-        """Where the rows of a CSR matrix begin: 8 bytes a row in memory."""
-        assert self._sparse is not None
-        starts = np.asarray(self._sparse["indptr"][0 : n_rows + 1], dtype=np.int64)
-        stored = min(self._sparse[name].shape[0] for name in ("data", "indices"))
+    def _row_pointers(self, sparse: Mapping[str, Any]) -> Int64Array:
+        """Where the rows of a CSR matrix begin: 8 bytes of memory per row."""
+        starts = np.asarray(sparse["indptr"][0 : self._n_rows + 1], dtype=np.int64)
+        stored = min(sparse[name].shape[0] for name in ("data", "indices"))
         if (
-            len(starts) != n_rows + 1
+            len(starts) != self._n_rows + 1
             or starts[0] != 0
             or starts[-1] > stored
-            or (np.any(np.diff(starts) < 0))
+            or np.any(np.diff(starts) < 0)
         ):
             raise InputError(
                 f"{self.name}: the row pointers of its sparse matrix do not rise from 0 to the "
@@ -245,11 +259,11 @@ class ArrayReader(TableReader):
         return (self.size or 0) * self._row // max(1, self._n_rows)
 
     def blocks(self) -> Iterator[tuple[int, dict[str, AnyArray]]]:
-        """First row, and the parts of all arrays that belong to the rows of a block."""
+        """Read the parts of all arrays that belong to a block, with the number of its first row."""
         while self._row < self._n_rows:
             start, stop = self._row, min(self._n_rows, self._row + self._block_rows)
             block = {name: array[start:stop] for name, array in self._arrays.items()}
-            if self._sparse is not None:
+            if self._sparse is not None and self._starts is not None:
                 first, last = (int(self._starts[row]) for row in (start, stop))
                 for name in ("data", "indices"):
                     block[f"/{name}"] = self._sparse[name][first:last]
@@ -260,46 +274,39 @@ class ArrayReader(TableReader):
     def parse(self, block: tuple[int, dict[str, AnyArray]], wanted: Wanted) -> Cells:
         """Cells of a block."""
         start, parts = block
+        n_rows = min(self._n_rows, start + self._block_rows) - start
 
         def column(name: str) -> AnyArray:
-            place = self._places[name]
-            array = parts[place.array]
-            if place.part is None:
-                return array
-            return array[place.part] if isinstance(place.part, str) else array[:, place.part]
+            array, part = self._places[name]
+            if part is None:
+                return parts[array]
+            return parts[array][part] if isinstance(part, str) else parts[array][:, part]
 
-        n_rows = min(self._n_rows, start + self._block_rows) - start
-        labels: Float64Array | Words = np.zeros(n_rows)
-
-        def row_name(row: int) -> str:
+        def place(row: int) -> str:
             return f"{self.name}, row {start + row}"
 
+        labels: Float64Array | Words = np.zeros(n_rows)
         if wanted.label is not None:
             label = column(wanted.label)
             if wanted.label in self.words:
-                labels = _array_words(label, row_name)
+                labels = _array_words(label, place)
             else:
                 for row in np.flatnonzero(inexact_labels(label))[:1].tolist():
-                    raise label_not_exact(row_name(row), label[row])
+                    raise label_not_exact(place(row), label[row])
                 labels = label.astype(np.float64)
         numbers: Float64Array | CSRRows
-        if self._sparse is not None:
-            starts = self._starts[start : start + n_rows + 1]
+        if self._starts is not None:
             # A copy: what is read from an .npz file cannot be written to.
             data = np.array(parts["/data"], dtype=np.float64)
+            starts = self._starts[start : start + n_rows + 1]
             rows = canonical_csr(data, parts["/indices"], starts, self._width, self.name)
-            numbers = _without_zeros(rows)
+            numbers = keep_stored(rows, rows.data != 0, self._width)
         else:
             numbers = np.empty((n_rows, len(wanted.numbers)))
             for j, name in enumerate(wanted.numbers):
                 numbers[:, j] = column(name)
-        return Cells(
-            self.name,
-            labels,
-            numbers,
-            tuple(_array_words(column(name), row_name) for name in wanted.words),
-            lambda row: f"row {start + row}",
-        )
+        words = tuple(_array_words(column(name), place) for name in wanted.words)
+        return Cells(self.name, labels, numbers, words, lambda row: f"row {start + row}")
 
 
 class _HDF5Array(DatasetSlices):
@@ -311,13 +318,13 @@ class _HDF5Array(DatasetSlices):
         super().__init__(dataset)
         self.shape = dataset.shape
         text = h5py.check_string_dtype(dataset.dtype) is not None
-        # Objects other than text are references and the like.
-        known = text or dataset.dtype.kind != "O"
-        self.dtype = dataset.dtype if known else np.dtype(np.void)
+        # Objects that are not text are references and the like.
+        usable = text or dataset.dtype.kind != "O"
+        self.dtype = dataset.dtype if usable else np.dtype(np.void)
 
 
 class _Categories:
-    """Words of a group as AnnData writes categories: a code a row, -1 where it is missing.
+    """Words as AnnData writes categories: a code for each row, -1 where it is missing.
 
     Parameters
     ----------
@@ -326,7 +333,7 @@ class _Categories:
     group : h5py.Group
         With the data sets codes and categories.
     drop : bool
-        Whether rows without a category will be left out, so that there may be some.
+        Whether there may be rows without a category, which will be left out.
     """
 
     def __init__(self, path: str, group: Any, *, drop: bool) -> None:
@@ -336,17 +343,16 @@ class _Categories:
         if len(self.shape) != 1 or self._codes.dtype.kind not in "iu":
             raise InputError(f"{path}: the codes of {group.name!r} are no list of whole numbers")
         try:
-            categories = _HDF5Array(_part(path, group, "categories"))
-            words = [word_of(value) for value in categories[:].tolist()]
+            words = [word_of(value) for value in _HDF5Array(_part(path, group, "categories"))[:]]
         except UnicodeDecodeError:
             raise InputError(
                 f"{path}: the categories of {group.name!r} are not UTF-8 text; write them again"
             ) from None
         self._words = np.array([*words, None], dtype=object)
         n_missing = 0
-        for start in range(0, self.shape[0], _CODES):
-            codes = self._codes[start : start + _CODES]
-            if len(codes) and not -1 <= int(codes.min()) <= int(codes.max()) < len(words):
+        for start in range(0, self.shape[0], CODES):
+            codes = self._codes[start : start + CODES]
+            if not -1 <= int(codes.min()) <= int(codes.max()) < len(words):
                 raise InputError(
                     f"{path}: {group.name!r} has codes that are none of its {len(words)} categories"
                 )
@@ -357,42 +363,28 @@ class _Categories:
                 f"leave them out with --missing-labels drop"
             )
 
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
     def __getitem__(self, key: slice) -> AnyArray:
         return np.asarray(self._words[self._codes[key]])
 
 
 def _part(path: str, group: Any, name: str) -> Any:
-    """A data set in a group."""
     node = find_node(group, name)
     if not _is_array(node):
         raise InputError(f"{path}: {group.name}/{name} is no data set; write the group again")
     return node
 
 
-def _label_places(label: str | None) -> tuple[str, ...]:
-    """Where labels of this name may be among named arrays: at the root, or beside the rows."""
-    return () if label is None else (label, f"obs/{label}")
-
-
 def _label_names(file: Any, x_name: str) -> tuple[str, ...]:
     """What may be labels in a file of named arrays, for messages."""
-    parts = [("", file), ("obs/", find_node(file, "obs"))]
-    return tuple(
-        f"{prefix}{name}"
-        for prefix, group in parts
-        if isinstance(group, h5py.Group)
-        for name in group
-        if name not in (x_name, "_index")
-        for node in [find_node(group, name)]
-        if node is not None
-        and (
-            (_is_array(node) and len(node.shape) == 1)
-            or (isinstance(node, h5py.Group) and "codes" in node)
-        )
-    )
+    found = []
+    for prefix, group in (("", file), ("obs/", find_node(file, "obs"))):
+        for name in group if isinstance(group, h5py.Group) else ():
+            node = find_node(group, name)
+            is_list = _is_array(node) and len(node.shape) == 1
+            is_coded = isinstance(node, h5py.Group) and "codes" in node
+            if name not in (x_name, "_index") and (is_list or is_coded):
+                found.append(f"{prefix}{name}")
+    return tuple(found)
 
 
 class _ZipArray:
@@ -414,23 +406,16 @@ class _ZipArray:
         version = np.lib.format.read_magic(self._stream)
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"{item.filename} is of version {version}")
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, self._fortran, self.dtype = read(self._stream)
+        header = "read_array_header_1_0" if version == (1, 0) else "read_array_header_2_0"
+        shape, self._fortran, self.dtype = getattr(np.lib.format, header)(self._stream)
         self.shape = shape or (1,)
         if self.dtype.hasobject:
             raise ValueError(f"{item.filename} holds Python objects")
         self._position = 0
 
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
     def __getitem__(self, key: slice) -> AnyArray:
         """Elements or rows ``key.start:key.stop``, of which the first is the next one."""
-        start, stop, _ = key.indices(len(self))
+        start, stop, _ = key.indices(int(self.shape[0]))
         assert start == self._position
         if self._fortran and len(self.shape) > 1:
             raise InputError(
@@ -449,65 +434,33 @@ class _ZipArray:
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
 
-def _choose(path: str, members: Mapping[str, Any], options: ReadOptions) -> _Arrays:
-    """Rows and labels by their names, or every array of as many rows as the others."""
-    if options.x_name in members:
-        names = [options.x_name, options.y_name]
-        return _Arrays({name: members[name] for name in names if name in members})
-    found = {name: array for name, array in members.items() if len(array.shape) in (1, 2)}
-    if not found:
-        raise InputError(
-            f"{path} holds no array of rows (it has: {', '.join(members) or 'nothing'}); name "
-            f"its rows with --x-name"
-        )
-    return _Arrays(found)
-
-
-def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, _Column]]:
-    """Columns of an array and what they are called."""
+def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, _Place]]:
+    """Columns of an array, by name."""
     if array.dtype.names:
         if len(array.shape) != 1:
             raise InputError(f"{name!r} is a table of records; give one record a row")
         for record in array.dtype.names:
-            yield record, _Column(name, record)
+            yield record, _Place(name, record)
     elif len(array.shape) == 1:
-        yield name, _Column(name)
+        yield name, _Place(name)
     elif len(array.shape) == 2:
         for j in range(array.shape[1]):
-            yield f"{prefix}{j}", _Column(name, j)
+            yield f"{prefix}{j}", _Place(name, j)
     else:
         raise InputError(
             f"the rows {name!r} must be a table of two dimensions, not of {len(array.shape)}"
         )
 
 
-def _without_zeros(rows: CSRRows) -> CSRRows:
-    keep = rows.data != 0
-    if keep.all():
-        return rows
-    before = np.concatenate([[0], np.cumsum(keep)])
-    return CSRRows(rows.data[keep], rows.indices[keep], before[rows.indptr], rows.n_features)
-
-
 def _array_words(column: AnyArray, place: Callable[[int], str]) -> Words:
     """Column of an array as words."""
     if column.dtype.kind == "O":
-        names = dict.fromkeys(column.tolist())
-        codes = {value: code for code, value in enumerate(names)}
-        return collect_words(
-            np.array([codes[value] for value in column.tolist()], int), names, place
-        )
-    values, places = np.unique(column, return_inverse=True)
-    return collect_words(places.reshape(-1), values.tolist(), place)
+        values = column.tolist()
+        codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
+        return collect_words(np.array([codes[value] for value in values], int), codes, place)
+    found, places = np.unique(column, return_inverse=True)
+    return collect_words(places.reshape(-1), found.tolist(), place)
 
 
 def _is_array(node: Any) -> bool:
     return isinstance(node, h5py.Dataset) and node.shape not in (None, ())
-
-
-def _is_npy(path: str | os.PathLike[str]) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(6) == b"\x93NUMPY"
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened: {error.strerror}") from error

@@ -1,27 +1,54 @@
-"""Means of the columns as stored, and counts of labels.
-
-Owns one pass of sums over the rows written, in float64 and in the order of the input.
-"""
+"""What the two passes compute from blocks of rows: logarithms, moments, counts of labels."""
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
-from ooc_fw._core.libsvm import sum_dense_columns, sum_sparse_columns
+from ooc_fw._core.libsvm import look_up, remember, sum_dense_columns, sum_sparse_columns
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
+from ooc_fw.data.scaling import Scaling
 
-MAX_FEATURES = 1 << 26
-"""Widest file. Statistics take up to 64 bytes a column: a stray index must not exhaust memory."""
-
-WIDE = 1 << 14
-"""Columns beyond which ranges are not gathered block by block: merging would take longer."""
+TABLE_BITS = 13
+"""The table has 2**13 places of 16 bytes, 128 KiB: it stays in the processor's cache."""
 
 FEW_LABELS = 8
-"""Different labels up to which counting one after the other beats sorting."""
+"""Up to this many different labels, counting one after the other is faster than sorting."""
+
+
+class LogTable(threading.local):
+    """Logarithms by lookup; each thread has a table of its own.
+
+    Columns of counts, rates and sizes hold few different numbers, and a lookup takes a tenth of the
+    time of a logarithm.
+
+    Parameters
+    ----------
+    scaling : Scaling
+        Computes the logarithms that are not in the table yet.
+    """
+
+    def __init__(self, scaling: Scaling) -> None:
+        self._scaling = scaling
+        # Bits of values and of their logarithms; log1p(0) is 0.
+        self._values = np.zeros(1 << TABLE_BITS, dtype=np.uint64)
+        self._logs = np.zeros(1 << TABLE_BITS, dtype=np.uint64)
+
+    def apply(self, values: Float64Array) -> None:
+        """Replace values, all above -1, by their logarithms, bit for bit `Scaling.log_values`."""
+        missing = np.empty(len(values), dtype=np.int64)
+        bits = values.view(np.uint64)
+        places = missing[: look_up(bits, self._values, self._logs, missing)]
+        if len(places) > 0:
+            taken = values[places]
+            logs = self._scaling.log_values(taken)
+            values[places] = logs
+            remember(taken.view(np.uint64), logs.view(np.uint64), self._values, self._logs)
 
 
 class ColumnMoments:
-    """Mean of each column and mean squared norm of the rows as stored in the output.
+    """Mean of each column and mean squared norm of rows, in float64 and in the order of the rows.
 
     Parameters
     ----------
@@ -35,7 +62,7 @@ class ColumnMoments:
         self._squares = np.zeros(n_features)
 
     def add(self, rows: Rows) -> None:
-        """Take rows into account."""
+        """Add rows to the sums."""
         self._n_rows += len(rows)
         if isinstance(rows, CSRRows):
             sum_sparse_columns(rows.data, rows.indices, self._sums, self._squares)
@@ -54,7 +81,7 @@ class ColumnMoments:
 
 
 def count_labels(labels: Float64Array) -> dict[float, int]:
-    """How often each label occurs."""
+    """Rows of each label."""
     counts: dict[float, int] = {}
     left = labels
     while len(left) > 0:

@@ -1,16 +1,15 @@
 """LIBSVM text to labels and sparse rows, block by block.
 
-Owns the wording of every parse error and the choice to raise or to skip. The grammar is in
-`ooc_fw._core.libsvm`, the cutting of files into blocks in `ooc_fw.convert.text`.
+The grammar is in `ooc_fw._core.libsvm`; the wording of every parse error is here.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,16 +26,14 @@ from ooc_fw._core.libsvm import (
     parse_lines,
 )
 from ooc_fw.convert.pipeline import default_threads, ordered_map
-from ooc_fw.convert.text import BLOCK_BYTES, TextBlock, TextInput
+from ooc_fw.convert.readers import EXAMPLES, Parse, ParsedBlock, ParseOptions, Reader
+from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.system.errors import InputError
 
-logger = logging.getLogger(__name__)
-
 NO_LIMIT = INT32_MAX + 1
-EXAMPLES = 3
-"""Skipped lines of a block that are reported word for word."""
+"""Number of columns that text can name."""
 
 MIN_PAIR_BYTES = 4
 """A blank, a digit, a colon and a digit."""
@@ -45,74 +42,52 @@ _TOKEN = re.compile(rb"[^\s#]*")
 _SHOWN_BYTES = 40
 
 
-@dataclass(frozen=True, slots=True)
-class ParseOptions:
-    """How text is read.
+class LineEncoder:
+    """Makes rows of LIBSVM text; the counterpart of `ooc_fw.convert.tables.TableEncoder`.
 
     Parameters
     ----------
-    zero_based : bool
-        Whether the first column is called 0, not 1.
-    width_limit : int
-        Columns from this one on are left out.
-    log1p : bool
-        Whether log1p will be taken, so that values must be above -1.
-    on_error : {"raise", "skip"}
-        What to do with a line that cannot be taken.
-    exact : bool
-        Whether values stay float64, to be scaled before they are rounded.
+    options : ParseOptions
+        How lines become rows.
     """
 
-    zero_based: bool = False
-    width_limit: int = NO_LIMIT
-    log1p: bool = False
-    on_error: str = "raise"
-    exact: bool = False
+    record = None
+    labelled = True
+    hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
-    def __post_init__(self) -> None:
-        if self.on_error not in ("raise", "skip"):
-            raise InputError(f"on_error must be 'raise' or 'skip', not {self.on_error!r}")
+    def __init__(self, options: ParseOptions) -> None:
+        self._options = options
 
+    def parser(self, _reader: Reader) -> Parse:
+        """Parser of the blocks of an input."""
+        return partial(parse_block, options=self._options)
 
-@dataclass(frozen=True, slots=True)
-class ParsedBlock:
-    """Rows of one block of text.
+    @property
+    def exact_parser(self) -> Parse | None:
+        """Parser that keeps float64, where `parser` rounds."""
+        if self._options.exact:
+            return None
+        return partial(parse_block, options=replace(self._options, exact=True))
 
-    Parameters
-    ----------
-    labels : ndarray of float64, shape (n_rows,)
-        Labels as written.
-    rows : CSRRows
-        Values, with the least width that holds them.
-    first_line : int
-        Line number of the block's first line, from 1.
-    width : int
-        1 + largest column met, columns beyond the limit and explicit zeros included.
-    dropped_values : int
-        Values left out because their column is beyond the limit.
-    n_skipped : int
-        Lines left out because of an error.
-    skipped : tuple of str
-        What was wrong with the first few of them.
-    """
+    def feature_name(self, column: int) -> str:
+        """What a user calls a feature."""
+        return f"feature {column + (not self._options.zero_based)}"
 
-    labels: Float64Array
-    rows: CSRRows
-    first_line: int
-    width: int
-    dropped_values: int
-    n_skipped: int
-    skipped: tuple[str, ...]
+    def labels(self) -> tuple[None, None]:
+        """Nothing: the labels of the rows are their values."""
+        return None, None
+
+    def notes(self) -> Iterator[str]:
+        """Nothing a user may not expect."""
+        return iter(())
 
 
 def iter_libsvm(
     path: str | os.PathLike[str],
     *,
     zero_based: bool = False,
-    on_error: str = "raise",
-    log1p: bool = False,
     exact: bool = False,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
 ) -> Iterator[tuple[Float64Array, CSRRows, int]]:
     """Read LIBSVM text in constant memory.
 
@@ -121,15 +96,11 @@ def iter_libsvm(
     path : str or PathLike
         A file, plain or compressed, or "-" for standard input.
     zero_based : bool
-        Whether the file's first column is called 0.
-    on_error : {"raise", "skip"}
-        Whether a bad line raises, or is logged as a warning and left out.
-    log1p : bool
-        Whether log1p will be taken: a value that is not above -1 then makes its line a bad one.
+        Whether the file calls its first column 0.
     exact : bool
         Whether values stay float64, to be scaled before they are rounded.
-    block_bytes : int
-        Text parsed at once.
+    block_bytes : int or None
+        Bytes of text parsed at once; None takes `ooc_fw.convert.readers.BLOCK_BYTES`.
 
     Yields
     ------
@@ -143,34 +114,22 @@ def iter_libsvm(
     Raises
     ------
     InputError
-        For a missing or damaged input, a bad line, or an input without any row.
+        The input is missing or damaged, has a bad line, or holds no rows.
     """
-    options = ParseOptions(zero_based=zero_based, log1p=log1p, on_error=on_error, exact=exact)
+    parse = partial(parse_block, options=ParseOptions(zero_based=zero_based, exact=exact))
     n_rows = width = 0
     with TextInput(path) as text:
-        for block in ordered_map(
-            parser(options), text.blocks(block_bytes), threads=default_threads()
-        ):
-            for message in block.skipped:
-                logger.warning("skipped: %s", message)
-            if block.n_skipped > len(block.skipped):
-                logger.warning("skipped: %d more lines", block.n_skipped - len(block.skipped))
+
+        def parsed(block: TextBlock) -> tuple[ParsedBlock, int]:
+            return parse(block), block.first_line
+
+        blocks = text.blocks(block_bytes)
+        for block, first_line in ordered_map(parsed, blocks, threads=default_threads()):
             n_rows += len(block.rows)
             width = max(width, block.width)
-            rows = CSRRows(block.rows.data, block.rows.indices, block.rows.indptr, width)
-            yield block.labels, rows, block.first_line
+            yield block.labels, replace(block.rows, n_features=width), first_line
         if not n_rows:
-            raise no_rows_error(text.name)
-
-
-def no_rows_error(name: str) -> InputError:
-    """Build the error for an input without any row."""
-    return InputError(f"{name} holds no rows; a row is a line LABEL INDEX:VALUE INDEX:VALUE ...")
-
-
-def parser(options: ParseOptions) -> Callable[[TextBlock], ParsedBlock]:
-    """Give `parse_block` its options, for use in a map."""
-    return lambda block: parse_block(block, options)
+            raise InputError(f"{text.name} holds no rows; {LineEncoder.hint}")
 
 
 def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
@@ -181,21 +140,23 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
     InputError
         At the first bad line, unless `options` say to skip it.
     """
+    limit = NO_LIMIT if options.n_features is None else options.n_features
     text = np.frombuffer(block.text, dtype=np.uint8)
-    n_pairs = len(block.text) // MIN_PAIR_BYTES  # at most; what is not filled takes no memory
+    # An upper bound: pages of an array that are never written take no memory.
+    n_pairs = len(block.text) // MIN_PAIR_BYTES
     labels = np.empty(block.n_lines)
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values = np.empty(n_pairs, dtype=np.float64 if options.exact else np.float32)
     cursor = np.zeros(CURSOR_SIZE, dtype=np.int64)
-    known: dict[int, float] = {}  # numbers the compiled parser asked for, by position
+    known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     n_skipped = 0
     skipped: list[str] = []
     while True:
         problem = parse_lines(
             text,
             0 if options.zero_based else 1,
-            options.width_limit,
+            limit,
             -1.0 if options.log1p else -np.inf,
             np.array(list(known), dtype=np.int64),
             np.array(list(known.values()), dtype=np.float64),
@@ -211,7 +172,7 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
             known[int(cursor[TOKEN])] = _exact_number(block.text, int(cursor[TOKEN]))
             continue
         message = _message(block, problem, cursor)
-        if options.on_error == "raise":
+        if not options.skip:
             raise InputError(message)
         n_skipped += 1
         if len(skipped) < EXAMPLES:
@@ -227,9 +188,8 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
             values[:n_stored],
             indices[:n_stored],
             indptr[: n_rows + 1],
-            min(width, options.width_limit),
+            min(width, limit),
         ),
-        block.first_line,
         width,
         int(cursor[DROPPED]),
         n_skipped,
@@ -239,14 +199,14 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
 
 def _token(text: bytes, at: int) -> bytes:
     match = _TOKEN.match(text, at)
-    assert match is not None  # the pattern matches nothing, too
+    assert match is not None  # the pattern also matches an empty token
     return match.group()
 
 
 def _exact_number(text: bytes, at: int) -> float:
     """Float64 nearest to the label or the value of the pair at `at`.
 
-    A label that is a whole number, but none of float64, is NaN: it would be one with its neighbour.
+    A whole number as a label that float64 would merge with its neighbour becomes NaN.
     """
     _, colon, number = _token(text, at).rpartition(b":")
     return float(number) if colon or is_exact_label(number.decode("ascii")) else np.nan

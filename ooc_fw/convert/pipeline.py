@@ -1,28 +1,28 @@
-"""A map in threads that keeps order and bounds what is in flight, and an iterator read ahead.
-
-Owns nothing else. `ooc_fw.data.parallel` merges sums over a file's slices; here results are large,
-each is used once, in order, and only a few may exist at a time.
-"""
+"""Work in threads that keeps its order and bounds what is in flight, and reports its progress."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar, cast
-
-from ooc_fw.system.groups import cpu_count
+from typing import TypeAlias, TypeVar, cast
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Called with (bytes done, bytes in all or None); each byte of input counts once per pass."""
+
+THREADS_NAME = "ooc-fw-prep"
+
 MAX_THREADS = 4
-"""Beyond this many, the one thread that reads and writes is the bottleneck."""
+"""With more threads, the one thread that reads and writes is the bottleneck."""
 
 
 def default_threads() -> int:
-    """Threads for `ordered_map`: the processors this process may use, a few at most."""
-    return min(MAX_THREADS, cpu_count())
+    """Threads for `ordered_map`: the processors this process may use, at most MAX_THREADS."""
+    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
 
 
 def ordered_map(
@@ -30,11 +30,11 @@ def ordered_map(
 ) -> Iterator[Result]:
     """Yield ``function(item)`` in the order of `items`, computed by `threads` threads.
 
-    `items` is advanced by the caller's thread, at most ``threads + 1`` ahead of the result being
-    used. An exception in `function` is raised where its result would stand.
+    The thread of the caller advances `items`, at most ``threads + 1`` ahead of the result in use.
+    An exception in `function` is raised where its result would be.
     """
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="ooc-fw-prep") as pool:
+    with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
         try:
             for item in items:
                 pending.append(pool.submit(function, item))
@@ -48,11 +48,42 @@ def ordered_map(
 
 
 def prefetch(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield `items`, the next one being made by another thread while one is used."""
+    """Yield `items`, of which another thread makes the next one while one is used."""
     end = object()
     iterator: Iterator[Item | object] = iter(items)
-    with ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME) as pool:
         upcoming = pool.submit(next, iterator, end)
         while (item := upcoming.result()) is not end:
             upcoming = pool.submit(next, iterator, end)
             yield cast(Item, item)
+
+
+class Meter:
+    """Reports bytes done to a progress function, pass after pass.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Function to call.
+    pass_bytes : int or None
+        Bytes of one pass, if known.
+    n_passes : int
+        Passes in all.
+    """
+
+    def __init__(self, progress: Progress | None, pass_bytes: int | None, n_passes: int = 1):
+        self._progress = progress
+        self._n_passes = n_passes
+        self._passed = 0
+        self.pass_bytes = pass_bytes
+
+    def next_pass(self) -> None:
+        """Begin another pass."""
+        self._passed += self.pass_bytes or 0
+
+    def at(self, done: int, passed: int = 0) -> None:
+        """Report the bytes done of this pass, or of a part of it that begins at `passed`."""
+        if self._progress is not None:
+            size = self.pass_bytes
+            total = None if size is None else size * self._n_passes
+            self._progress(self._passed + passed + done, total)

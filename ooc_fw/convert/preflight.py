@@ -1,8 +1,7 @@
-"""A look at data before training: what would spoil a model or waste a run, and what to do about it.
+"""Measures of data before training, and advice: what would spoil a model or waste a run.
 
-Owns the sample that is looked at, the measures taken of it, and the sentences that follow. Changes
-nothing. Small files are looked at whole; of large ones a sample from all over the file, at a cost
-that does not grow with them, and labels, of which each takes 8 bytes.
+Small files are read whole. Of large ones, labels are read whole (8 bytes each), and rows are
+sampled from all parts of the file, at a cost that does not grow with it.
 """
 
 from __future__ import annotations
@@ -11,36 +10,37 @@ import csv
 import io
 import itertools
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_fw.convert.readers import TableReader, Wanted, is_foreign_number, parse_number
+from ooc_fw.convert.delimited import is_foreign_number, parse_number
+from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.data.ranges import ColumnRanges
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.kernels.distinct import row_hashes
 from ooc_fw.system.errors import DamageError, InputError
 
 SAMPLE_BYTES = 64 << 20
-"""Rows, in RAM, that are looked at."""
+"""Bytes of rows, in RAM, that are sampled."""
 
 STRETCHES = 64
-"""Parts of a large file that its sample is read from."""
+"""Parts of a large file from which its sample is read."""
 
 SAMPLE_SEED = 0
 
 LABELS = 1 << 20
-"""Labels looked at together."""
+"""Labels that are read at once."""
 
 SWAMPED = 0.1
-"""A column is swamped when its spread and its range are below this share of the largest ones."""
+"""A column is swamped if its spread and its range are below this share of the largest ones."""
 
 RAW_SQUARE = 100.0
-"""Squared distance of two rows, a column, above which gamma needs a word."""
+"""Squared distance of two rows, per column, above which there is advice on gamma."""
 
 UNRELATED = 1e-6
 """Kernel values below which two rows have nothing in common."""
@@ -48,19 +48,19 @@ UNRELATED = 1e-6
 MANY_CLASSES = 100
 
 FEW_ROWS = 20
-"""Of fewer rows than these nobody can tell categories from names."""
+"""With fewer rows than these, categories cannot be told from names."""
 
 BAD_ROWS = 1000
-"""Rows with values that are not finite after which no more of them are looked for."""
+"""Number of rows with values that are not finite after which the search for more ends."""
 
 TEXT_BYTES = 32 << 20
-"""Rows, in RAM, that are looked at of text, from its beginning."""
+"""Bytes of rows, in RAM, that are read from the beginning of a text."""
 
 FOREIGN = "numbers with commas"
-"""What a column holds whose numbers have decimal commas or separators of thousands."""
+"""Kind of a column whose numbers have decimal commas or separators of thousands."""
 
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
-"""What columns of labels are often called."""
+"""Frequent names of columns of labels."""
 
 _SHOWN = 5
 
@@ -144,7 +144,7 @@ class Findings:
 
 
 def look_at_labels(source: RowSource) -> Labels | None:
-    """Go through all labels; None where there are none."""
+    """Read all labels; None where there are none."""
     if not source.has_labels:
         return None
     starts = range(0, source.n_rows, LABELS)
@@ -153,13 +153,12 @@ def look_at_labels(source: RowSource) -> Labels | None:
     )
 
 
-def count_labels(blocks: Iterable[npt.NDArray[Any]]) -> Labels:
-    """Count labels that come in blocks."""
-    counts: dict[Any, int] = {}
+def count_labels(blocks: Iterable[AnyArray]) -> Labels:
+    """Count labels that arrive in blocks."""
+    counts: Counter[Any] = Counter()
     n_runs = n_missing = 0
     last: Any = None
-    for block in blocks:
-        labels = block
+    for labels in blocks:
         if labels.dtype.kind == "f":
             there = ~np.isnan(labels)
             n_missing += len(labels) - int(np.count_nonzero(there))
@@ -167,40 +166,37 @@ def count_labels(blocks: Iterable[npt.NDArray[Any]]) -> Labels:
         if len(labels) == 0:
             continue
         values, numbers = np.unique(labels, return_counts=True)
-        for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
-            counts[value] = counts.get(value, 0) + number
+        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
         n_runs += int(np.count_nonzero(labels[1:] != labels[:-1])) + int(labels[0] != last)
         last = labels[-1]
     return Labels(dict(sorted(counts.items())), n_runs, n_missing)
 
 
 def look_at_source(source: RowSource) -> Findings:
-    """Look at all rows of a small source, or a sample of a large one.
+    """Measure all rows of a small source, or a sample of a large one.
 
     Raises
     ------
     DamageError
         The file cannot be read.
     """
-    look = _Look(source.n_features)
+    sample = _Sample(source.n_features)
     for start, stop in sample_slices(source):
         for first, last in block_slices(source, start, stop):
-            look.add_from(source, first, last)
-    return look.findings()
+            sample.read(source, first, last)
+    return sample.findings()
 
 
-def look_at_rows(blocks: Iterable[CSRRows]) -> Findings:
-    """Look at sparse rows whose width may grow from block to block."""
-    kept = list(blocks)
-    width = max((rows.n_features for rows in kept), default=0)
-    look = _Look(width)
-    for rows in kept:
-        look.add(CSRRows(rows.data, rows.indices, rows.indptr, width))
-    return look.findings()
+def look_at_rows(blocks: Iterable[Rows]) -> Findings:
+    """Measure rows whose width may grow from block to block."""
+    sample = _Sample()
+    for rows in blocks:
+        sample.add(rows)
+    return sample.findings()
 
 
 def sample_slices(source: RowSource) -> list[tuple[int, int]]:
-    """Rows to look at: all of them, or as many stretches from all over the file as will do."""
+    """Rows to read: all of them, or short stretches from all parts of the file."""
     n_rows = source.n_rows
     wanted = max(STRETCHES, SAMPLE_BYTES * n_rows // max(1, source.decoded_bytes))
     if wanted >= n_rows:
@@ -215,20 +211,18 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     return [(start, start + length) for start in starts]
 
 
-class _Look:
-    """Sums, ranges and hashes of rows, block by block."""
+class _Sample:
+    """Ranges, moments and hashes of rows, block by block."""
 
-    def __init__(self, n_features: int) -> None:
-        self._n = 0
-        self._n_bad = 0
-        self._bad_example: str | None = None
-        self._n_stored = 0
+    def __init__(self, n_features: int = 0) -> None:
+        self._ranges = ColumnRanges("standard")
         self._n_features = n_features
-        self._columns = ColumnRanges("standard")
-        self._hashes: list[Any] = []
+        self._n_nonzero = self._n_bad = 0
+        self._bad_example: str | None = None
+        self._hashes = [np.empty(0, dtype=np.uint64)]
 
-    def add_from(self, source: RowSource, start: int, stop: int) -> None:
-        """Take rows of a source into account, those that it refuses one by one."""
+    def read(self, source: RowSource, start: int, stop: int) -> None:
+        """Add rows of a source, and count those that it refuses one by one."""
         if self._n_bad >= BAD_ROWS:
             return
         try:
@@ -241,30 +235,28 @@ class _Look:
                 self._bad_example = self._bad_example or str(error).partition(";")[0]
                 return
             middle = (start + stop) // 2
-            self.add_from(source, start, middle)
-            self.add_from(source, middle, stop)
+            self.read(source, start, middle)
+            self.read(source, middle, stop)
 
     def add(self, rows: Rows) -> None:
-        """Take rows into account."""
-        self._columns.add(rows)
+        self._ranges.add(rows)
+        self._n_features = max(self._n_features, rows.shape[1])
         values = rows.data if isinstance(rows, CSRRows) else rows
-        self._n_stored += int(np.count_nonzero(values))
-        self._n += len(rows)
+        self._n_nonzero += int(np.count_nonzero(values))
         self._hashes.append(row_hashes(rows))
 
     def findings(self) -> Findings:
         """What was found; rows that could not be read are counted only."""
-        low, high = self._columns.range(self._n_features)
-        deviation = np.zeros(self._n_features)
-        if self._n > 0:
-            _, deviation = self._columns.moments(self._n_features)
-        hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
+        n_rows, width = self._ranges.n_rows, self._n_features
+        low, high = self._ranges.range(width)
+        deviation = self._ranges.moments(width)[1] if n_rows else np.zeros(width)
+        hashes = np.concatenate(self._hashes)
         return Findings(
-            self._n + self._n_bad,
+            n_rows + self._n_bad,
             self._n_bad,
             self._bad_example,
             len(hashes) - len(np.unique(hashes)),
-            self._n_stored / max(1, self._n * len(low)),
+            self._n_nonzero / max(1, n_rows * width),
             low,
             high,
             deviation,
@@ -298,15 +290,14 @@ class TableColumn:
 
 
 def look_at_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
-    """Look at the first block of a table; the number of its rows, and each column."""
+    """Read the first block of a table: the number of its rows, and what each column holds."""
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
     usable = [name for name in reader.proper_columns if name not in reader.unusable]
-    typed = not reader.words_everywhere
-    numbers = [name for name in usable if typed and name not in reader.words]
+    numbers = [n for n in usable if not (reader.untyped or n in reader.words)]
     words = [name for name in usable if name not in numbers]
-    cells = reader.parse(block, Wanted(usable[0], tuple(numbers), tuple(words), skip=True))
+    cells = reader.parse(block, Wanted(None, tuple(numbers), tuple(words), skip=True))
     found = {name: TableColumn(name, f"type {kind}", 0) for name, kind in reader.unusable.items()}
     if not isinstance(cells.numbers, CSRRows):
         for name, column in zip(numbers, cells.numbers.T, strict=True):
@@ -314,11 +305,11 @@ def look_at_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
     for name, texts in zip(words, cells.words, strict=True):
         values = [parse_number(word) for word in texts.values]
         strange = [word for word, value in zip(texts.values, values, strict=True) if value is None]
-        if not typed and strange and all(map(is_foreign_number, strange)):
-            found[name] = TableColumn(name, FOREIGN, int(np.count_nonzero(texts.codes < 0)))
-        elif typed or strange:
-            missing = int(np.count_nonzero(texts.codes < 0))
-            found[name] = TableColumn(name, "words", missing, len(texts.values))
+        n_missing = int(np.count_nonzero(texts.codes < 0))
+        if not reader.untyped or strange:
+            foreign = reader.untyped and all(map(is_foreign_number, strange))
+            kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
+            found[name] = TableColumn(name, kind, n_missing, n_words)
         else:
             known = np.array([*values, np.nan], dtype=np.float64)
             found[name] = _number_column(name, known[texts.codes])
@@ -564,8 +555,10 @@ def _likely_label(columns: Sequence[TableColumn]) -> str | None:
     for column in columns:
         if column.name.lower() in LABEL_NAMES:
             return column.name
-    last = columns[-1]
-    return last.name if last.kind == "words" and last.n_different <= MANY_CLASSES else None
+    for column in columns[-1:]:
+        if column.kind == "words" and column.n_different <= MANY_CLASSES:
+            return column.name
+    return None
 
 
 def _joined(names: Sequence[str]) -> str:

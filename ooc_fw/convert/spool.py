@@ -1,7 +1,7 @@
-"""Parsed rows set aside on disk between the two passes, and the shuffle.
+"""Parsed rows stored on disk between the two passes, and the shuffle.
 
-Owns the temporary files and the permutation. They have no name in the file system, so that nothing
-is left behind however the process ends. Knows nothing of text, scaling or HDF5.
+The temporary files have no name in the file system, so that nothing is left behind however the
+process ends.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 
 BUCKET_BYTES = 16 << 20
 """Target size of a bucket. A few are in memory at once, unsorted and sorted."""
-MAX_BUCKET_BITS = 8
-"""At most 256 open files at a time; larger data are split once more on the way back."""
-UNKNOWN_SIZE_BITS = 6
 
-_HEADER_BYTES = 16
+MAX_BUCKET_BITS = 8
+"""At most 256 files are open at a time; larger data are split once more when they are read back."""
+
+UNKNOWN_SIZE_BITS = 6
+"""Bits of a bucket's number where the size of the input is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows that travel together.
+    """Rows with their labels and numbers.
 
     Parameters
     ----------
     rows : CSRRows
-        Features; values of float32, or of float64 where they are still to be scaled.
+        Features, as float32, or as float64 where they are still to be scaled.
     labels : ndarray of float64, shape (n_rows,)
         Labels as written.
     row_ids : ndarray of int64, shape (n_rows,)
@@ -60,72 +61,8 @@ class RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
 
-class Spool:
-    """Blocks of rows written to an unnamed file and read back in the same order.
-
-    Parameters
-    ----------
-    directory : path
-        Where the file's bytes go.
-    dtype : type
-        Of the values: float32, or float64 where they are still to be scaled.
-    """
-
-    any_order = False
-    """Whether `add` may be called by several threads, with blocks in any order."""
-
-    def __init__(self, directory: str | os.PathLike[str], dtype: type = np.float32) -> None:
-        self.dtype = np.dtype(dtype)
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
-        self.n_bytes = 0
-        self.n_rows = 0
-
-    def add(self, block: RowBlock) -> None:
-        """Append a block: counts, row lengths, labels, positions, values, columns."""
-        rows = block.rows
-        for part in (
-            np.array([len(block), len(rows.data)], dtype=np.int64),
-            np.diff(rows.indptr),
-            block.labels,
-            block.row_ids,
-            rows.data,
-            rows.indices,
-        ):
-            self.n_bytes += part.nbytes
-            _write_all(self._file, part.data.cast("B"))
-        self.n_rows += len(block)
-
-    def blocks(self, n_features: int) -> Iterator[RowBlock]:
-        """Read all blocks back, declared to have `n_features` columns."""
-        self._file.seek(0)
-        while header := self._file.read(_HEADER_BYTES):
-            n_rows, n_stored = (int(count) for count in np.frombuffer(header, dtype=np.int64))
-            size = self.dtype.itemsize
-            frame = np.empty(24 * n_rows + (4 + size) * n_stored, dtype=np.uint8)
-            _fill(self._file, frame)
-            lengths = np.frombuffer(frame, np.int64, n_rows)
-            labels = np.frombuffer(frame, np.float64, n_rows, 8 * n_rows)
-            row_ids = np.frombuffer(frame, np.int64, n_rows, 16 * n_rows)
-            data = np.frombuffer(frame, self.dtype, n_stored, 24 * n_rows)
-            indices = np.frombuffer(frame, np.int32, n_stored, 24 * n_rows + size * n_stored)
-            indptr = np.concatenate([[0], np.cumsum(lengths)])
-            yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, row_ids)
-
-    def close(self) -> None:
-        """Give the disk space back."""
-        self._file.close()
-
-
 class _Bucket:
-    """Records of rows, in the order of their arrival, in an unnamed file.
-
-    Parameters
-    ----------
-    directory : path
-        Where the file's bytes go.
-    value_words : int
-        Words of a value.
-    """
+    """Records of rows, in the order of their arrival, in an unnamed file."""
 
     def __init__(self, directory: str | os.PathLike[str], value_words: int) -> None:
         self._value_words = value_words
@@ -133,20 +70,16 @@ class _Bucket:
         self._writing = threading.Lock()
         self.n_bytes = 0
         self.n_rows = 0
+        self.close = self._file.close
 
     def append(self, words: npt.NDArray[np.uint32], n_rows: int) -> None:
         """Append whole records."""
         with self._writing:
-            _write_all(self._file, words.data.cast("B"))
+            view = words.data.cast("B")
+            while view:
+                view = view[self._file.write(view) :]
             self.n_bytes += words.nbytes
             self.n_rows += n_rows
-
-    def read(self) -> npt.NDArray[np.uint32]:
-        """All records."""
-        words = np.empty(self.n_bytes // 4, dtype=np.uint32)
-        self._file.seek(0)
-        _fill(self._file, words.view(np.uint8))
-        return words
 
     def parts(self, n_bytes: int) -> Iterator[npt.NDArray[np.uint32]]:
         """All records, in parts of whole ones of about `n_bytes`."""
@@ -163,51 +96,44 @@ class _Bucket:
                 yield words[:end]
             begun = words[end:]
 
-    def close(self) -> None:
-        """Give the disk space back."""
-        self._file.close()
 
+class Spool:
+    """Stores rows on disk and returns them in a random order, or in their own, in constant memory.
 
-class ShuffleSpool:
-    """Rows go in in any order and come out in a random one, in constant memory.
-
-    Every row has a random 64-bit key, a function of its position and the seed alone; rows come out
-    in the order of their keys. Keys differ, so the permutation is a function of (n_rows, seed)
-    and of nothing else. The leading bits of its key put a row into a bucket on disk; a bucket is
-    read back whole and sorted, or split by the next bits where it is too large for that.
+    Every row has a random 64-bit key, which depends on its position and the seed alone; rows are
+    returned in the order of their keys. All keys differ, so that the permutation depends on the
+    number of rows and the seed alone. The leading bits of its key assign a row to a bucket on disk;
+    a bucket is read back whole and sorted, or split by the next bits if it is too large for that.
 
     Parameters
     ----------
     directory : path
-        Where the buckets' bytes go.
-    seed : int
-        Seed of the permutation.
+        Where the bytes are stored.
+    seed : int or None
+        Seed of the permutation; None keeps the order in which rows are added.
     bits : int
         There are ``2**bits`` buckets.
     dtype : type
-        Of the values: float32, or float64 where they are still to be scaled.
+        Type of the values: float32, or float64 where they are still to be scaled.
     skipped_bits : int
-        Leading bits in which all keys agree (of a bucket that is being split).
+        Leading bits that all keys share (in a bucket that is being split).
     bucket_bytes : int
         Buckets up to twice this size are sorted in memory.
     """
 
-    any_order = True
-    """Whether `add` may be called by several threads, with blocks in any order."""
-
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        seed: int,
-        bits: int,
+        seed: int | None = None,
+        bits: int = 0,
         *,
         dtype: type = np.float32,
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._directory = directory
-        self._seed = seed
-        self._bits = bits
+        self.seed = seed
+        self._bits = bits if seed is not None else 0
         self.dtype = np.dtype(dtype)
         self._value_words = self.dtype.itemsize // 4
         self._skipped_bits = skipped_bits
@@ -220,8 +146,16 @@ class ShuffleSpool:
         """Bytes on disk."""
         return sum(bucket.n_bytes for bucket in self._buckets.values())
 
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that are free again before the last rows are returned."""
+        if self.seed is None:
+            return 0
+        # The last buckets, and the parts of one that is split, are still there at the end.
+        return max(0, self.n_bytes - max(4 * BUCKET_BYTES, self.n_bytes // 8))
+
     def add(self, block: RowBlock) -> None:
-        """Distribute rows over the buckets."""
+        """Distribute rows over the buckets; with a seed, for any thread and in any order."""
         rows = block.rows
         numbers = self._bucket_numbers(block.row_ids)
         sizes = np.zeros(1 << self._bits, dtype=np.int64)
@@ -244,44 +178,46 @@ class ShuffleSpool:
         counts = np.bincount(numbers, minlength=len(sizes))
         for number in np.flatnonzero(counts).tolist():
             end = ends[number]
-            records = words[end - sizes[number] : end]
-            self._bucket(number).append(records, int(counts[number]))
+            with self._opening:
+                if number not in self._buckets:
+                    self._buckets[number] = _Bucket(self._directory, self._value_words)
+            self._buckets[number].append(words[end - sizes[number] : end], int(counts[number]))
 
-    def _bucket(self, number: int) -> _Bucket:
-        """Bucket by number, opened now if it is not there."""
-        with self._opening:
-            if number not in self._buckets:
-                self._buckets[number] = _Bucket(self._directory, self._value_words)
-            return self._buckets[number]
+    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
+        if self._bits == 0 or self.seed is None:
+            return np.zeros(len(row_ids), dtype=np.uint16)
+        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
+        return (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
-        """Read the rows back in their random order, a bucket at a time; each is freed after."""
+        """Read the rows back, once, declared to have `n_features` columns.
+
+        The disk space of each bucket is free again after its rows were returned.
+        """
         for number in sorted(self._buckets):
             bucket = self._buckets.pop(number)
             try:
-                if bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
+                if self.seed is None:
+                    for words in bucket.parts(self._bucket_bytes):
+                        yield self._unpack(words, n_features)
+                elif bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    yield self._sorted_by_key(bucket.read(), n_features)
+                    for words in bucket.parts(bucket.n_bytes):
+                        yield self._unpack(words, n_features, self.seed)
             finally:
                 bucket.close()
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Free the disk space."""
         for bucket in self._buckets.values():
             bucket.close()
         self._buckets.clear()
 
-    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
-        if self._bits == 0:
-            return np.zeros(len(row_ids), dtype=np.uint16)
-        keys = shuffle_keys(row_ids, self._seed) << np.uint64(self._skipped_bits)
-        return (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
-
     def _split(self, bucket: _Bucket, n_features: int) -> Iterator[RowBlock]:
-        parts = ShuffleSpool(
+        parts = Spool(
             self._directory,
-            self._seed,
+            self.seed,
             shuffle_bits(bucket.n_bytes, self._bucket_bytes),
             dtype=self.dtype.type,
             skipped_bits=self._skipped_bits + self._bits,
@@ -289,28 +225,21 @@ class ShuffleSpool:
         )
         try:
             for words in bucket.parts(self._bucket_bytes):
-                starts, counts, _ = _index(words, self._value_words)
-                parts.add(self._unpack(words, starts, counts, n_features))
+                parts.add(self._unpack(words, n_features))
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
             parts.close()
 
-    def _sorted_by_key(self, words: npt.NDArray[np.uint32], n_features: int) -> RowBlock:
-        starts, counts, _ = _index(words, self._value_words)
-        row_ids = np.empty(len(starts), dtype=np.int64)
-        record_ids(words, starts, row_ids.view(np.uint32))
-        order = np.argsort(shuffle_keys(row_ids, self._seed))
-        return self._unpack(words, starts[order], counts, n_features)
-
     def _unpack(
-        self,
-        words: npt.NDArray[np.uint32],
-        starts: Int64Array,
-        counts: Int64Array,
-        n_features: int,
+        self, words: npt.NDArray[np.uint32], n_features: int, seed: int | None = None
     ) -> RowBlock:
-        """Rows of the records at `starts`, in that order, given their numbers of values in any."""
+        """Rows of whole records, in the order of their keys if there is a seed."""
+        starts, counts, _ = _index(words, self._value_words)
+        if seed is not None:
+            row_ids = np.empty(len(starts), dtype=np.int64)
+            record_ids(words, starts, row_ids.view(np.uint32))
+            starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
         n_rows, n_stored = len(starts), int(counts.sum())
         rows = CSRRows(
             np.empty(n_stored, dtype=self.dtype),
@@ -335,20 +264,20 @@ class ShuffleSpool:
 
 
 def shuffle_bits(n_bytes: int | None, bucket_bytes: int = BUCKET_BYTES) -> int:
-    """Bits of a bucket's number for about `n_bytes` of rows; None where that is unknown."""
+    """Bits of a bucket's number for about `n_bytes` of rows; None where the size is unknown."""
     if n_bytes is None:
         return UNKNOWN_SIZE_BITS
     return min(MAX_BUCKET_BITS, max(0, (n_bytes - 1) // bucket_bytes).bit_length())
 
 
 def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
-    """Random 64-bit numbers, different for different rows; a function of (row, seed) alone.
+    """Random 64-bit numbers, which differ for all rows and depend on the row and the seed alone.
 
     The output function of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom
     number generators"), a bijection, at the row's place in the sequence begun by the seed.
     """
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    # uint64 arrays wrap around, as the generator wants it.
+    # Overflow of uint64 wraps around, as the generator requires.
     key: npt.NDArray[np.uint64] = start + (row_ids.astype(np.uint64) + np.uint64(1)) * np.uint64(
         0x9E3779B97F4A7C15
     )
@@ -358,16 +287,11 @@ def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
 
 
 def _index(words: npt.NDArray[np.uint32], value_words: int) -> tuple[Int64Array, Int64Array, int]:
-    """Where the whole records in `words` begin, their stored values, and the word after them."""
+    """Start and stored values of each whole record in `words`, and the word after the last one."""
     starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
     counts = np.empty_like(starts)
     n_rows, end = index_records(words, value_words, starts, counts)
     return starts[:n_rows], counts[:n_rows], end
-
-
-def _write_all(file: io.FileIO, view: memoryview) -> None:
-    while view:
-        view = view[file.write(view) :]
 
 
 def _fill(file: io.FileIO, out: npt.NDArray[np.uint8]) -> None:

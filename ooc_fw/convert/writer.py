@@ -1,23 +1,19 @@
-"""The HDF5 layout of a training file, written front to back.
-
-Owns names, chunk shapes, filters and attributes, and how errors of the disk get past HDF5. Is told
-the sizes beforehand; decides nothing about the values. `ooc_fw.data.sources` reads what is written
-here.
-"""
+"""The HDF5 layout of a training file, written front to back; `ooc_fw.data.sources` reads it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Self
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
+from ooc_fw.convert.pipeline import THREADS_NAME
 from ooc_fw.data.attributes import LABEL_NAMES, put_text, put_texts
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import (
     LIBRARY_VERSIONS,
@@ -30,11 +26,77 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import DropBehind
 
 FORMAT_VERSION = 1
+
 CHUNK_BYTES = 2 << 20
+"""Size of a chunk of any array."""
+
 CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
-"""Cache of each data set: it is written front to back, so the chunk begun is all it needs. The
+"""Cache of each data set. A data set is written front to back and needs only the chunk at hand; the
 default of HDF5 is larger and fills up over the first million rows."""
-COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Size and form of a file, known before it is begun.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+        Size.
+    n_stored : int
+        Upper limit of the stored values; used for sparse rows only.
+    sparse : bool
+        Whether /X is a CSR group.
+    compression : {"none", "gzip", "lz4", "zstd"}
+        Filter of the large data sets.
+    labelled : bool
+        Whether there are labels; new rows may have none yet.
+    """
+
+    n_rows: int
+    n_features: int
+    n_stored: int
+    sparse: bool
+    compression: str = "none"
+    labelled: bool = True
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the file without compression and statistics."""
+        sparse_bytes = 8 * self.n_stored + 8 * self.n_rows
+        values = sparse_bytes if self.sparse else 4 * self.n_rows * self.n_features
+        return values + 16 * self.n_rows
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of the rows when all are written.
+
+    Parameters
+    ----------
+    class_counts : dict
+        Rows of each label value.
+    source : str
+        Names of the inputs.
+    scaling : Scaling
+        What was done to the values.
+    mean : ndarray of float64, shape (n_features,)
+        Column means of the values as stored.
+    mean_square_norm : float
+        Mean squared norm of the rows as stored.
+    seed : int or None
+        Seed of the shuffle; None for the order of the input.
+    label_names : sequence of str or None
+        Words that the label values 0, 1, ... stand for; None where labels are numbers.
+    """
+
+    class_counts: dict[float, int]
+    source: str
+    scaling: Scaling
+    mean: Float64Array
+    mean_square_norm: float
+    seed: int | None = None
+    label_names: Sequence[str] | None = None
 
 
 def create_file(path: str | os.PathLike[str]) -> OutputFile:
@@ -43,11 +105,11 @@ def create_file(path: str | os.PathLike[str]) -> OutputFile:
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
-    """A new HDF5 file whose errors of the disk come as they are, and when it is safe.
+    """A new HDF5 file that raises errors of the disk when HDF5 can survive them.
 
-    HDF5 does not survive a write that fails: what it could not write it tries to write again when
-    the file is closed and when the interpreter ends, and there it crashes. So it is told that all
-    is well, and the error is raised by `check` and at the end of the ``with`` statement.
+    HDF5 does not survive a failed write: it tries to write the same data again when the file is
+    closed and when the interpreter ends, and crashes there. Therefore HDF5 is told that all writes
+    succeed, and `check` and the end of the ``with`` statement raise the error.
 
     Parameters
     ----------
@@ -79,25 +141,22 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
 
 
 class _Sink:
-    """What HDF5 takes for a file object: a file that remembers its first error and goes on."""
+    """The file object that HDF5 writes to; it remembers its first error and continues."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
-        self._descriptor = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o666
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, mode=0o666)
         self._position = 0
         self._behind = DropBehind(self._descriptor)
         self.error: OSError | None = None
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset from the beginning or the end."""
         end = os.fstat(self._descriptor).st_size if whence == os.SEEK_END else 0
         self._position = end + offset
         return self._position
 
     def tell(self) -> int:
-        """Position."""
         return self._position
 
     def read(self, n_bytes: int) -> bytes:
@@ -105,15 +164,13 @@ class _Sink:
         return os.pread(self._descriptor, n_bytes, self._position).ljust(n_bytes, b"\0")
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with what `read` gives."""
         view = memoryview(buffer).cast("B")
         view[:] = self.read(len(view))
         return len(view)
 
     def write(self, data: Any) -> int:
-        """Write all of `data` at the position, or remember why that cannot be."""
         view = memoryview(data).cast("B")
-        offset = self._position
+        n_bytes, offset = view.nbytes, self._position
         try:
             while view and self.error is None:
                 count = os.pwrite(self._descriptor, view, offset)
@@ -121,10 +178,9 @@ class _Sink:
             self._behind.wrote(offset)
         except OSError as error:
             self._remember(error)
-        return memoryview(data).nbytes
+        return n_bytes
 
     def truncate(self, size: int) -> int:
-        """Make the file `size` bytes long, or remember why that cannot be."""
         try:
             if self.error is None:
                 os.ftruncate(self._descriptor, size)
@@ -133,10 +189,9 @@ class _Sink:
         return size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: `write` holds nothing back."""
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -156,24 +211,14 @@ def _chunk_length(row_bytes: int) -> int:
     return max(1, CHUNK_BYTES // (length * row_bytes)) * length
 
 
-def output_bytes(n_rows: int, n_features: int, n_stored: int, *, sparse: bool) -> int:
-    """Size of the file without compression, statistics left out."""
-    values = 8 * n_stored + 8 * n_rows if sparse else 4 * n_rows * n_features
-    return values + 16 * n_rows
-
-
 def filter_options(compression: str) -> dict[str, Any]:
-    """Arguments of `h5py.Group.create_dataset` for a compression by name.
+    """Arguments of `h5py.Group.create_dataset` for a compression.
 
     Raises
     ------
     InputError
-        For an unknown name, or when the plugin is not installed.
+        Its plugin is not installed.
     """
-    if compression not in COMPRESSIONS:
-        raise InputError(
-            f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
-        )
     if compression == "none":
         return {}
     if compression == "gzip":
@@ -182,24 +227,24 @@ def filter_options(compression: str) -> dict[str, Any]:
         import hdf5plugin
     except ImportError:
         raise InputError(
-            f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', "
-            "or choose gzip"
+            f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', or "
+            f"choose gzip"
         ) from None
     chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd()
     return {**chosen, "shuffle": True}
 
 
 class ChunkAppender:
-    """Append to a data set chunk by chunk, past HDF5's own buffers where nothing is compressed.
+    """Append to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
 
     Parameters
     ----------
     dataset : h5py.Dataset
         Chunked along its first axis only.
     direct : bool
-        Whether a chunk is stored as it is, without a filter.
+        Whether there is no filter.
     pool : ThreadPoolExecutor
-        Sums chunks while they are being written.
+        Computes checksums of chunks while they are written.
     """
 
     def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
@@ -212,7 +257,7 @@ class ChunkAppender:
         self._start = 0  # of the chunk being filled
         self._filled = 0
 
-    def append(self, block: npt.NDArray[Any]) -> None:
+    def append(self, block: AnyArray) -> None:
         """Write elements below those written so far."""
         while len(block) > 0:
             if self._filled == 0 and len(block) >= len(self._chunk) and self._fits(block):
@@ -226,7 +271,7 @@ class ChunkAppender:
             if self._filled == len(self._chunk):
                 self._write(self._chunk, self._filled)
 
-    def _fits(self, block: npt.NDArray[Any]) -> bool:
+    def _fits(self, block: AnyArray) -> bool:
         """Whether a block of at least a chunk's length can be written without a copy."""
         return bool(block.flags.c_contiguous and block.dtype == self._chunk.dtype)
 
@@ -239,7 +284,7 @@ class ChunkAppender:
         """Checksums of what was written."""
         return Checksums(np.concatenate(self._sums), self._length)
 
-    def _write(self, chunk: npt.NDArray[Any], n_rows: int) -> None:
+    def _write(self, chunk: AnyArray, n_rows: int) -> None:
         """Write the first rows of a chunk, in the shape of a whole one."""
         written = chunk[:n_rows]
         summing = self._pool.submit(crc32s, written, self._length)
@@ -260,70 +305,42 @@ class DatasetWriter:
     ----------
     file : OutputFile
         New and empty.
-    n_rows, n_features : int
-        Final size.
-    n_stored : int
-        Stored values, at most; counts only for sparse rows.
-    sparse : bool
-        Whether /X becomes a CSR group.
-    compression : {"none", "gzip", "lz4", "zstd"}
-        Filter of the large data sets.
-    labelled : bool
-        Whether there are labels; new rows may have none yet.
+    layout : Layout
+        What it will hold.
     """
 
-    def __init__(
-        self,
-        file: OutputFile,
-        n_rows: int,
-        n_features: int,
-        n_stored: int,
-        *,
-        sparse: bool,
-        compression: str,
-        labelled: bool = True,
-    ) -> None:
+    def __init__(self, file: OutputFile, layout: Layout) -> None:
         self._file = file
-        self._n_features = n_features
-        self._compression = compression
-        self._filter = filter_options(compression)
-        self._n_rows = n_rows
+        self._layout = layout
+        self._filter = filter_options(layout.compression)
         self._row = 0
         self._stored = 0
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ooc-fw-prep")
-        self._parts = {"y": self._create("y", n_rows, np.float64)} if labelled else {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
+        n_rows, n_features = layout.n_rows, layout.n_features
+        self._parts = {"y": self._create("y", n_rows, np.float64)} if layout.labelled else {}
         self._parts["row"] = self._create("row", n_rows, np.int64)
-        if sparse:
-            for name, length, dtype in (
-                ("X/data", n_stored, np.float32),
-                ("X/indices", n_stored, np.int32),
-                ("X/indptr", n_rows + 1, np.int64),
-            ):
-                self._parts[name] = self._create(name, length, dtype)
+        if layout.sparse:
+            self._parts["X/data"] = self._create("X/data", layout.n_stored, np.float32)
+            self._parts["X/indices"] = self._create("X/indices", layout.n_stored, np.int32)
+            self._parts["X/indptr"] = self._create("X/indptr", n_rows + 1, np.int64)
             self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
-            # AnnData's encoding of a CSR matrix, which other tools read too: they want text of
-            # variable length, which is never read here.
+            # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
+            # length, which is never read here.
             file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
             file["X"].attrs["encoding-type"] = "csr_matrix"
             file["X"].attrs["encoding-version"] = "0.1.0"
         else:
+            chunks = (min(chunk_rows(n_features), n_rows), n_features)
             dense = file.create_dataset(
-                "X",
-                (n_rows, n_features),
-                np.float32,
-                chunks=(min(chunk_rows(n_features), n_rows), n_features),
-                **self._filter,
+                "X", (n_rows, n_features), np.float32, chunks=chunks, **self._filter
             )
-            self._parts["X"] = self._appender(dense)
+            self._parts["X"] = ChunkAppender(dense, not self._filter, self._pool)
 
     def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
         chunk = min(_chunk_length(np.dtype(dtype).itemsize), max(1, length))
         dataset = self._file.create_dataset(
             name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
         )
-        return self._appender(dataset)
-
-    def _appender(self, dataset: h5py.Dataset) -> ChunkAppender:
         return ChunkAppender(dataset, not self._filter, self._pool)
 
     def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
@@ -351,62 +368,35 @@ class DatasetWriter:
     @property
     def fraction_written(self) -> float:
         """Share of the rows written so far."""
-        return self._row / self._n_rows
+        return self._row / self._layout.n_rows
 
-    def finish(
-        self,
-        *,
-        class_counts: dict[float, int],
-        seed: int | None,
-        source: str,
-        scaling: Scaling,
-        mean: Float64Array,
-        mean_square_norm: float,
-        label_names: Sequence[str] | None = None,
-    ) -> None:
-        """Write attributes, statistics and checksums; the file is complete after this.
-
-        Parameters
-        ----------
-        class_counts : dict
-            Rows of each label value.
-        seed : int or None
-            Seed of the shuffle; None for the order of the input.
-        source : str
-            Names of the inputs.
-        scaling : Scaling
-            What was done to the values.
-        mean : ndarray of float64, shape (n_features,)
-            Column means of the values as stored.
-        mean_square_norm : float
-            Mean squared norm of the rows as stored.
-        label_names : sequence of str or None
-            Words that the label values 0, 1, ... stand for; None where labels are numbers.
-        """
+    def finish(self, summary: Summary) -> None:
+        """Write attributes, statistics and checksums; the file is complete after this."""
         for part in self._parts.values():
             part.flush()
-        if isinstance(self._file["X"], h5py.Group):
-            # Scaling may have made zeros of stored values.
+        if self._layout.sparse:
+            # Fewer values than expected: scaling may have turned some into zeros.
             self._file["X/data"].resize((self._stored,))
             self._file["X/indices"].resize((self._stored,))
-        names = sorted(class_counts)
+        names = sorted(summary.class_counts)
+        counts = [summary.class_counts[name] for name in names]
         attributes = self._file.attrs
         attributes["format_version"] = FORMAT_VERSION
         attributes["n_rows"] = self._row
-        attributes["n_features"] = self._n_features
+        attributes["n_features"] = self._layout.n_features
         attributes["n_classes"] = len(names)
         attributes["class_names"] = np.array(names, dtype=np.float64)
-        attributes["class_counts"] = np.array([class_counts[name] for name in names], np.int64)
-        attributes["shuffled"] = seed is not None
-        if seed is not None:
-            attributes["shuffle_seed"] = seed
-        put_text(attributes, "source", source)
-        put_text(attributes, "compression", self._compression)
-        attributes["mean_square_norm"] = mean_square_norm
-        if label_names is not None:
-            put_texts(self._file["y"].attrs, LABEL_NAMES, label_names)
-        self._file["mean"] = mean
-        scaling.write(self._file)
+        attributes["class_counts"] = np.array(counts, np.int64)
+        attributes["shuffled"] = summary.seed is not None
+        if summary.seed is not None:
+            attributes["shuffle_seed"] = summary.seed
+        put_text(attributes, "source", summary.source)
+        put_text(attributes, "compression", self._layout.compression)
+        attributes["mean_square_norm"] = summary.mean_square_norm
+        if summary.label_names is not None:
+            put_texts(self._file["y"].attrs, LABEL_NAMES, summary.label_names)
+        self._file["mean"] = summary.mean
+        summary.scaling.write(self._file)
         attributes["complete"] = 1
         write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
         self._pool.shutdown()

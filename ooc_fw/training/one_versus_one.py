@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.convert.writer import DatasetWriter, create_file, output_bytes
+from ooc_fw.convert.writer import DatasetWriter, Layout, Summary, create_file
 from ooc_fw.data.rows import (
     CSRRows,
     Int8Array,
@@ -197,7 +197,8 @@ def _split_on_disk(
     source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
 ) -> list[RowSource]:
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
-    needed = output_bytes(source.n_rows, source.n_features, n_stored, sparse=source.sparse)
+    layout = Layout(source.n_rows, source.n_features, n_stored, source.sparse)
+    needed = layout.n_bytes
     free = shutil.disk_usage(folder).free
     if free < _SPARE_DISK * needed:
         raise InputError(
@@ -208,14 +209,7 @@ def _split_on_disk(
     paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:
         writers = [
-            DatasetWriter(
-                files.enter_context(create_file(path)),
-                len(own),
-                source.n_features,
-                n_stored,
-                sparse=source.sparse,
-                compression="none",
-            )
+            DatasetWriter(files.enter_context(create_file(path)), replace(layout, n_rows=len(own)))
             for path, own in zip(paths, rows, strict=True)
         ]
         written = np.zeros(len(rows), dtype=np.int64)
@@ -224,14 +218,9 @@ def _split_on_disk(
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
             written[code] += len(piece)
         for code, writer in enumerate(writers):
-            writer.finish(
-                class_counts={float(code): len(rows[code])},
-                seed=None,
-                source=source.name,
-                scaling=Scaling("none", False, None, None),
-                mean=np.zeros(source.n_features),
-                mean_square_norm=0.0,
-            )
+            counts = {float(code): len(rows[code])}
+            mean = np.zeros(source.n_features)
+            writer.finish(Summary(counts, source.name, Scaling(), mean, mean_square_norm=0.0))
     return [open_source(path) for path in paths]
 
 

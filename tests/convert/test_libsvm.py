@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import logging
 
 import naive_libsvm as naive
 import numpy as np
@@ -10,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ooc_fw.convert.libsvm import NO_LIMIT, ParsedBlock, ParseOptions, iter_libsvm, parse_block
+from ooc_fw.convert.libsvm import iter_libsvm, parse_block
+from ooc_fw.convert.readers import ParsedBlock, ParseOptions
 from ooc_fw.convert.text import TextBlock
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, concat_rows
@@ -65,9 +65,9 @@ def test_zero_based():
 
 
 def test_columns_beyond_the_limit_are_dropped_and_counted():
-    parsed = parse("1 5:5 1:1\n1 4:0 2:2\n1 2:3", width_limit=2)
+    parsed = parse("1 5:5 1:1\n1 4:0 2:2\n1 2:3", n_features=2)
     np.testing.assert_array_equal(parsed.rows.toarray(), [[1, 0], [0, 2], [0, 3]])
-    assert (parsed.width, parsed.dropped_values) == (5, 2)
+    assert (parsed.width, parsed.n_dropped) == (5, 2)
 
 
 def test_long_unsorted_row():
@@ -250,7 +250,7 @@ def test_error_names_file_and_line(line, ending):
 
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_skipped_line_leaves_no_trace(line):
-    parsed = parse(f"1 1:1\n{line}\n2 2:2", on_error="skip")
+    parsed = parse(f"1 1:1\n{line}\n2 2:2", skip=True)
     assert parsed.labels.tolist() == [1, 2]
     assert parsed.rows.toarray().tolist() == [[1, 0], [0, 2]]
     assert (parsed.n_skipped, parsed.width) == (1, 2)
@@ -264,7 +264,6 @@ def test_zero_based_negative_index():
 
 def test_largest_index_is_taken():
     assert parse("1 2147483648:1").rows.indices.tolist() == [2**31 - 1]
-    assert NO_LIMIT == 2**31
 
 
 @pytest.mark.parametrize("value", ["-1", "-1.5", "-0.99999999"])
@@ -272,23 +271,8 @@ def test_values_without_log1p(value):
     assert parse(f"1 1:{value}").rows.data == np.float32(value)
     with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' has no log1p"):
         parse(f"1 1:{value}", log1p=True)
-    assert not parse(f"1 3:{value}", log1p=True, width_limit=2).rows.data.size
+    assert not parse(f"1 3:{value}", log1p=True, n_features=2).rows.data.size
     assert value_of("-0.99") > -1
-
-
-def test_unknown_way_with_errors():
-    with pytest.raises(InputError, match="on_error must be 'raise' or 'skip', not 'maybe'"):
-        ParseOptions(on_error="maybe")
-
-
-def test_iter_libsvm_warns_of_skipped_lines(tmp_path, caplog):
-    path = tmp_path / "data.txt"
-    path.write_text("bad\n" * 5 + "1 1:1\n")
-    with caplog.at_level(logging.WARNING):
-        ((labels, _, _),) = iter_libsvm(path, on_error="skip")
-    assert labels.tolist() == [1]
-    assert len(caplog.messages) == 4
-    assert caplog.messages[-1] == "skipped: 2 more lines"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing"])

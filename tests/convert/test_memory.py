@@ -11,12 +11,12 @@ import pytest
 SCRIPT = """
 import re, sys
 from pathlib import Path
+from ooc_fw.convert import readers
 from ooc_fw.convert.convert import convert_libsvm
 from ooc_fw.convert.spool import shuffle_bits
-from ooc_fw.convert.text import TextInput
 
 # Small blocks and buckets, so that a small file is many times larger than they.
-TextInput.blocks.__defaults__ = (1 << 18,)
+readers.BLOCK_BYTES = 1 << 18
 shuffle_bits.__defaults__ = (1 << 19,)
 convert_libsvm([sys.argv[1]], sys.argv[2], dense=sys.argv[3] == "dense")
 # Not ru_maxrss: that one survives exec, and would report the peak of the test runner.
@@ -27,18 +27,16 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text(
 TABLE_SCRIPT = """
 import re, sys
 from pathlib import Path
-from ooc_fw.convert import arrays, readers
-from ooc_fw.convert.convert import convert_tables
+from ooc_fw.convert import readers
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.spool import shuffle_bits
-from ooc_fw.convert.tables import TableOptions
-from ooc_fw.convert.text import TextInput
+from ooc_fw.options import ConvertOptions
 
-TextInput.blocks.__defaults__ = (1 << 18,)
+readers.BLOCK_BYTES = 1 << 18
 shuffle_bits.__defaults__ = (1 << 19,)
-arrays.BLOCK_BYTES = readers.BLOCK_BYTES = 1 << 18
 label = sys.argv[3] or None
 hot = ["0"] if label else []
-convert_tables([sys.argv[1]], sys.argv[2], TableOptions(label=label, one_hot=hot), dense=True)
+convert([sys.argv[1]], sys.argv[2], ConvertOptions(label=label, one_hot=hot, dense=True))
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
 """
 

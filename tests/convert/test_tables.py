@@ -15,17 +15,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert.convert import convert_libsvm, convert_tables
-from ooc_fw.convert.readers import CSVReader, ReadOptions, Wanted, detect_format
-from ooc_fw.convert.tables import TableOptions, TableRecord
+from ooc_fw.convert.convert import convert, convert_libsvm
+from ooc_fw.convert.delimited import CSVReader
+from ooc_fw.convert.readers import Wanted
+from ooc_fw.convert.record import TableRecord
 from ooc_fw.convert.verify import verify_file
+from ooc_fw.data.formats import detect_format
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import open_source
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_csr_group
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def convert_tables(inputs, output, **options):
+    return convert(inputs, output, ConvertOptions(**options))
 
 
 def read(path):
@@ -143,11 +150,9 @@ KINDS = (
 )
 def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp_path, monkeypatch):
     monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 2000)
-    monkeypatch.setattr("ooc_fw.convert.arrays.BLOCK_BYTES", 2000)
-    monkeypatch.setattr("ooc_fw.convert.text.TextInput.blocks.__defaults__", (1500,))
     convert_libsvm([write_text(*data)], tmp_path / "text.h5", **options)
     path, choice = write_table(kind, tmp_path, *data)
-    report = convert_tables([path], tmp_path / "table.h5", TableOptions(**choice), **options)
+    report = convert_tables([path], tmp_path / "table.h5", **choice, **options)
     *arrays, attributes = read(tmp_path / "table.h5")
     *expected, of_text = read(tmp_path / "text.h5")
     for found, wanted in zip(arrays, expected, strict=True):
@@ -178,7 +183,7 @@ def test_several_files_in_one_and_columns_in_any_order(data, tmp_path):
     ]
     (tmp_path / "2.csv").write_text("\n".join(lines))
     inputs = [tmp_path / "1.csv", tmp_path / "2.csv"]
-    convert_tables(inputs, tmp_path / "out.h5", TableOptions(label="class"))
+    convert_tables(inputs, tmp_path / "out.h5", label="class")
     found, labels = in_order(tmp_path / "out.h5")
     np.testing.assert_array_equal(found, X)
     np.testing.assert_array_equal(labels, y)
@@ -187,7 +192,7 @@ def test_several_files_in_one_and_columns_in_any_order(data, tmp_path):
 def convert_text(folder, text, name="data.csv", *, output="out.h5", like=None, arguments=None, **o):
     (folder / name).write_text(text)
     options = {"shuffle": False, "like": like, **(arguments or {})}
-    return convert_tables([folder / name], folder / output, TableOptions(**o), **options)
+    return convert_tables([folder / name], folder / output, **o, **options)
 
 
 TRAIN = """age,colour,size,buys
@@ -229,7 +234,7 @@ def test_new_rows_need_no_labels(tmp_path, kind):
         np.savez(path, age=[1], colour=["red"], size=[2])
     else:
         parquet.write_table(pa.table({"age": [1], "colour": ["red"], "size": [2]}), path)
-    report = convert_tables([path], out, TableOptions(), like=tmp_path / "train.h5")
+    report = convert_tables([path], out, like=tmp_path / "train.h5")
     assert report.class_counts == {}
     assert report.notes[0].startswith("there are no labels: the file is for prediction only")
     with open_source(out) as source:
@@ -241,8 +246,8 @@ def test_new_rows_need_no_labels(tmp_path, kind):
 def test_numbers_may_be_categories(tmp_path):
     table = pa.table({"zip": [7, 12, 7], "w": [1.5, 0.5, 1.5], "t": [True, False, True]})
     parquet.write_table(table, tmp_path / "t.parquet")
-    options = TableOptions(label="t", one_hot=["zip", "w"])
-    convert_tables([tmp_path / "t.parquet"], tmp_path / "out.h5", options, shuffle=False)
+    options = {"label": "t", "one_hot": ["zip", "w"], "shuffle": False}
+    convert_tables([tmp_path / "t.parquet"], tmp_path / "out.h5", **options)
     X, y, _, attributes = read(tmp_path / "out.h5")
     assert attributes["columns"].tolist() == [b"zip=12", b"zip=7", b"w=0.5", b"w=1.5"]
     assert X.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
@@ -263,11 +268,11 @@ def test_impute_mean_and_like(tmp_path):
 
 def test_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\ty\n1\t0\n2\t1\n")))
-    convert_tables(["-"], tmp_path / "out.h5", TableOptions(label="y"), shuffle=False)
+    convert_tables(["-"], tmp_path / "out.h5", label="y", shuffle=False)
     assert in_order(tmp_path / "out.h5")[0].tolist() == [[1], [2]]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,y\n1,0\n2,1\n")))
     with pytest.raises(InputError, match="two passes over the table, and standard input or"):
-        convert_tables(["-"], tmp_path / "out.h5", TableOptions(label="y", impute="mean"))
+        convert_tables(["-"], tmp_path / "out.h5", label="y", impute="mean")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +283,7 @@ def test_pipes_are_read_from_their_first_byte(tmp_path, text, options):
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(pipe.write_text, text)
-        convert_tables([pipe], tmp_path / "out.h5", TableOptions(**options), shuffle=False)
+        convert_tables([pipe], tmp_path / "out.h5", **options, shuffle=False)
         writing.result()
     X, y = in_order(tmp_path / "out.h5")
     assert (X.tolist(), y.tolist()) == ([[1], [2]], [1, 2])
@@ -297,8 +302,7 @@ def test_columns_by_number_without_a_header(tmp_path):
 def test_blanks_quotes_empty_lines_and_carriage_returns(tmp_path):
     text = '\r\n"a, b", c , y\r\n\r\n 1.5 , "2" ,cat\r\n3,+4, dog\r\n'
     (tmp_path / "data.csv").write_bytes(b"\xef\xbb\xbf" + text.replace('"2"', "2").encode())
-    options = TableOptions(label="y")
-    convert_tables([tmp_path / "data.csv"], tmp_path / "out.h5", options, shuffle=False)
+    convert_tables([tmp_path / "data.csv"], tmp_path / "out.h5", label="y", shuffle=False)
     X, _, _, attributes = read(tmp_path / "out.h5")
     assert X.tolist() == [[1.5, 2], [3, 4]]
     assert attributes["columns"].tolist() == [b"a, b", b"c"]
@@ -364,7 +368,10 @@ def test_text_labels_of_arrays(tmp_path):
         else:
             with h5py.File(path, "w") as file:
                 file["X"], file["y"] = np.eye(2), labels
-        report = convert_tables([path], tmp_path / "out.h5", TableOptions())
+        report = convert_tables(
+            [path],
+            tmp_path / "out.h5",
+        )
         assert report.class_counts == {"no": 1, "yes": 1}
 
 
@@ -448,7 +455,7 @@ def test_log1p_names_the_column(tmp_path):
 def test_bytes_that_are_not_utf8(tmp_path):
     (tmp_path / "data.csv").write_bytes(b"a,y\n1,caf\xe9\n")
     with pytest.raises(InputError, match="line 2: it is not UTF-8 text; convert it"):
-        convert_tables([tmp_path / "data.csv"], tmp_path / "out.h5", TableOptions(label="y"))
+        convert_tables([tmp_path / "data.csv"], tmp_path / "out.h5", label="y")
 
 
 def test_skipped_rows_are_counted(tmp_path):
@@ -490,24 +497,27 @@ def test_options_that_do_not_fit_the_input(tmp_path):
     text, table = tmp_path / "t.txt", tmp_path / "t.csv"
     table.write_text("a,y\n1,0\n")
     with pytest.raises(InputError, match="--labels, --no-header and --delimiter are for tables"):
-        convert_tables([text], out, TableOptions(label="y", format="libsvm"))
+        convert_tables([text], out, label="y", format="libsvm")
     with pytest.raises(InputError, match="--zero-based and --n-features are for LIBSVM text"):
-        convert_tables([table], out, TableOptions(label="y"), zero_based=True)
+        convert_tables([table], out, label="y", zero_based=True)
     with pytest.raises(InputError, match=r"several formats \(.*t\.txt: libsvm, .*t\.csv: csv\)"):
-        convert_tables([text, table], out, TableOptions())
-    with pytest.raises(InputError, match="the format must be auto or one of"):
-        convert_tables([table], out, TableOptions(format="xml"))
-    with pytest.raises(InputError, match="impute must be mean"):
-        TableOptions(impute="median")
+        convert_tables([text, table], out)
+    with pytest.raises(InputError, match="format must be one of auto, libsvm, csv"):
+        convert_tables([table], out, format="xml")
+    with pytest.raises(InputError, match="impute must be one of mean"):
+        ConvertOptions(impute="median")
     with pytest.raises(InputError, match="can be read only once"):
-        convert_tables(["-", "-"], out, TableOptions(label="y"))
+        convert_tables(["-", "-"], out, label="y")
     np.save(tmp_path / "x.npy", np.eye(2))
     with pytest.raises(InputError, match=r"of its labels with --label or --labels FILE\.npy"):
-        convert_tables([tmp_path / "x.npy"], out, TableOptions())
-    with pytest.raises(InputError, match=r"missing\.npy cannot be opened"):
-        convert_tables([tmp_path / "x.npy"], out, TableOptions(labels=tmp_path / "missing.npy"))
+        convert_tables(
+            [tmp_path / "x.npy"],
+            out,
+        )
+    with pytest.raises(InputError, match=r"missing\.npy does not exist"):
+        convert_tables([tmp_path / "x.npy"], out, labels=tmp_path / "missing.npy")
     with pytest.raises(InputError, match=r"missing\.csv does not exist"):
-        convert_tables([tmp_path / "missing.csv"], out, TableOptions(label="y"))
+        convert_tables([tmp_path / "missing.csv"], out, label="y")
 
 
 def test_arrays_that_do_not_fit(tmp_path):
@@ -515,7 +525,7 @@ def test_arrays_that_do_not_fit(tmp_path):
 
     def refuse(name, message, **options):
         with pytest.raises(InputError, match=message):
-            convert_tables([tmp_path / name], out, TableOptions(**options))
+            convert_tables([tmp_path / name], out, **options)
 
     np.savez(tmp_path / "a.npz", X=np.eye(3), y=np.zeros(2))
     refuse("a.npz", r"differ in their number of rows \(X has 3, y has 2\)")
@@ -551,8 +561,8 @@ def test_sparse_arrays_with_stored_zeros_and_log1p(tmp_path):
     np.savez(tmp_path / "x.npz", **parts, indptr=[0, 2, 3], shape=(2, 4), format=b"csr")
     np.save(tmp_path / "y.npy", np.arange(2))
     options = {"log1p": True, "shuffle": False}
-    table = TableOptions(labels=tmp_path / "y.npy")
-    report = convert_tables([tmp_path / "x.npz"], tmp_path / "out.h5", table, **options)
+    options["labels"] = tmp_path / "y.npy"
+    report = convert_tables([tmp_path / "x.npz"], tmp_path / "out.h5", **options)
     assert report.density == 2 / 8
     expected = np.log1p([[1.0, 0, 0, 0], [0, 0, 3, 0]]).astype(np.float32)
     np.testing.assert_array_equal(read(tmp_path / "out.h5")[0], expected)
@@ -563,15 +573,13 @@ def test_parquet_with_nulls_words_and_dates(tmp_path):
     columns = {"a": [1.0, None], "c": pa.array(["x", "y"]).dictionary_encode(), "y": [0, 1]}
     parquet.write_table(pa.table(columns), path)
     with pytest.raises(InputError, match=r"t\.parquet, row 1: the value in column 'a' is missing"):
-        convert_tables([path], out, TableOptions(label="y", one_hot=["c"]))
-    report = convert_tables(
-        [path], out, TableOptions(label="c", impute="mean", drop=["y"]), shuffle=False
-    )
+        convert_tables([path], out, label="y", one_hot=["c"])
+    report = convert_tables([path], out, label="c", impute="mean", drop=["y"], shuffle=False)
     assert report.class_counts == {"x": 1, "y": 1}
     assert read(out)[0].tolist() == [[1], [1]]
     parquet.write_table(pa.table({"t": pa.array([1, 2], pa.timestamp("s")), "y": [0, 1]}), path)
     with pytest.raises(InputError, match=r"column 't' .* is of type timestamp.*--drop t"):
-        convert_tables([path], out, TableOptions(label="y"))
+        convert_tables([path], out, label="y")
 
 
 @pytest.mark.parametrize(
@@ -588,9 +596,8 @@ def test_parquet_with_nulls_words_and_dates(tmp_path):
 def test_formats_are_told_apart(tmp_path, text, expected):
     path = tmp_path / "data"
     path.write_text(text)
-    assert detect_format(str(path), ReadOptions(), is_table=False) == expected
-    assert detect_format(str(path), ReadOptions(), is_table=True) == "csv"
-    assert detect_format(str(path), ReadOptions(format="npz"), is_table=True) == "npz"
+    assert detect_format(str(path)) == expected
+    assert detect_format(str(path), is_table=True) == "csv"
 
 
 def test_without_pyarrow(tmp_path, monkeypatch):
@@ -608,10 +615,10 @@ def test_parsing_line_by_line_gives_the_same(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("csv") / "data.csv"
     path.write_text("a,b,y\n" + "".join(",".join(row) + "\n" for row in rows))
     wanted = Wanted("y", ("a",), ("b",))
-    with CSVReader(str(path), ReadOptions()) as reader:
+    with CSVReader(str(path), ConvertOptions()) as reader:
         (block,) = reader.blocks()
         try:
-            slow = reader._parse_slowly(block, wanted)
+            slow = reader.parse_by_line(block, wanted)
         except InputError as error:
             with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
                 reader.parse(block, wanted)
@@ -647,17 +654,17 @@ def test_the_index_of_pandas_is_no_feature(tmp_path, names):
     )
     path, out = tmp_path / "data.parquet", tmp_path / "out.h5"
     parquet.write_table(table, path)
-    report = convert_tables([path], out, TableOptions(label="-1"), shuffle=False)
+    report = convert_tables([path], out, label="-1", shuffle=False)
     assert report.notes == (
         f"the index of the rows is no feature and left out: {', '.join(names)}",
     )
     X, y, _, attributes = read(out)
     assert (X.tolist(), y.tolist()) == ([[1], [2]], [0, 1])
     assert attributes["columns"].tolist() == [b"a"]
-    again = convert_tables([path], tmp_path / "like.h5", TableOptions(), like=out)
+    again = convert_tables([path], tmp_path / "like.h5", like=out)
     assert again.notes == report.notes
     # An index may hold the labels.
-    report = convert_tables([path], out, TableOptions(label=names[0]), shuffle=False)
+    report = convert_tables([path], out, label=names[0], shuffle=False)
     assert list(report.class_counts) == [5, 6]
 
 
@@ -666,7 +673,7 @@ def test_the_range_index_of_pandas_has_no_column(tmp_path):
     table = pa.table({"a": [1.0, 2.0], "y": [0, 1]})
     table = table.replace_schema_metadata({"pandas": json.dumps(pandas)})
     parquet.write_table(table, tmp_path / "data.parquet")
-    report = convert_tables([tmp_path / "data.parquet"], tmp_path / "o.h5", TableOptions(label="y"))
+    report = convert_tables([tmp_path / "data.parquet"], tmp_path / "o.h5", label="y")
     assert (report.n_features, report.notes) == (1, ())
 
 
@@ -692,8 +699,8 @@ def test_like_remembers_that_there_is_no_header(tmp_path):
     train, test = tmp_path / "train.csv", tmp_path / "test.csv"
     train.write_text("5.1,3.5,a\n4.9,3.0,b\n")
     test.write_text("6.0,2.0,a\n7.0,1.0,b\n8.0,0.5,a\n")
-    convert_tables([train], tmp_path / "t.h5", TableOptions(label="-1", header=False))
-    report = convert_tables([test], tmp_path / "o.h5", TableOptions(), like=tmp_path / "t.h5")
+    convert_tables([train], tmp_path / "t.h5", label="-1", header=False)
+    report = convert_tables([test], tmp_path / "o.h5", like=tmp_path / "t.h5")
     assert report.n_rows == 3
     assert in_order(tmp_path / "o.h5")[0].tolist() == [[6, 2], [7, 1], [8, 0.5]]
 
@@ -717,7 +724,7 @@ def write_annotated(path, codes, *, sparse):
 @pytest.mark.parametrize("option", [{"y_name": "obs/cell_type"}, {"label": "cell_type"}])
 def test_categories_of_annotated_tables_are_labels(tmp_path, sparse, option):
     path, out = write_annotated(tmp_path / "a.h5ad", [0, 1, 0], sparse=sparse), tmp_path / "o.h5"
-    report = convert_tables([path], out, TableOptions(**option))
+    report = convert_tables([path], out, **option)
     assert report.class_counts == {"B cell é": 1, "T cell": 2}
     assert report.n_features == 2
 
@@ -726,9 +733,9 @@ def test_categories_of_annotated_tables_are_labels(tmp_path, sparse, option):
 def test_rows_without_a_category(tmp_path, sparse):
     path = write_annotated(tmp_path / "a.h5ad", [0, -1, 1, -1], sparse=sparse)
     with pytest.raises(InputError, match="2 of 4 rows have no category in '/obs/cell_type'; leave"):
-        convert_tables([path], tmp_path / "o.h5", TableOptions(y_name="obs/cell_type"))
-    options = TableOptions(y_name="obs/cell_type", missing_labels="drop")
-    report = convert_tables([path], tmp_path / "o.h5", options)
+        convert_tables([path], tmp_path / "o.h5", y_name="obs/cell_type")
+    options = {"y_name": "obs/cell_type", "missing_labels": "drop"}
+    report = convert_tables([path], tmp_path / "o.h5", **options)
     assert report.n_rows == 2
     assert in_order(tmp_path / "o.h5")[0].tolist() == [[1, 2], [5, 6]]
 
@@ -736,11 +743,11 @@ def test_rows_without_a_category(tmp_path, sparse):
 def test_what_else_annotated_tables_have_is_listed(tmp_path):
     path = write_annotated(tmp_path / "a.h5ad", [0, 1], sparse=True)
     with pytest.raises(InputError, match="no column 'z'; it has obs/batch, obs/cell_type"):
-        convert_tables([path], tmp_path / "o.h5", TableOptions(label="z"))
+        convert_tables([path], tmp_path / "o.h5", label="z")
     with h5py.File(path, "a") as file:
         file["obs/cell_type/codes"][0] = 7
     with pytest.raises(InputError, match="codes that are none of its 2 categories"):
-        convert_tables([path], tmp_path / "o.h5", TableOptions(label="cell_type"))
+        convert_tables([path], tmp_path / "o.h5", label="cell_type")
 
 
 @pytest.mark.parametrize("marker", ["NA", "nan", "NaN", "", "null", "None", "?", "N/A"])
@@ -778,7 +785,7 @@ def test_large_whole_labels_of_csv_stay_apart(tmp_path):
 @pytest.mark.parametrize("kind", ["parquet", "npy", "npy-unsigned", "npz", "decimal"])
 def test_large_whole_labels_of_other_tables_are_refused(tmp_path, kind):
     y = np.array([LARGE, LARGE + 1], dtype=np.uint64 if "unsigned" in kind else np.int64)
-    path, options = tmp_path / f"data.{kind.split('-')[0]}", TableOptions(label="y")
+    path, options = tmp_path / f"data.{kind.split('-')[0]}", {"label": "y"}
     if kind in ("parquet", "decimal"):
         labels = pa.array(y)
         if kind == "decimal":
@@ -786,34 +793,34 @@ def test_large_whole_labels_of_other_tables_are_refused(tmp_path, kind):
         parquet.write_table(pa.table({"a": [1.0, 2.0], "y": labels}), path)
     elif kind == "npz":
         np.savez(path, X=np.eye(2), y=y)
-        options = TableOptions()
+        options = {}
     else:
         np.save(path, np.eye(2))
         np.save(tmp_path / "y.npy", y)
-        options = TableOptions(labels=tmp_path / "y.npy")
+        options = {"labels": tmp_path / "y.npy"}
         path = path.rename(tmp_path / "data.npy")
     with pytest.raises(InputError, match=rf"row 1: label {LARGE + 1} is a whole number that float"):
-        convert_tables([path], tmp_path / "o.h5", options)
+        convert_tables([path], tmp_path / "o.h5", **options)
 
 
 @pytest.mark.parametrize("kind", ["npy", "hdf5-fixed", "hdf5-variable", "parquet"])
 def test_labels_that_are_not_utf8_are_refused(tmp_path, kind):
-    path, options = tmp_path / f"data.{kind}", TableOptions()
+    path, options = tmp_path / f"data.{kind}", {}
     words = np.array([b"caf\xc3\xa9", b"caf\xe9"])
     if kind == "npy":
         np.save(tmp_path / "y.npy", words)
         np.save(tmp_path / "data.npy", np.eye(2))
-        path, options = tmp_path / "data.npy", TableOptions(labels=tmp_path / "y.npy")
+        path, options = tmp_path / "data.npy", {"labels": tmp_path / "y.npy"}
     elif kind == "parquet":
         parquet.write_table(pa.table({"a": [1.0, 2.0], "y": pa.array(words.tolist())}), path)
-        options = TableOptions(label="y")
+        options = {"label": "y"}
     else:
         with h5py.File(path, "w") as file:
             file["X"] = np.eye(2)
             text = h5py.string_dtype("utf-8", 8 if kind == "hdf5-fixed" else None)
             file.create_dataset("y", data=words.tolist(), dtype=text)
     with pytest.raises(InputError, match=r"row 1: b'caf\\xe9' is not UTF-8 text"):
-        convert_tables([path], tmp_path / "o.h5", options)
+        convert_tables([path], tmp_path / "o.h5", **options)
 
 
 @pytest.mark.parametrize(
@@ -827,7 +834,7 @@ def test_labels_that_are_not_utf8_are_refused(tmp_path, kind):
 def test_text_that_other_programs_write(tmp_path, data, message):
     (tmp_path / "data.csv").write_bytes(data)
     with pytest.raises(InputError, match=message):
-        convert_tables([tmp_path / "data.csv"], tmp_path / "o.h5", TableOptions(label="y"))
+        convert_tables([tmp_path / "data.csv"], tmp_path / "o.h5", label="y")
 
 
 def test_unnamed_first_column_of_csv_names_the_rows(tmp_path):

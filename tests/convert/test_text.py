@@ -106,7 +106,7 @@ def test_unreadable_file(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
         TextInput(tmp_path / "data")
 

@@ -1,0 +1,99 @@
+"""Which format a file has: told by its first bytes and, for text tables, by its name."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+
+import h5py
+
+from ooc_fw.system.errors import InputError
+
+HEAD_BYTES = 4096
+
+PACKED = ("gzip", "bzip2", "xz")
+"""Compressions that the reader of text undoes."""
+
+_MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"\x93NUMPY": "npy",
+    b"PAR1": "parquet",
+    b"PK\x03\x04": "zip",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_PAIR = re.compile(r"(^|\s)\d+:")
+_SEPARATED = re.compile(r"\S[,;|]\S")
+
+
+def format_of(head: bytes) -> str | None:
+    """Format of a file that begins with these bytes; None for text and whatever else."""
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def open_bytes(path: str) -> io.BufferedReader:
+    """Open a file.
+
+    Raises
+    ------
+    InputError
+        It is missing, a directory, or cannot be read.
+    """
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the name of the input") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a directory; name the files in it") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def detect_format(path: str, *, is_table: bool = False) -> str:
+    """Tell the format of an input.
+
+    Parameters
+    ----------
+    path : str
+        A file, or "-" for standard input.
+    is_table : bool
+        Whether an option was given that only tables have, so that text must be CSV.
+
+    Returns
+    -------
+    str
+        "npy", "npz", "parquet", "hdf5", "csv" or "libsvm". Text is CSV because of its name, or
+        because its first line has separators but no INDEX:VALUE. All else counts as "libsvm".
+    """
+    text = "csv" if is_table else "libsvm"
+    if path == "-" or (
+        os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    ):
+        return text  # the first bytes of a pipe can be read only once
+    with open_bytes(path) as file:
+        head = file.read(HEAD_BYTES)
+    found = format_of(head)
+    if found in ("npy", "parquet"):
+        return found
+    if found == "zip":
+        return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
+    if h5py.is_hdf5(path):
+        return "hdf5"
+    if is_table or _CSV_NAME.search(path):
+        return "csv"
+    line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
+    separated = b"\0" not in head and _SEPARATED.search(line) and not _PAIR.search(line)
+    return "csv" if separated else "libsvm"
+
+
+def _holds_arrays(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
