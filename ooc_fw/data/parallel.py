@@ -12,6 +12,7 @@ import multiprocessing
 import signal
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -19,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from ooc_fw.system.errors import InputError
@@ -46,13 +47,18 @@ _CONNECT_SECONDS = 10
 """Time limit for the connection to a cluster."""
 
 
-class Workers(Protocol):
-    """Where tasks run; made by `borrow_workers`."""
+class Workers(ABC):
+    """Where tasks run; made by `borrow_workers`.
 
-    @property
-    def remote(self) -> bool:
-        """Whether tasks run in other processes, which see files but no arrays of this one."""
+    Attributes
+    ----------
+    remote : bool
+        Whether tasks run in other processes, which see files but no arrays of this one.
+    """
 
+    remote: bool
+
+    @abstractmethod
     def map(
         self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
     ) -> Generator[Result, None, None]:
@@ -66,6 +72,7 @@ class Workers(Protocol):
             A worker died and nobody can take its place.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Release the workers."""
 
@@ -89,8 +96,8 @@ def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
         There is no such scheduler, nobody answers at the address, or `distributed` is not
         installed.
     """
-    if hasattr(dask, "map") and hasattr(dask, "remote"):
-        yield cast(Workers, dask)
+    if isinstance(dask, Workers):
+        yield dask
         return
     workers: Workers
     if dask in (None, "threads", "processes"):
@@ -204,7 +211,7 @@ def shared_source(source: Any, workers: Workers) -> Shared[Any]:
 # -- the ways to run -----------------------------------------------------------------------------
 
 
-class LocalWorkers:
+class LocalWorkers(Workers):
     """Tasks on this machine: one after the other, on threads, or in processes.
 
     Parameters
@@ -270,7 +277,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-class _ClusterWorkers:
+class _ClusterWorkers(Workers):
     """Tasks on a `distributed` cluster, which repeats those of a worker that died.
 
     Parameters

@@ -1,43 +1,36 @@
-"""Which rows to read next: integers in, row numbers out.
+"""Which rows to read next: integers in, row numbers out; nothing is read here.
 
-Owns the policies by which training rows are drawn, and the choice between them. Does no reading, so
-that all of it can be tested with integers alone.
-
-Every sampler gives each row the same chance. On a shuffled file a draw is a function of the number
-of rows and the generator only, never of chunks or storage, so that all copies of a data set take
-the same course.
+Every sampler gives each row the same chance. On a shuffled file a draw depends only on the number
+of rows and the generator, never on chunks or storage, so that all copies of a data set give the
+same run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.rows import AnyArray, Int64Array
 
 SLICE_ROWS = 64
 """Preferred length of a slice: long enough to be worth a read, short enough to have several."""
 
 MAX_SLICES = 8
-"""Most slices in a draw; larger draws take longer slices."""
+"""Largest number of slices in a draw; larger draws have longer slices."""
 
 MAX_CHUNKS = 16
-"""Most chunks touched by a draw from an ordered file."""
+"""Largest number of chunks that a draw from an ordered file touches."""
 
 SORTED_DEVIATIONS = 4.0
-"""Rows are taken as ordered when this many standard deviations of runs of labels are missing."""
+"""Rows count as ordered if this many standard deviations of runs of labels are missing."""
 
 SORTED_RUNS = 10
-"""And at least so many runs, since few runs of a rare class are far from normally distributed."""
+"""And if this many runs are missing: the runs of a rare class are not normally distributed."""
 
 
 class Sampler(Protocol):
     """A policy for drawing rows."""
-
-    name: ClassVar[str]
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw rows.
@@ -45,7 +38,7 @@ class Sampler(Protocol):
         Parameters
         ----------
         size : int
-            Number of rows wanted; all rows when there are no more than that.
+            Number of rows wanted; if there are no more than that, all rows are returned.
         rng : numpy.random.Generator
             The only source of randomness.
 
@@ -59,27 +52,16 @@ class Sampler(Protocol):
 class BlockSampler:
     """Consecutive blocks of a shuffled source, so that no row comes twice within a pass.
 
-    The first draw starts at a random row, later ones where the one before has ended.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the source.
-
-    Attributes
-    ----------
-    next_row : int or None
-        Where the next draw starts; None before the first.
+    The first draw starts at a random row, each later one where the previous one ended: at
+    `next_row`, which is None before the first draw.
     """
-
-    name: ClassVar[str] = "blocks"
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
         self.next_row: int | None = None
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Next `size` row numbers, increasing; all rows if there are no more."""
+        """Draw the next `size` rows; see `Sampler.sample`."""
         if self.next_row is None:
             self.next_row = int(rng.integers(self.n_rows))
         size = min(size, self.n_rows)
@@ -94,15 +76,7 @@ def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
 
 
 class ScatteredSampler:
-    """Uniform draws without replacement, for rows in RAM.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows to draw from.
-    """
-
-    name: ClassVar[str] = "scattered"
+    """Uniform draws without replacement, for rows in RAM."""
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
@@ -117,31 +91,19 @@ class ScatteredSampler:
 class SliceSampler:
     """A few slices at random offsets, for rows that are in random order already.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows to draw from.
-    slice_rows : int
-        Preferred length of a slice.
-
-    Notes
-    -----
     One slice of a shuffled file is a uniform sample without replacement. Draws are not independent
-    of each other, though: neighbours stay neighbours, so that two draws which share one row
-    probably share a slice's worth of them. Several slices a draw keep that small.
+    of each other: two draws that share one row probably share a slice's worth of rows. Several
+    slices per draw keep that small.
     """
 
-    name: ClassVar[str] = "slices"
-
-    def __init__(self, n_rows: int, slice_rows: int = SLICE_ROWS) -> None:
+    def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
-        self.slice_rows = slice_rows
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw `size` rows; see `Sampler.sample`."""
         if size >= self.n_rows:
             return np.arange(self.n_rows, dtype=np.int64)
-        lengths = split_evenly(size, min(MAX_SLICES, -(-size // self.slice_rows)))
+        lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
         starts = place_arcs(self.n_rows, lengths, rng)
         parts = [
             np.arange(start, start + length)
@@ -151,25 +113,12 @@ class SliceSampler:
 
 
 class ChunkSampler:
-    """Random rows out of stretches as long as a chunk from all over a file, for ordered files.
+    """Random rows out of stretches as long as a chunk from all over an ordered file.
 
-    Neighbours resemble each other there, so a slice would be a biased sample. Reading as much as a
-    chunk at each of several places, and keeping a few rows of each, is the affordable middle.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows to draw from.
-    chunk_rows : int
-        Rows of a chunk.
-
-    Notes
-    -----
-    The stretches begin anywhere, not at the borders of chunks, and lie on a circle: that is what
-    makes all rows equally likely, whatever the length of the last chunk.
+    Neighbours resemble each other in such a file, so that a slice would be a biased sample, and
+    scattered rows would each cost a chunk. The stretches begin anywhere, not only at the borders of
+    chunks, and lie on a circle, so that all rows are equally likely.
     """
-
-    name: ClassVar[str] = "chunks"
 
     def __init__(self, n_rows: int, chunk_rows: int) -> None:
         self.n_rows = n_rows
@@ -192,27 +141,17 @@ class ChunkSampler:
         return np.sort(np.concatenate(parts) % self.n_rows)
 
 
-SAMPLERS: dict[str, Callable[..., Sampler]] = {
-    sampler.name: sampler for sampler in (SliceSampler, ScatteredSampler, ChunkSampler)
-}
-"""Sampler classes by name."""
-
-
 def choose_sampler(
-    n_rows: int,
-    chunk_rows: int,
-    shuffled: bool | None,
-    in_memory: bool,
-    labels: npt.NDArray[Any],
+    n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
 ) -> Sampler:
-    """Pick the sampler that suits how rows are kept.
+    """Pick the sampler that suits the storage of the rows.
 
     Parameters
     ----------
     n_rows, chunk_rows : int
         Number of rows, and of rows in a chunk.
     shuffled : bool or None
-        Whether the rows are in random order; None to let the order of the labels tell.
+        Whether the rows are in random order; None to judge by the order of the labels.
     in_memory : bool
         Whether scattered access is cheap.
     labels : ndarray, shape (n_rows,)
@@ -221,7 +160,7 @@ def choose_sampler(
     Returns
     -------
     Sampler
-        A `ChunkSampler` means that the file should be shuffled; the caller says so to the user.
+        A `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
     """
     if shuffled is None:
         shuffled = looks_shuffled(labels)
@@ -230,45 +169,24 @@ def choose_sampler(
     return ScatteredSampler(n_rows) if in_memory else ChunkSampler(n_rows, chunk_rows)
 
 
-def looks_shuffled(labels: npt.NDArray[Any]) -> bool:
+def looks_shuffled(labels: AnyArray) -> bool:
     """Whether labels change from row to row as often as in random order.
 
-    Parameters
-    ----------
-    labels : ndarray, shape (n_rows,)
-        Codes or values of the classes.
-
-    Returns
-    -------
-    bool
-        False when there are clearly fewer runs of equal labels than chance would give. Rows of one
-        class tell nothing, and count as shuffled; so do labels that alternate.
-
+    False when there are clearly fewer runs of equal labels than chance would give. Rows of one
+    class, and labels that alternate, count as shuffled.
     """
     missing, deviation = missing_runs(labels)
     return missing <= max(SORTED_RUNS, SORTED_DEVIATIONS * deviation)
 
 
-def missing_runs(labels: npt.NDArray[Any]) -> tuple[float, float]:
-    """How many runs of equal labels fewer there are than in random order.
-
-    Parameters
-    ----------
-    labels : ndarray, shape (n_rows,)
-        Codes or values of the classes.
-
-    Returns
-    -------
-    missing : float
-        Expected number of runs minus the number found.
-    deviation : float
-        Standard deviation of the number of runs in random order.
+def missing_runs(labels: AnyArray) -> tuple[float, float]:
+    """Expected minus observed number of runs of equal labels, and its standard deviation.
 
     Notes
     -----
     The runs test of Wald and Wolfowitz (1940), for any number of classes as given by Barton and
     David, "Multiple runs" (1957): with class counts ``n_k`` and ``s_p = sum n_k^p``, the number of
-    runs has mean ``n + 1 - s_2 / n`` and variance
+    runs in random order has mean ``n + 1 - s_2 / n`` and variance
     ``(s_2 (s_2 + n (n + 1)) - 2 n s_3 - n^3) / (n^2 (n - 1))``.
     """
     n = len(labels)
@@ -289,26 +207,15 @@ def split_evenly(total: int, parts: int) -> Int64Array:
 
 
 def place_arcs(n_rows: int, lengths: Int64Array, rng: np.random.Generator) -> Int64Array:
-    """Place arcs on a circle of rows at random, without overlap.
+    """Place arcs of the given lengths on a circle of rows at random, without overlap.
 
-    Parameters
-    ----------
-    n_rows : int
-        Length of the circle.
-    lengths : ndarray of int64, shape (n_arcs,)
-        Length of each arc; their sum is at most `n_rows`.
-    rng : numpy.random.Generator
-        The only source of randomness.
+    The rows left over are shared out at random as gaps, and the whole pattern is turned by a random
+    angle, which gives each row the same chance to be covered.
 
     Returns
     -------
     ndarray of int64, shape (n_arcs,)
-        Start of each arc; an arc that passes the end goes on at row 0.
-
-    Notes
-    -----
-    The rows left over are shared out as gaps at random, and the whole pattern is turned by a random
-    angle, which gives each row the same chance to be covered.
+        First row of each arc; an arc that passes the last row continues at row 0.
     """
     free = n_rows - int(lengths.sum())
     gaps = np.sort(rng.integers(0, free + 1, size=len(lengths)))

@@ -1,8 +1,7 @@
-"""Per-column scaling: what was done to the training rows, to be done to any later row.
+"""Scaling of columns: what was done to the training rows is done to any later row.
 
-Owns the formula ``x_scaled = (log1p(x) - offset) * factor``, its storage in HDF5 files (data and
-models alike) and its application to rows. Does not look at data to choose the numbers:
-`ooc_fw.data.ranges` does.
+``x_scaled = (log1p(x) - offset) * factor``, stored alike in data files and models. The numbers are
+chosen by `ooc_fw.data.ranges`.
 """
 
 from __future__ import annotations
@@ -11,28 +10,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.data.attributes import get_text, put_text
-from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Rows, StoredRows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float32Array, Float64Array, Rows, StoredRows
 from ooc_fw.system.errors import InputError
 
 KINDS = ("none", "minmax", "maxabs", "standard")
 
 SAME = 1e-9
-"""Relative difference of two factors, and difference that two offsets make to a scaled value, up to
-which scalings are the same: a hundredth of what rounding to float32 does to it."""
+"""Scalings are the same up to this relative difference of two factors, and this difference that two
+offsets make to a scaled value: a hundredth of what rounding to float32 does to it."""
 
 LAST_BITS = 4 * np.finfo(np.float64).eps
-"""Relative difference of two offsets that is mere rounding."""
+"""Relative difference of two offsets that is rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """A column-wise map of raw values to the values a model sees.
+    """A map of raw values, column by column, to the values that a model sees.
 
-    Arithmetic is in float64 and rounded to float32 once, at the end. A value that is to be moved
-    should come as float64: 1.6e9 and 1.6e9 + 50 are one number in float32, and two after scaling.
+    Arithmetic is in float64 and rounded to float32 once, at the end. Values should come as float64
+    where they have more digits than float32: 1.6e9 and 1.6e9 + 50 are one number in float32, and
+    two after scaling.
 
     Parameters
     ----------
@@ -52,9 +51,8 @@ class Scaling:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {self.kind!r}")
-        if (self.kind == "none") != (self.offset is None) or (self.kind == "none") != (
-            self.factor is None
-        ):
+        no_numbers = self.kind == "none"
+        if no_numbers != (self.offset is None) or no_numbers != (self.factor is None):
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
         if self.offset is not None and self.factor is not None:
             if self.offset.ndim != 1 or self.offset.shape != self.factor.shape:
@@ -70,14 +68,14 @@ class Scaling:
 
     @property
     def moves_zero(self) -> bool:
-        """Whether a raw 0 becomes something else in some column, so that sparse rows fill up."""
+        """Whether a raw 0 becomes another value in some column, which makes sparse rows dense."""
         return self.offset is not None and bool(np.any(self.zero_row(len(self.offset))))
 
     def same_as(self, other: Scaling) -> bool:
-        """Whether both map every value alike, but for rounding.
+        """Whether both map every value alike, except for rounding.
 
-        Numbers that were chosen from the same rows, in another order or by another program, may
-        differ in their last bits.
+        The numbers may differ in their last bits if they were chosen from the same rows in another
+        order or by another program.
         """
         if self.kind != other.kind or self.log1p != other.log1p:
             return False
@@ -87,7 +85,7 @@ class Scaling:
             return False
         size = np.maximum(np.abs(self.factor), np.abs(other.factor))
         moved = np.abs(self.offset - other.offset)
-        # An offset matters as far as it moves scaled values, and not below its own last bits.
+        # What matters of an offset is how far it moves scaled values.
         unseen = moved <= LAST_BITS * np.maximum(np.abs(self.offset), np.abs(other.offset))
         return bool(
             np.all(np.abs(self.factor - other.factor) <= SAME * size)
@@ -101,36 +99,27 @@ class Scaling:
         # Adding 0 turns -0 into 0.
         return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
 
-    def log_values(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """``log1p(values)`` in float64 where this scaling wants it, else `values`; all above -1."""
-        # Converted first: numpy's vectorised loop is ten times faster than its casting one.
+    def log_values(self, values: AnyArray) -> AnyArray:
+        """``log1p(values)`` in float64 if this scaling wants it, else `values`; all above -1."""
+        # numpy's vectorised loop over float64 is ten times faster than its casting one.
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
-    def scale_values(self, values: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Float32Array:
-        """Offset and factor of the given columns applied to values after `log_values`.
+    def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
+        """Apply offset and factor to values of the given columns, after `log_values`.
 
-        Parameters
-        ----------
-        values : ndarray of float32 or float64
-            Values, any shape that broadcasts with `columns`.
-        columns : ndarray of int
-            Column of each value.
-
-        Returns
-        -------
-        ndarray of float32
+        The values may have any shape that broadcasts with `columns`.
 
         Raises
         ------
         InputError
-            When a scaled value is beyond float32.
+            A scaled value is beyond float32.
         """
         result: Float32Array
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
-                result = values.astype(np.float32, copy=False)
-        elif values.shape == columns.shape:
-            from ooc_fw._core.libsvm import scale_stored  # late: most users scale nothing
+                return values.astype(np.float32, copy=False)
+        if values.shape == columns.shape:
+            from ooc_fw._core.libsvm import scale_stored  # numba is slow to import
 
             result = np.empty(values.shape, dtype=np.float32)
             scale_stored(values, columns, self.offset, self.factor, result)
@@ -139,7 +128,7 @@ class Scaling:
             scaled *= self.factor[columns]
             with np.errstate(over="ignore"):
                 result = scaled.astype(np.float32)
-        if self.offset is not None and not np.isfinite(result).all():
+        if not np.isfinite(result).all():
             raise InputError(
                 "a scaled value is beyond float32: the column's range in the training file is "
                 "too narrow for it; scale with another kind, or not at all"
@@ -147,7 +136,7 @@ class Scaling:
         return result
 
     def apply(self, rows: StoredRows, n_features: int) -> Rows:
-        """Scale raw rows the way the training rows were.
+        """Scale raw rows the way the training rows were scaled.
 
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
         clipped.
@@ -157,54 +146,45 @@ class Scaling:
         rows : ndarray of float32 or float64, or CSRRows
             Raw rows, of any width. Not modified.
         n_features : int
-            Width of the result; the scaling's own width where it has one.
+            Width of the result; the scaling's own width if it has one.
 
         Returns
         -------
         ndarray of float32 or CSRRows
-            Of the same kind as `rows`, except that sparse rows become dense when `moves_zero`.
+            Of the same kind as `rows`, except that sparse rows become dense if `moves_zero`.
 
         Raises
         ------
         InputError
-            When `n_features` is not the scaling's own, log1p meets a value that is not above -1,
+            `n_features` is not the scaling's own width, log1p meets a value that is not above -1,
             or a scaled value is beyond float32.
         """
         if self.offset is not None and len(self.offset) != n_features:
             raise InputError(
                 f"the scaling is for {len(self.offset)} features, the rows shall have {n_features}"
             )
-        if isinstance(rows, CSRRows):
-            return self._apply_sparse(_fit_sparse(rows, n_features))
-        dense = _fit_dense(rows, n_features)
-        self._check_log1p(dense)
-        return self.scale_values(self.log_values(dense), np.arange(n_features))
-
-    def logs_of(self, rows: StoredRows) -> StoredRows:
-        """``log1p`` of all values of rows, in float64, where this scaling wants it, else `rows`."""
-        if not self.log1p:
-            return rows
-        if isinstance(rows, CSRRows):
-            self._check_log1p(rows.data)
-            return replace(rows, data=self.log_values(rows.data))
-        self._check_log1p(rows)
-        return self.log_values(rows)
-
-    def _apply_sparse(self, rows: CSRRows) -> Rows:
-        self._check_log1p(rows.data)
-        values = self.scale_values(self.log_values(rows.data), rows.indices)
+        logs = self.logs_of(_fit_width(rows, n_features))
+        if not isinstance(logs, CSRRows):
+            return self.scale_values(logs, np.arange(n_features))
+        values = self.scale_values(logs.data, logs.indices)
         if not self.moves_zero:
-            return CSRRows(values, rows.indices, rows.indptr, rows.n_features)
-        dense = np.tile(self.zero_row(rows.n_features), (len(rows), 1))
-        dense[np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.indices] = values
+            return replace(logs, data=values)
+        dense = np.tile(self.zero_row(n_features), (len(logs), 1))
+        dense[logs.row_numbers(), logs.indices] = values
         return dense
 
-    def _check_log1p(self, values: npt.NDArray[Any]) -> None:
-        if self.log1p and values.size and not values.min() > -1:
+    def logs_of(self, rows: StoredRows) -> StoredRows:
+        """``log1p`` of all values of rows, in float64, if this scaling wants it, else `rows`."""
+        values = rows.data if isinstance(rows, CSRRows) else rows
+        if not self.log1p:
+            return rows
+        if values.size and not values.min() > -1:
             raise InputError(
                 f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
                 "not fit a file or model made with --log1p"
             )
+        logs = self.log_values(values)
+        return replace(rows, data=logs) if isinstance(rows, CSRRows) else logs
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
@@ -221,7 +201,7 @@ class Scaling:
         Raises
         ------
         InputError
-            When the stored numbers are incomplete.
+            The stored numbers are incomplete.
         """
         if "scaling" not in group.attrs:
             return None
@@ -239,20 +219,17 @@ class Scaling:
         return Scaling(kind, log1p, offset.astype(np.float64), factor.astype(np.float64))
 
 
-def _fit_dense(rows: npt.NDArray[Any], n_features: int) -> npt.NDArray[Any]:
-    """Rows cut or padded with zeros to `n_features` columns."""
+def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:
+    """Rows cut, or filled up with zeros, to `n_features` columns."""
+    if isinstance(rows, CSRRows):
+        keep = rows.indices < n_features
+        if keep.all():
+            return replace(rows, n_features=n_features)
+        kept_before = np.concatenate([[0], np.cumsum(keep)])
+        return CSRRows(rows.data[keep], rows.indices[keep], kept_before[rows.indptr], n_features)
     if rows.shape[1] == n_features:
         return rows
     fitted = np.zeros((len(rows), n_features), dtype=rows.dtype)
     width = min(n_features, rows.shape[1])
     fitted[:, :width] = rows[:, :width]
     return fitted
-
-
-def _fit_sparse(rows: CSRRows, n_features: int) -> CSRRows:
-    """Rows cut or declared to have `n_features` columns."""
-    keep = rows.indices < n_features
-    if keep.all():
-        return CSRRows(rows.data, rows.indices, rows.indptr, n_features)
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    return CSRRows(rows.data[keep], rows.indices[keep], kept_before[rows.indptr], n_features)

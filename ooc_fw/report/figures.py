@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_output
@@ -145,17 +144,10 @@ def _draw_gap(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
         canvas.ax.plot(x, gaps, color=look["color"], label=label, clip_on=False, **diamond)
     if run.tolerance is not None:
         canvas.ax.axhline(run.tolerance, color=_LIMIT_COLOR, linestyle="--", label="tolerance")
-    canvas.ax.set_yscale("log", nonpositive="mask")
 
 
-def _draw_objective(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
-    canvas.line(run, "objective", **look)
-    canvas.ax.set_yscale("log", nonpositive="mask")
-
-
-def _draw_support(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
-    canvas.line(run, "n_support", **look)
-    canvas.ax.set_ylim(bottom=0)
+def _draw_column(field: str) -> Callable[[_Canvas, Run, dict[str, Any]], None]:
+    return lambda canvas, run, look: canvas.line(run, field, **look)
 
 
 def _draw_speed(counter: str) -> Callable[[_Canvas, Run, dict[str, Any]], None]:
@@ -163,7 +155,6 @@ def _draw_speed(counter: str) -> Callable[[_Canvas, Run, dict[str, Any]], None]:
         edges, values = run.speed(counter)
         if len(values):
             canvas.ax.stairs(values, edges / canvas.unit, baseline=None, linewidth=1.4, **look)
-        canvas.ax.set_ylim(bottom=0)
 
     return draw
 
@@ -176,27 +167,24 @@ def _draw_memory(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
     if isinstance(limit, int):
         style = {"color": _LIMIT_COLOR, "linestyle": "-."}
         canvas.ax.axhline(limit / 2**20, label="memory limit", **style)
-    canvas.ax.set_ylim(bottom=0)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One quantity: title, label of the vertical axis, how one run is drawn, against what."""
+class Panel(NamedTuple):
+    """One quantity: title, label of the vertical axis, how one run is drawn, and against what."""
 
     title: str
     label: str
     draw: Callable[[_Canvas, Run, dict[str, Any]], None] | None
     against: tuple[str, ...] = ("time", "iteration")
+    logarithmic: bool = False
 
 
 PANELS = {
-    "gap": Panel("Duality gap, sampled and certified", "relative gap", _draw_gap),
-    "objective": Panel("Objective", "objective f", _draw_objective),
-    "support": Panel("Support", "support vectors", _draw_support),
-    "rows": Panel("Rows read", "rows / s", _draw_speed("rows_read"), ("time",)),
-    "kernel": Panel(
-        "Kernel values", "kernel values / s", _draw_speed("kernel_evaluations"), ("time",)
-    ),
+    "gap": Panel("Gap, sampled and certified", "relative gap", _draw_gap, logarithmic=True),
+    "objective": Panel("Objective", "f", _draw_column("objective"), logarithmic=True),
+    "support": Panel("Support", "support vectors", _draw_column("n_support")),
+    "rows": Panel("Rows read", "per second", _draw_speed("rows_read"), ("time",)),
+    "kernel": Panel("Kernel values", "per second", _draw_speed("kernel_evaluations"), ("time",)),
     "memory": Panel("Memory", "resident memory (MiB)", _draw_memory, ("time",)),
     "steps": Panel("Kinds of steps", "", None, ("iteration",)),
 }
@@ -264,6 +252,10 @@ def _draw_panel(canvas: _Canvas, panel: Panel, runs: Sequence[Run]) -> None:
             x = run.columns[canvas.field][place] / canvas.unit
             style = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
             canvas.ax.axvline(x, label="resumed", **style)
+    if panel.logarithmic:
+        canvas.ax.set_yscale("log", nonpositive="mask")
+    else:
+        canvas.ax.set_ylim(bottom=0)
     if canvas.alone and runs[0].n_classifiers == 1 and canvas.field == "elapsed_s":
         for first, last in runs[0].sweeps():
             label = "pass over the file for a certificate"

@@ -27,29 +27,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINE_SECONDS = 5.0
-"""Seconds between two lines of text."""
+LINE_SECONDS = 5.0  # between two lines of text
+VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
+BAR_SECONDS = 0.1  # between two drawings of a bar
+LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
 
-VERBOSE_SECONDS = 1.0
-"""The same for ``--verbose``."""
-
-BAR_SECONDS = 0.1
-"""Seconds between two drawings of a bar."""
-
-LOG_SECONDS = 0.1
-"""Seconds between two events of a log, unless something changes that is always logged."""
-
-_LEAST_SWEEP = 1.0, 0.02
-"""Seconds and fraction of a pass over the data before its end is estimated."""
-
-_LEAST_TREND = 10.0, 10
-"""Seconds of training and number of gaps before the end of training is estimated."""
-
-_LEAST_CORRELATION = 0.95
-"""Least correlation, without its sign, of the gaps with a law that is extrapolated."""
-
-_FARTHEST = 20.0
-"""The end of training is not estimated beyond this multiple of the time so far."""
+# What must be known before an end is estimated.
+_LEAST_SWEEP = 1.0, 0.02  # seconds and fraction of a pass over the data
+_LEAST_TREND = 10.0, 10  # seconds of training, and values of the gap
+_LEAST_CORRELATION = 0.95  # of the gaps with the law that is extrapolated, without its sign
+_FARTHEST = 20.0  # multiple of the time so far beyond which no end is stated
 
 
 class Throttle:
@@ -69,17 +56,9 @@ class Throttle:
 
 
 class Outlook:
-    """How far the current phase of a run is, how fast it reads, and when it will end.
+    """How far the current phase of a run is, how fast it reads, and when it will end."""
 
-    Parameters
-    ----------
-    tol : float or None
-        Relative target tolerance; None where the gap is compared with something else.
-    ends_at : float or None
-        Reading of `time.perf_counter` at the time limit.
-    """
-
-    def __init__(self, tol: float | None, ends_at: float | None = None) -> None:
+    def __init__(self, tol: float | None, ends_at: float | None) -> None:
         self._tol = tol
         self._ends_at = ends_at
         self._phase: tuple[object, ...] = ()

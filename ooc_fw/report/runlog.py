@@ -39,46 +39,24 @@ _FIELDS = (
     "peak_rss_bytes",
 )
 
-_SPEED_POINTS = 80
-"""Intervals of a run for each of which a mean speed is drawn."""
+_SPEED_POINTS = 80  # intervals of a run of which the mean speed is drawn
 
 _ADVICE = "give a file that ooc-fw train --log wrote"
 
 
 @dataclass
 class Run:
-    """One run.
+    """One run. Numbers that the log does not have are NaN."""
 
-    Parameters
-    ----------
-    label : str
-        Name for legends and tables, different for each run.
-    start, end : dict
-        First and last event; the last one is empty for a run that has not ended.
-    columns : dict of ndarray of float64, shape (n_events,)
-        Numbers of the progress events by field, NaN where not known. Time and counts continue from
-        one binary classifier to the next.
-    phases : list of str
-        Phase of each event.
-    classifiers : ndarray of int64, shape (n_events,)
-        Binary classifier of each event, from 0.
-    n_classifiers : int
-        Binary classifiers of the run: 1 for two classes.
-    steps : dict of float
-        Steps of each kind in the whole run.
-    resumed : list of int
-        Positions of the first events after a resumption.
-    """
-
-    label: str
+    label: str  # different for each run
     start: Event
-    end: Event
-    columns: dict[str, Float64Array]
+    end: Event  # empty for a run that has not ended
+    columns: dict[str, Float64Array]  # of the progress events; time and counts are of the whole run
     phases: list[str]
-    classifiers: Int64Array
+    classifiers: Int64Array  # binary classifier of each event, from 0
     n_classifiers: int
-    steps: dict[str, float]
-    resumed: list[int]
+    steps: dict[str, float]  # of each kind, of the whole run
+    resumed: list[int]  # positions of the first events after a resumption
 
     @property
     def n_events(self) -> int:
@@ -95,7 +73,8 @@ class Run:
     def tolerance(self) -> float | None:
         """Relative target tolerance; None where another gap is compared with it."""
         value = _number(self.options.get("tol"))
-        return value if self.options.get("stopping", "relative") == "relative" else None
+        relative = self.options.get("stopping", "relative") == "relative"
+        return value if relative and value > 0 else None
 
     @property
     def classifier_results(self) -> list[Event]:
@@ -115,15 +94,9 @@ class Run:
         return np.insert(x, self.firsts, math.nan), np.insert(y, self.firsts, math.nan)
 
     def speed(self, counter: str) -> tuple[Float64Array, Float64Array]:
-        """Edges of n intervals, in seconds, and the mean increase per second in each.
-
-        Returns
-        -------
-        edges : ndarray of float64, shape (n + 1,)
-        values : ndarray of float64, shape (n,)
-        """
+        """Edges of n intervals, in seconds, and the mean increase of a count per second in each."""
         seconds = self.columns["elapsed_s"]
-        n = min(_SPEED_POINTS, self.n_events - 1) if self.n_events else 0
+        n = min(_SPEED_POINTS, self.n_events - 1)
         if n < 1 or seconds[0] == seconds[-1]:
             return np.zeros(1), np.zeros(0)
         edges = np.linspace(seconds[0], seconds[-1], n + 1)
@@ -136,9 +109,10 @@ class Run:
         # The last certified gap of a binary classifier is only stated at the end of the run.
         ends = self.classifier_results if self.n_classifiers > 1 else [self.end]
         for place in _lasts(self.classifiers):
-            classifier = self.classifiers[place]
-            gap = _number(ends[classifier].get("certified_gap")) if ends else math.nan
-            stated[place] = stated[place] if math.isnan(gap) else gap
+            classifier = int(self.classifiers[place])
+            if classifier < len(ends):
+                gap = _number(ends[classifier].get("certified_gap"))
+                stated[place] = stated[place] if math.isnan(gap) else gap
         before = np.concatenate([[math.nan], stated])[:-1]
         before[self.firsts] = math.nan
         places = np.flatnonzero(~np.isnan(stated) & (stated != before))

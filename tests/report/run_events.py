@@ -19,7 +19,7 @@ def make_event(elapsed, **changes):
         "objective": 0.5,
         "sampled_gap": 0.1,
         "certified_gap": None,
-        "n_support": 5,
+        "n_support": int(5 * elapsed),
         "rows_read": int(100 * elapsed),
         "kernel_evaluations": int(1000 * elapsed),
         "elapsed_s": elapsed,

@@ -59,6 +59,13 @@ def test_many_runs_differ_and_the_layout_holds(make_run, tmp_path):
     assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
 
 
+def test_axes_have_room_for_all_runs(make_run):
+    runs = [make_run("short"), make_run("long", n=100)]
+    ax, _ = draw_runs(runs, ["support"]).axes
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_ylim()[1] > 5 * 99
+
+
 def test_binary_classifiers_are_drawn_one_after_the_other(make_run):
     figure = draw_runs([make_run(classifiers=3)], ["gap"], ["iteration"])
     assert figure.axes[0].get_xlabel() == "iteration (of all binary classifiers)"
@@ -69,7 +76,7 @@ def test_runs_with_little_to_show(make_run, tmp_path):
     short = make_run("short", n=1, end=False)
     empty = make_run("empty", n=0, end=False)
     for runs in ([short], [short, empty], [make_run(), empty], [empty]):
-        save(draw_runs(runs), tmp_path / "f.svg")
+        save(draw_runs(runs, ["gap", "rows", "steps"]), tmp_path / "f.svg")
 
 
 @pytest.mark.parametrize(

@@ -20,61 +20,68 @@ from ooc_fw.system.files import (
 )
 
 
-def test_write_atomic_creates_and_replaces(tmp_path):
-    path = tmp_path / "model.h5"
+@pytest.mark.parametrize("name", ["model.h5", "x" * 255])
+def test_write_atomic_creates_and_replaces(tmp_path, name):
+    path = tmp_path / name
     for data in (b"old", b"new and longer"):
         write_atomic(path, data)
         assert path.read_bytes() == data
-    assert os.listdir(tmp_path) == ["model.h5"]
+    assert os.listdir(tmp_path) == [name]
 
 
-def test_new_file_has_the_permissions_of_any_new_file(tmp_path):
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_new_files_have_usual_permissions_and_replaced_ones_keep_theirs(tmp_path, mode):
     (tmp_path / "plain").write_bytes(b"")
     write_atomic(tmp_path / "atomic", b"")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "atomic")]
     assert modes[0] == modes[1]
+    (tmp_path / "atomic").chmod(mode)
+    write_atomic(tmp_path / "atomic", b"new")
+    assert stat.S_IMODE((tmp_path / "atomic").stat().st_mode) == mode
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_nothing_changes_after_an_error(tmp_path, error):
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit])
+def test_the_old_file_stays_until_the_end_and_after_an_error(tmp_path, error):
     path = tmp_path / "out"
     path.write_bytes(b"before")
 
-    def fail() -> None:
+    def write() -> None:
         with atomic_path(path) as temporary:
-            temporary.write_bytes(b"half")
-            raise error
+            assert temporary.parent == tmp_path
+            temporary.write_bytes(b"after")
+            assert path.read_bytes() == b"before"
+            if error is not None:
+                raise error
 
-    with pytest.raises(error):
-        fail()
-    assert path.read_bytes() == b"before"
+    if error is None:
+        write()
+    else:
+        with pytest.raises(error):
+            write()
+    assert path.read_bytes() == (b"after" if error is None else b"before")
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_old_file_is_there_until_the_end(tmp_path):
-    path = tmp_path / "out"
-    path.write_bytes(b"before")
-    with atomic_path(path) as temporary:
-        assert temporary.parent == tmp_path
-        temporary.write_bytes(b"after")
-        assert path.read_bytes() == b"before"
-    assert path.read_bytes() == b"after"
+def test_the_target_of_symbolic_links_is_replaced(tmp_path):
+    (tmp_path / "link").symlink_to("other")
+    (tmp_path / "other").symlink_to("target")
+    for data in (b"new", b"replaced"):
+        write_output(tmp_path / "link", data)
+        assert (tmp_path / "target").read_bytes() == data
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "other").is_symlink()
 
 
-def test_symbolic_link_stays_a_link(tmp_path):
-    target, link = tmp_path / "target", tmp_path / "link"
-    link.symlink_to(target)
-    write_atomic(link, b"data")
-    assert link.is_symlink()
-    assert target.read_bytes() == b"data"
-
-
-def test_missing_directory_is_an_os_error(tmp_path):
+def test_paths_that_lead_nowhere_are_os_errors(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_atomic(tmp_path / "missing" / "out", b"")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomic(tmp_path / "a", b"data")
 
 
-def test_long_files_leave_the_page_cache_as_they_grow(tmp_path, monkeypatch):
+def test_long_files_leave_the_page_cache_as_they_grow(monkeypatch):
     monkeypatch.setattr(files, "KEPT_BYTES", 100)
     monkeypatch.setattr(files, "STEP_BYTES", 10)
     monkeypatch.setattr(files, "WINDOW_BYTES", 30)
@@ -91,7 +98,7 @@ def test_long_files_leave_the_page_cache_as_they_grow(tmp_path, monkeypatch):
     assert {(start, start + 10) for start in range(100, 160, 10)} <= set(dropped)
 
 
-def test_dropping_is_only_a_hint(tmp_path, monkeypatch):
+def test_dropping_pages_is_only_a_hint(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "KEPT_BYTES", 0)
     monkeypatch.setattr(files, "STEP_BYTES", 1)
     files.DropBehind(-1).wrote(10)  # no such descriptor, no error
@@ -104,20 +111,20 @@ def test_dropping_is_only_a_hint(tmp_path, monkeypatch):
     assert path.read_bytes() == b"".join(bytes([k]) * 5000 for k in range(50))
 
 
-def test_what_the_dead_left_is_removed_and_nothing_else(tmp_path):
+def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):
     path = tmp_path / "out"
     others = {".out.0123456.tmp", ".other.01234567.tmp", "out.01234567.tmp", ".out.0123456z.tmp"}
     for name in {*others, ".out.01234567.tmp"}:
         (tmp_path / name).write_bytes(b"half")
     with atomic_path(path) as first:
         write_atomic(path, b"second")
-        assert first.exists()  # its writer lives
+        assert first.exists()  # its process is alive
         first.write_bytes(b"first")
     assert path.read_bytes() == b"first"
     assert set(os.listdir(tmp_path)) == {*others, "out"}
 
 
-def test_a_file_taken_for_abandoned_is_created_again(tmp_path, monkeypatch):
+def test_a_temporary_file_that_was_removed_before_its_lock_is_created_again(tmp_path, monkeypatch):
     locks = []
 
     def flock(file, how):
@@ -172,6 +179,14 @@ def test_only_regular_files_are_replaced(tmp_path, kind, linked):
     assert len(os.listdir(tmp_path)) == 1 + linked
 
 
+def test_what_appears_while_a_file_is_written_is_not_replaced(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(InputError, match="is a pipe"), atomic_path(path):
+        os.mkfifo(path)
+    assert path.is_fifo()
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def write_growing(path, line):
     with open_growing(path) as file:
         print(line, file=file)
@@ -182,10 +197,7 @@ def test_text_is_written_into_a_pipe(tmp_path):
     os.mkfifo(pipe)
     check_outputs([Output("lines", pipe, streamed=True)], [])  # which waits for no reader
     with ThreadPoolExecutor() as pool:
-        for write in (
-            lambda: write_output(pipe, b"one\n"),
-            lambda: write_growing(pipe, "one"),
-        ):
+        for write in (lambda: write_output(pipe, b"one\n"), lambda: write_growing(pipe, "one")):
             text = pool.submit(pipe.read_text)
             write()
             assert text.result(timeout=30) == "one\n"
@@ -196,13 +208,13 @@ def test_text_is_written_into_a_pipe(tmp_path):
 def test_text_is_written_into_a_device(tmp_path):
     node = tmp_path / "null"
     make_special(node, "character device")
-    check_outputs([Output("lines", node, streamed=True)], [node])  # as a terminal may be both
+    check_outputs([Output("lines", node, streamed=True)], [node])  # a terminal may be both
     write_output(node, b"lost")
     assert stat.S_ISCHR(node.stat().st_mode)
 
 
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}"])
-def test_open_files_are_written_where_they_stand(tmp_path, name):
+def test_open_files_are_written_at_their_position(tmp_path, name):
     """As by ``ooc-fw predict -o /dev/stdout >> log``."""
     path = tmp_path / "log"
     with path.open("w") as file:
@@ -211,8 +223,7 @@ def test_open_files_are_written_where_they_stand(tmp_path, name):
         link.symlink_to(name.format(file.fileno()))
         assert is_stream(link)
         write_output(link, b"amid\n")
-        with open_growing(link) as log:
-            print("more", file=log)
+        write_growing(link, "more")
         print("after", file=file)
         with pytest.raises(InputError, match="open file"):
             write_atomic(link, b"data")
@@ -223,46 +234,7 @@ def test_open_files_are_written_where_they_stand(tmp_path, name):
         check_outputs([Output("lines", f"/dev/fd/{file.fileno()}", streamed=True)], [])
 
 
-def test_a_dangling_link_makes_its_target(tmp_path):
-    (tmp_path / "link").symlink_to("other")
-    (tmp_path / "other").symlink_to("target")
-    write_output(tmp_path / "link", b"data")
-    assert (tmp_path / "target").read_bytes() == b"data"
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "other").is_symlink()
-
-
-def test_links_in_a_circle(tmp_path):
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(OSError, match="symbolic links"):
-        write_atomic(tmp_path / "a", b"data")
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o664])
-def test_permissions_stay(tmp_path, mode):
-    path = tmp_path / "out"
-    path.write_bytes(b"old")
-    path.chmod(mode)
-    write_atomic(path, b"new")
-    assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert path.read_bytes() == b"new"
-
-
-def test_a_name_as_long_as_names_may_be(tmp_path):
-    path = tmp_path / ("x" * 255)
-    for data in (b"old", b"new"):
-        write_atomic(path, data)
-        assert path.read_bytes() == data
-    assert os.listdir(tmp_path) == [path.name]
-
-
-def test_what_comes_there_meanwhile_is_not_replaced(tmp_path):
-    path = tmp_path / "out"
-    with pytest.raises(InputError, match="is a pipe"), atomic_path(path):
-        os.mkfifo(path)
-    assert path.is_fifo()
-    assert os.listdir(tmp_path) == ["out"]
+# -- before any work -----------------------------------------------------------------------------
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):

@@ -55,37 +55,23 @@ def test_the_first_signal_raises_while_there_is_nothing_to_lose():
         assert interrupt.noted is None
 
 
-def test_hangups_that_are_ignored_stay_so():
-    """As under nohup."""
-    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize(
+    ("number", "handler"),
+    [
+        (signal.SIGHUP, signal.SIG_IGN),  # as under nohup
+        (signal.SIGINT, signal.SIG_IGN),
+        (signal.SIGTERM, lambda *_: None),  # a program that handles it itself
+    ],
+)
+def test_signals_that_are_ignored_or_handled_stay_so(number, handler):
+    old = signal.signal(number, handler)
     try:
         with terminating(), DeferredInterrupt() as interrupt:
-            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(number) is handler
+            os.kill(os.getpid(), number)
             assert interrupt.noted is None
     finally:
-        signal.signal(signal.SIGHUP, old)
-
-
-def test_a_program_that_handles_sigterm_goes_on_doing_so():
-    seen = []
-    old = signal.signal(signal.SIGTERM, lambda *_: seen.append(True))
-    try:
-        with terminating(), DeferredInterrupt() as interrupt:
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert interrupt.noted is None
-    finally:
-        signal.signal(signal.SIGTERM, old)
-    assert seen == [True]
-
-
-def test_ignored_interrupts_stay_ignored():
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with DeferredInterrupt() as interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-            assert interrupt.noted is None
-    finally:
-        signal.signal(signal.SIGINT, old)
+        signal.signal(number, old)
 
 
 def test_other_threads_are_left_alone():

@@ -1,5 +1,3 @@
-"""The memory plan as a pure function: its sum, its refusals, its monotony."""
-
 import resource
 from dataclasses import replace
 
@@ -174,12 +172,8 @@ def test_what_is_no_size(text):
 
 
 def test_format_bytes():
-    assert [format_bytes(n) for n in (5, 2048, 3 << 20, 1 << 40)] == [
-        "5 B",
-        "2 KiB",
-        "3 MiB",
-        "1 TiB",
-    ]
+    sizes = {5: "5 B", 2048: "2 KiB", 3 << 20: "3 MiB", 1 << 40: "1 TiB"}
+    assert {size: format_bytes(size) for size in sizes} == sizes
 
 
 def test_peak_rss_is_that_of_this_process():

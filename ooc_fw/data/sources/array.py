@@ -26,10 +26,8 @@ class ArraySource(RowSource):
     ----------
     array : ndarray of real numbers, shape (n_rows, n_features)
         Slices of a float32 array in C order are returned as views; those of others are rounded.
-    labels : Sliceable or None
-        One label per row.
-    name : str
-        What to call the array in messages.
+    labels, name
+        See `RowSource`.
     """
 
     in_memory = True
@@ -63,10 +61,8 @@ class CSRSource(RowSource):
     ----------
     matrix : object with attributes data, indices, indptr and shape
         Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
-    labels : Sliceable or None
-        One label per row.
-    name : str
-        What to call the matrix in messages.
+    labels, name
+        See `RowSource`.
     """
 
     sparse = True

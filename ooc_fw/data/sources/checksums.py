@@ -43,20 +43,9 @@ CONTENT = "content_crc32"
 """Attribute of the root of a small file that holds one checksum of all its content."""
 
 ATTRIBUTES = (
-    "format_version",
-    "n_rows",
-    "n_features",
-    "n_classes",
-    "class_names",
-    "class_counts",
-    "shuffled",
-    "shuffle_seed",
-    "source",
-    "compression",
-    "mean_square_norm",
-    "scaling",
-    "log1p",
-    "complete",
+    *("format_version", "n_rows", "n_features", "n_classes", "class_names", "class_counts"),
+    *("shuffled", "shuffle_seed", "source", "compression", "mean_square_norm"),
+    *("scaling", "log1p", "complete"),
 )
 """Attributes of the root that the header's checksum covers. Users may add others."""
 
@@ -97,15 +86,7 @@ class Checksums:
     length: int
 
     def mismatches(self, block: AnyArray, start: int) -> Int64Array:
-        """Numbers of the changed stretches of a block.
-
-        Parameters
-        ----------
-        block : ndarray, shape (n_rows, ...)
-            Whole stretches.
-        start : int
-            Row of the array at which the block begins.
-        """
+        """Numbers of the changed stretches of a block of whole ones that begins at row `start`."""
         first = start // self.length
         found = crc32s(block, self.length)
         return first + np.flatnonzero(found != self.values[first : first + len(found)])
@@ -188,12 +169,7 @@ class CheckedSlices:
 def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
     """Store the checksums of a file whose arrays and attributes are complete.
 
-    Parameters
-    ----------
-    root : h5py.Group
-        Root of the file.
-    sums : mapping of str to Checksums
-        Those of the large arrays by name; those of the small ones are computed here.
+    `sums` are those of the large arrays by name; those of the small ones are computed here.
     """
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))

@@ -30,10 +30,8 @@ class ChunkedSource(RowSource):
     ----------
     array : object with attributes shape, dtype and chunks
         Real numbers, shape (n_rows, n_features); sliced for one range of rows at a time.
-    labels : Sliceable or None
-        One label per row.
-    name : str
-        What to call the array in messages.
+    labels, name
+        See `RowSource`.
     ends : ndarray of int64 or None
         Row after the last of each chunk; None where all chunks have the length ``chunks[0]``.
     """

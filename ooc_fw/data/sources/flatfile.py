@@ -108,7 +108,7 @@ class ChunkedFileArray(FileArray):
     ----------
     path, shape, dtype
         See `FileArray`.
-    offsets : sequence of int, shape (n_chunks,)
+    offsets : ndarray of int64, shape (n_chunks,)
         Byte at which each chunk begins.
     chunk_rows : int
         Elements or rows of a chunk; the last one may hold fewer.
@@ -120,7 +120,7 @@ class ChunkedFileArray(FileArray):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         *,
-        offsets: Int64Array | list[int],
+        offsets: Int64Array,
         chunk_rows: int,
     ) -> None:
         self._offsets = offsets

@@ -165,17 +165,7 @@ class HDF5Rows(RowSource):
 
 
 class HDF5Source(HDF5Rows):
-    """Dense rows in an HDF5 data set.
-
-    Parameters
-    ----------
-    table : h5py.Dataset
-        Real numbers, shape (n_rows, n_features).
-    labels : Sliceable or None
-        One label per row.
-    root, sums
-        See `HDF5Rows`.
-    """
+    """Dense rows in an HDF5 data set of real numbers, shape (n_rows, n_features)."""
 
     def __init__(
         self,
@@ -203,15 +193,6 @@ class HDF5CSRSource(HDF5Rows):
     """Sparse rows in an HDF5 group laid out as AnnData's csr_matrix.
 
     The row pointers are kept in RAM, 8 bytes per row; values and columns stay on disk.
-
-    Parameters
-    ----------
-    group : h5py.Group
-        Data sets data, indices and indptr, and the attribute shape.
-    labels : Sliceable or None
-        One label per row.
-    root, sums
-        See `HDF5Rows`.
     """
 
     sparse = True

@@ -185,11 +185,8 @@ def chunk_length(dataset: Node) -> int:
 def find_in_file(dataset: Node) -> ChunkedFileArray | None:
     """Where the values of `dataset` lie on disk.
 
-    Returns
-    -------
-    ChunkedFileArray or None
-        None when they are compressed, scattered or of a type that numpy cannot read as it is, or
-        when somebody may still be writing to the file.
+    None when they are compressed, scattered or of a type that numpy cannot read as it is, or when
+    somebody may still be writing to the file.
     """
     properties, shape, dtype = dataset.id.get_create_plist(), dataset.shape, dataset.dtype
     if (

@@ -25,7 +25,7 @@ class MemmapSource(RowSource):
     table : StridedFileArray
         Table of real numbers, shape (n_rows, n_features); closed with the source.
     labels : Sliceable or None
-        One label per row.
+        See `RowSource`.
     """
 
     _labels_hint = "give them as another .npy file (--labels y.npy, or labels= in Python)"

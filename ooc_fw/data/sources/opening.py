@@ -18,15 +18,8 @@ from ooc_fw.system.errors import DamageError, InputError
 Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
 
 H5PY_ERRORS = (
-    OSError,
-    LookupError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    AttributeError,
-    MemoryError,
-    SystemError,
+    *(OSError, LookupError, RuntimeError, ValueError, TypeError),
+    *(ArithmeticError, AttributeError, MemoryError, SystemError),
 )
 """What h5py raises, depending on the place, for a file whose structure is damaged."""
 
@@ -103,19 +96,7 @@ def is_plain_file(file: Node) -> bool:
 def find_node(group: Node, name: str, n_links: int = 0) -> Node:
     """Object at a path below `group`, or below the root of its file if the path begins with "/".
 
-    Parameters
-    ----------
-    group : h5py.Group
-        Where the path begins.
-    name : str
-        Names of links, separated by "/".
-    n_links : int
-        Number of soft links followed so far.
-
-    Returns
-    -------
-    h5py.Dataset, h5py.Group or None
-        None where there is no such object.
+    None where there is no such object. `n_links` soft links have been followed so far.
 
     Raises
     ------

@@ -66,12 +66,7 @@ def check_plain_tree(file: Node) -> None:
 def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """Check that all values of a data set are stored.
 
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        To be read.
-    within : tuple of (str, str)
-        File and name of the virtual data sets that it is a part of, the outermost first.
+    `within` holds file and name of the virtual data sets that it is a part of.
 
     Returns
     -------
