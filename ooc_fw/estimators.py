@@ -45,6 +45,7 @@ from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Solution, Status, StepKind, why_not_converged
 from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.penalties import check_sample_weight, row_penalties
@@ -706,8 +707,7 @@ def _threads(n_jobs: int | None) -> int:
         return 1
     if n_jobs == 0:
         raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
-    cpus = len(os.sched_getaffinity(0))
-    return n_jobs if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
+    return n_jobs if n_jobs > 0 else max(1, cpu_count() + 1 + n_jobs)
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ooc_fw.options import Option, TrainOptions, option_fields
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.groups import cpu_count
 
 logger = logging.getLogger(__name__)
 
@@ -127,9 +127,9 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_work_arguments(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
-    """Declare ``--threads``, of which the default is the number of CPUs, and ``--dask``."""
+    """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
     add_options(parser, TrainOptions, ["threads"])
-    parser.set_defaults(threads=len(os.sched_getaffinity(0)))
+    parser.set_defaults(threads=cpu_count())
     if dask:
         parser.add_argument(
             "--dask",

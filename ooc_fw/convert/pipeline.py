@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias, TypeVar, cast
+
+from ooc_fw.system.groups import cpu_count
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,7 +23,7 @@ MAX_THREADS = 4
 
 def default_threads() -> int:
     """Threads for `ordered_map`: the processors this process may use, at most MAX_THREADS."""
-    return min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    return min(MAX_THREADS, cpu_count())
 
 
 def ordered_map(

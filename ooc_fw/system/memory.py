@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.groups import group_folders, read_text
 
 PROGRAM_BYTES = 320 << 20
 """Bytes of interpreter, libraries and compiled code.
@@ -223,8 +224,7 @@ def memory_total(root: str = "/") -> int:
 
     The memory of the machine, the limits of control groups (Linux, either version) and what
     ``ulimit -v`` allows, whichever is least. What other processes and the page cache take at the
-    moment does not count. No well-kept library knows all three: psutil reports the machine,
-    distributed the uppermost control group.
+    moment does not count.
 
     Parameters
     ----------
@@ -240,39 +240,9 @@ def memory_total(root: str = "/") -> int:
 
 
 def _group_limits(root: Path) -> list[int]:
-    """Limits of the control groups of this process, and of the groups around them.
-
-    A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has the
-    group's name on the host. Folders that do not exist are skipped, and their parents are read.
-    """
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    limits = []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            mounts, name = ["sys/fs/cgroup", "sys/fs/cgroup/unified"], "memory.max"
-        elif "memory" in controllers.split(","):
-            mounts, name = [f"sys/fs/cgroup/{controllers}"], "memory.limit_in_bytes"
-        else:
-            continue
-        for mount in (root / mount for mount in mounts):
-            place = mount / group.lstrip("/")
-            for folder in (place, *place.parents):
-                if folder.is_relative_to(mount):
-                    limits += _number_in(folder / name)
-    return limits
-
-
-def _number_in(path: Path) -> list[int]:
-    """The number in a file; none where there is none ("max") or the file cannot be read."""
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return []
-    return [int(text)] if text.isdigit() else []
+    files = {True: "memory.max", False: "memory.limit_in_bytes"}
+    texts = [read_text(folder / files[new]) for folder, new in group_folders("memory", root)]
+    return [int(text) for text in texts if text.strip().isdigit()]
 
 
 def rss_bytes() -> int:
@@ -291,9 +261,7 @@ def peak_rss_bytes() -> int:
 
 def _status_bytes(name: str) -> int | None:
     """A size that Linux states about this process."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text(encoding="ascii").splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
+    for line in read_text(Path("/proc/self/status")).splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
     return None
