@@ -40,9 +40,10 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.report.progress import Progress
 from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.loop import Warm, warn_of_gamma
 from ooc_fw.solve.session import Session
-from ooc_fw.solve.state import Solution, Status, StepKind, why_not_converged
+from ooc_fw.solve.setup import warn_of_gamma
+from ooc_fw.solve.start import Warm
+from ooc_fw.solve.state import Solution, Status, StepKind
 from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
@@ -264,7 +265,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         if not Status(self.model_.status).reached:
             may_go_on = self.model_.status != Status.ROUNDING
             warnings.warn(
-                why_not_converged(self.model_.status, self.stopping, self.tol)
+                Status(self.model_.status).explain(self.stopping, self.tol)
                 + ("; allow more with max_iter or tol" if may_go_on else ""),
                 ConvergenceWarning,
                 stacklevel=2,

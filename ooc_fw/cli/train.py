@@ -183,7 +183,7 @@ def _problem(
     """Problem of the arguments; reading labels and statistics counts for the time limit."""
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
-    from ooc_fw.solve.loop import plan_run, warn_of_gamma
+    from ooc_fw.solve.setup import plan_run, warn_of_gamma
     from ooc_fw.training.held_out import check_can_hold_out
 
     with source.limited(deadline.check):
@@ -299,9 +299,9 @@ def report(
 
 
 def _warn_of_status(status: str, options: TrainOptions, note: str) -> None:
-    from ooc_fw.solve.state import why_not_converged
+    from ooc_fw.solve.state import Status
 
-    why = why_not_converged(status, options.stopping, options.tol)
+    why = Status(status).explain(options.stopping, options.tol)
     logger.warning("%s; the model is valid but less exact%s", why, note)
 
 

@@ -93,7 +93,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
-    from ooc_fw.solve.state import Status, why_not_converged
+    from ooc_fw.solve.state import Status
     from ooc_fw.training.tuning import draw, tune
 
     with (
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         draw(result, args.figure)
     common.print_result(args, values, _lines(result, values["model"]))
     if status is not None and not Status(status).reached:
-        why = why_not_converged(status, "relative", args.tol)
+        why = Status(status).explain("relative", args.tol)
         logger.warning(
             "the last training: %s; the model is valid but less exact%s", why, place.note(path)
         )

@@ -1,20 +1,18 @@
 """Checkpoints: the state of a run between two iterations, in one file.
 
 The file is an HDF5 image behind a line of text with its checksum, so that any damage is noticed
-before anything is read from it. Arrays are data sets ``<part>/<name>``; all other values, and what
-says which run the state belongs to, are JSON. It is written whole or not at all, and read without
-running any code.
-
-Owns the file, and the comparison of the run it was made by with the run that is to go on. What the
-parts mean is known to those who give them out: `state` and `restore` of the solver's parts.
+before anything is read from it. Arrays are data sets ``<part>/<name>``; all other values, and the
+identity of the run, are JSON. The file is written whole or not at all, and reading it runs no code.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -22,12 +20,16 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw.data.rows import CSRRows, Float64Array, Int8Array
+from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.sources.opening import structure_errors
 from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
+
+logger = logging.getLogger(__name__)
 
 State: TypeAlias = dict[str, dict[str, Any]]
 """Name of a part -> name of a value -> array, or something that JSON can hold."""
@@ -35,23 +37,29 @@ State: TypeAlias = dict[str, dict[str, Any]]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 3
-"""Changes with the state: what it holds, and how a run goes on from it."""
+FORMAT_VERSION = 4
+"""Changes with what the state holds, and with how a run goes on from it."""
 
-_FRONT = 512  # bytes before the HDF5 image
+_FRONT = 512
+"""Bytes before the HDF5 image."""
+
 _MAGIC = "ooc-fw checkpoint"
+
+_BUDGETS = ("max_iter", "max_time", "threads")
+"""Options that may change when a run is resumed: they say when to stop, not where to go."""
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """Where and how often a run leaves checkpoints.
+    """Where and how often a run writes checkpoints.
 
     Parameters
     ----------
     path : str or PathLike
         File, replaced each time.
     every_s : float
-        Seconds between two of them. One more is left before each sweep, and one at the end.
+        Seconds between two checkpoints. One more is written before each certifying pass, and one at
+        the end.
     """
 
     path: str | os.PathLike[str]
@@ -60,6 +68,53 @@ class CheckpointPlan:
     def __post_init__(self) -> None:
         if not 0 <= self.every_s < float("inf"):
             raise InputError(f"checkpoints must be some seconds apart, not {self.every_s}")
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run.
+
+    Parameters
+    ----------
+    plan : CheckpointPlan or None
+        Where and how often; None writes none.
+
+    Attributes
+    ----------
+    identity : Identity
+        Which run the checkpoints belong to; to be set before the first one.
+    """
+
+    def __init__(self, plan: CheckpointPlan | None) -> None:
+        self._plan = plan
+        self._saved_at = time.perf_counter()
+        self._failed = False
+        self.identity: Identity = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are any to write."""
+        return self._plan is not None
+
+    def due(self, last: bool) -> bool:
+        """Whether it is time for the next one; it always is in the `last` iteration."""
+        if self._plan is None:
+            return False
+        return last or time.perf_counter() >= self._saved_at + self._plan.every_s
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint. The first that cannot be written is a warning, not an error."""
+        assert self._plan is not None
+        try:
+            save_checkpoint(self._plan.path, self.identity, state)
+        except (OSError, InputError) as error:
+            if not self._failed:
+                logger.warning(
+                    "the checkpoint %s cannot be written (%s); the run goes on without it",
+                    os.fspath(self._plan.path),
+                    error.strerror if isinstance(error, OSError) else error,
+                )
+            self._failed = True
+        self._saved_at = time.perf_counter()
 
 
 def save_checkpoint(path: str | os.PathLike[str], identity: Identity, state: State) -> None:
@@ -151,22 +206,22 @@ _DATA_WORDS = {
 }
 
 
-def data_identity(
-    source: RowSource, labels: Int8Array, penalties: Float64Array | None = None
-) -> dict[str, Any]:
+def run_identity(problem: BinaryProblem, options: TrainOptions) -> Identity:
+    """What tells one run from another; see `Identity`."""
+    known = dataclasses.asdict(options)
+    return {
+        "data": _data_identity(problem),
+        "kernel": problem.kernel.to_dict(),
+        "options": {name: known[name] for name in known if name not in _BUDGETS},
+    }
+
+
+def _data_identity(problem: BinaryProblem) -> dict[str, Any]:
     """What tells one data set from another.
 
-    A file is known by its size and time of change, rows without a file by a checksum of them all.
-
-    Parameters
-    ----------
-    source : RowSource
-        Training rows.
-    labels : ndarray of int8, shape (n_rows,)
-        +1 or -1.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Where rows have their own.
+    A file is known by its size and time of change, and rows without a file by their checksum.
     """
+    source, labels, penalties = problem.source, problem.labels, problem.penalties
     identity = {
         "n_rows": source.n_rows,
         "n_features": source.n_features,
@@ -194,17 +249,15 @@ def _rows_checksum(source: RowSource) -> str:
     return total.hexdigest()
 
 
-def check_same_run(
-    path: str | os.PathLike[str], before: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
-    """Raise InputError, naming the difference, unless two identities are the same.
+def check_same_run(path: str | os.PathLike[str], before: Identity, now: Identity) -> None:
+    """Raise InputError, naming the difference, unless a checkpoint is of the run of now.
 
     Parameters
     ----------
     path : str or PathLike
         The checkpoint, for the message.
     before, now : Identity
-        What it was made by, and what is to go on from it.
+        Of the run that wrote it, and of the run that is to resume from it.
     """
     name = os.fspath(path)
     for kind in ("data", "kernel", "options"):

@@ -1,6 +1,6 @@
-"""Plain records of a training run: statuses, step kinds, progress and result.
+"""Plain records of a training run: statuses, phases, step kinds, progress and result.
 
-Owns the vocabulary that solver, callbacks, command line and model share. Computes nothing.
+Solver, callbacks, command line and model share this vocabulary. Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ class Status(enum.StrEnum):
     """How a run ended.
 
     `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
-    certificate was wanted, and the gap of the rows drawn last is within it; that of all rows is
-    larger, as a rule.
+    certificate was wanted, and the gap of the rows drawn last is within the tolerance; the gap of
+    all rows is usually larger. `ROUNDING`: float64 allows no smaller gap. `UNSETTLED`: the last
+    chunk of a stream still has rows that violate their margin.
     """
 
     CONVERGED = "converged"
@@ -27,24 +28,40 @@ class Status(enum.StrEnum):
     TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
     SUPPORT_LIMIT = "support_limit"
-    ROUNDING = "rounding"  # float64 allows no smaller gap
+    ROUNDING = "rounding"
     STREAMED = "streamed"
-    UNSETTLED = "unsettled"  # a stream whose last chunk still has rows that violate their margin
+    UNSETTLED = "unsettled"
 
     @property
     def reached(self) -> bool:
-        """Whether the gap passed the stopping test, as far as it was to be looked at."""
+        """Whether the gap passed the stopping test, over all rows or those that were to be seen."""
         return self in (Status.CONVERGED, Status.SAMPLED)
 
+    def explain(self, stopping: str, tol: float) -> str:
+        """Say why the gap is above the tolerance `tol` of the `stopping` test, for a warning."""
+        if self is Status.ROUNDING:
+            return (
+                f"float64 rounding allows no smaller gap, and the {stopping} gap is above {tol}; "
+                f"scale the columns or lower C"
+            )
+        return f"stopped by {self} before the {stopping} gap reached {tol}"
 
-def why_not_converged(status: str, stopping: str, tol: float) -> str:
-    """Say why the gap is above the tolerance, and what helps, for a warning."""
-    if status == Status.ROUNDING:
-        return (
-            f"float64 rounding allows no smaller gap, and the {stopping} gap is above {tol}; scale "
-            f"the columns or lower C"
-        )
-    return f"stopped by {status} before the {stopping} gap reached {tol}"
+
+class Stop(Exception):  # noqa: N818  (not an error)
+    """Ends a run, from anywhere within it, with a status."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Phase(enum.StrEnum):
+    """What a run does, or does next."""
+
+    START = "start"
+    TRAIN = "train"
+    CERTIFY = "certify"
+    STREAM = "stream"
 
 
 class StepKind(enum.StrEnum):
@@ -60,19 +77,19 @@ class StepKind(enum.StrEnum):
 
 @dataclass
 class SolverState:
-    """Progress of a run; the only thing that callbacks and logs read.
+    """Progress of a run: what callbacks and logs read.
 
-    Each call of a callback is handed a copy of its own, which it may keep or change. Gaps are
-    relative (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are
-    those of the machine under way.
+    Each call of a callback is handed its own copy, which it may keep or change. Gaps are relative
+    (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are those of
+    the binary classifier that is being trained.
 
     Parameters
     ----------
     machine : int
-        Which of the machines for pairs of classes is trained, from 0.
+        Which of the binary classifiers for pairs of classes is trained, from 0.
     n_machines : int
-        Machines in all: 1 for two classes.
-    phase : {"start", "train", "certify", "stream"}
+        Binary classifiers in all: 1 for two classes.
+    phase : Phase
         What the run is doing.
     iteration : int
         Steps taken so far.
@@ -81,7 +98,7 @@ class SolverState:
     sampled_gap : float or None
         Duality gap over the rows last looked at, which is no certificate.
     certified_gap : float or None
-        Duality gap over all rows, of the last sweep.
+        Duality gap over all rows, of the last certificate.
     n_active : int
         Vertices of the active set.
     n_support : int
@@ -95,14 +112,14 @@ class SolverState:
     elapsed_s : float
         Seconds since the run began.
     sweep_fraction : float or None
-        Part of the file, from 0 to 1, that the sweep under way has seen; None outside a sweep.
+        Share of the current pass over the data that is done, from 0 to 1; None outside a pass.
     steps : dict
         Number of steps of each `StepKind`.
     """
 
     machine: int = 0
     n_machines: int = 1
-    phase: str = "start"
+    phase: Phase = Phase.START
     iteration: int = 0
     objective: float = float("nan")
     sampled_gap: float | None = None
@@ -122,7 +139,7 @@ class SolverState:
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
-"""Called after each iteration and each block of a sweep; returning False asks the run to stop."""
+"""Called after each iteration and each block of a pass over the data; False asks for a stop."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,6 @@ class Solution:
     rows_read: int
     bytes_read: int
     seconds: float
-    sweep_seconds: float | None = None  # of the last sweep over all rows, where there was one
-    signal: int | None = None  # the one that interrupted the run
+    sweep_seconds: float | None = None  # of the last pass over all rows
+    signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), where rows have their own

@@ -58,7 +58,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.kernel_rows import KernelRows
-from ooc_fw.solve.state import Callback, Solution, SolverState, Status, StepKind
+from ooc_fw.solve.state import Callback, Phase, Solution, SolverState, Status, StepKind
 from ooc_fw.solve.steps import Corrective
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import kernel_rows_budget
@@ -163,7 +163,7 @@ class Stream:
         self.n_features = 0 if solution is None else solution.support_vectors.shape[1]
         self.rows_read = 0
         self.bytes_read = 0
-        self._state = SolverState(phase="stream")
+        self._state = SolverState(phase=Phase.STREAM)
         self._began = self._seconds = 0.0  # of the chunk under way; spent in those before
         self._evaluations = 0  # in the chunks before
         self._sparse = False  # how rows of vertices are held

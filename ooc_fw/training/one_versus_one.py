@@ -46,8 +46,10 @@ from ooc_fw.data.sources import (
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solve.loop import Warm, choose_method, plan_run, solve_problem
+from ooc_fw.solve.loop import solve_problem
 from ooc_fw.solve.session import Session
+from ooc_fw.solve.setup import choose_method, plan_run
+from ooc_fw.solve.start import Warm
 from ooc_fw.solve.state import Callback, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt

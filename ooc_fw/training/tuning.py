@@ -38,8 +38,10 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.figures import draw_errors, save
-from ooc_fw.solve.loop import Path, Warm, plan_run, solve_problem
+from ooc_fw.solve.loop import Path, solve_problem
 from ooc_fw.solve.session import Session
+from ooc_fw.solve.setup import plan_run
+from ooc_fw.solve.start import Warm
 from ooc_fw.solve.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan

@@ -14,7 +14,7 @@ import pytest
 from ooc_fw.model.record import load_model
 from ooc_fw.solve import loop as solver
 from ooc_fw.solve.checkpoint import load_checkpoint
-from ooc_fw.solve.state import Status
+from ooc_fw.solve.state import Status, Stop
 from ooc_fw.system.errors import OutOfTimeError
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
@@ -91,7 +91,7 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(data_file, tmp_path, number, s
     assert result["status"] == "interrupted"
     assert result["certified_gap"] is None
     assert load_model(model).status == "interrupted"
-    assert load_checkpoint(checkpoint)[1]["run"]["iteration"] == result["iterations"]
+    assert load_checkpoint(checkpoint)[1]["progress"]["iteration"] == result["iterations"]
     assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "run.ckpt"}
 
 
@@ -100,7 +100,7 @@ def interrupted(monkeypatch):
     """Have a signal arrive in the second iteration of every run."""
 
     def report(run):
-        if run.state.iteration == 2 and run.interrupt.noted is None:
+        if run.state.progress.iteration == 2 and run.interrupt.noted is None:
             signal.raise_signal(signal.SIGINT)
         original(run)
 
@@ -133,8 +133,10 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
 
     def report(run):
         original(run)
-        if run.options.certify and run.state.iteration == 1:  # the refit alone is certified
-            raise solver._Stop(Status.INTERRUPTED)
+        if (
+            run.options.certify and run.state.progress.iteration == 1
+        ):  # the refit alone is certified
+            raise Stop(Status.INTERRUPTED)
 
     original = solver._Run._report
     monkeypatch.setattr(solver._Run, "_report", report)

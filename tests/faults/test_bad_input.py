@@ -143,7 +143,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
 
         def saving_and_changing(*arguments, call=call, calls=calls):
             save(*arguments)
-            calls.append(arguments[2]["run"]["iteration"])
+            calls.append(arguments[2]["progress"]["iteration"])
             if len(calls) == call or (call < 0 and calls[-1] == 20):
                 change(path)
 
@@ -185,7 +185,7 @@ def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monk
 
         def saving_and_rotting(*arguments, first=trial % 2 == 0, calls=calls):
             save(*arguments)
-            calls.append(arguments[2]["run"]["iteration"])
+            calls.append(arguments[2]["progress"]["iteration"])
             if len(calls) == 1 if first else calls[-1] == 20:
                 changed = bytearray(whole)
                 changed[place + int(rng.integers(length))] ^= 1 << int(rng.integers(8))

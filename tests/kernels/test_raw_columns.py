@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ooc_fw
-import ooc_fw.solve.loop
+import ooc_fw.solve.setup
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solve.checkpoint import CheckpointPlan
@@ -128,7 +128,7 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
 
 def is_warned(problem, caplog):
     caplog.clear()
-    ooc_fw.solve.loop.warn_of_gamma(problem.source(), problem.kernel)
+    ooc_fw.solve.setup.warn_of_gamma(problem.source(), problem.kernel)
     return "far too large" in caplog.text
 
 

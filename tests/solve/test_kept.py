@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import ooc_fw.solve.active_set
-import ooc_fw.solve.loop
+import ooc_fw.solve.deadline
+import ooc_fw.solve.ending
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.solve.checkpoint import CheckpointPlan
-from ooc_fw.solve.loop import solve
+from ooc_fw.solve.loop import solve_problem
+from ooc_fw.solve.session import Session
 from ooc_fw.solve.state import Status
 from ooc_fw.testing.reference import make_problem
 
@@ -19,16 +22,9 @@ FACTOR = 5  # of the penalty of positive rows
 
 def train(problem, callbacks=(), checkpoint=None, resume=None, **options):
     options = {"lmo": "sampled", "certify": False} | options
-    return solve(
-        problem.source(),
-        problem.y,
-        problem.kernel,
-        TrainOptions(C=problem.C, **options),
-        callbacks,
-        penalties=penalties(problem),
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel, penalties(problem))
+    session = Session(callbacks, checkpoint=checkpoint, resume=resume)
+    return solve_problem(binary, TrainOptions(C=problem.C, **options), session)
 
 
 def penalties(problem):
@@ -74,8 +70,8 @@ def compared(monkeypatch):
         found.extend(zip(states, values, strict=True))
         return values
 
-    original = ooc_fw.solve.loop.primal_objectives
-    monkeypatch.setattr(ooc_fw.solve.loop, "primal_objectives", record)
+    original = ooc_fw.solve.ending.primal_objectives
+    monkeypatch.setattr(ooc_fw.solve.ending, "primal_objectives", record)
     return found
 
 
@@ -149,7 +145,7 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
 
     # A look at the clock for every step.
     monkeypatch.setattr(ooc_fw.solve.active_set, "_STEP_WORK", 1.0)
-    monkeypatch.setattr(ooc_fw.solve.loop.Deadline, "is_over", is_over)
+    monkeypatch.setattr(ooc_fw.solve.deadline.Deadline, "is_over", is_over)
     checkpoint = CheckpointPlan(tmp_path / "run.ckpt", every_s=1000)
     solution = train(noisy(C=10.0, n_rows=3000), checkpoint=checkpoint)
     assert solution.status is Status.INTERRUPTED

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+import ooc_fw.solve.checkpoint
+import ooc_fw.solve.deadline
 import ooc_fw.solve.kernel_rows
-import ooc_fw.solve.loop
 import ooc_fw.solve.oracles
+import ooc_fw.solve.setup
 import ooc_fw.system.memory
 from ooc_fw.certify.sweep import certify
 from ooc_fw.data.rows import CSRRows
@@ -22,7 +24,8 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solve.checkpoint import CheckpointPlan
-from ooc_fw.solve.loop import choose_method, solve
+from ooc_fw.solve.loop import solve
+from ooc_fw.solve.setup import choose_method
 from ooc_fw.solve.state import Status, StepKind
 from ooc_fw.solve.steps import STEP_RULES
 from ooc_fw.solve.stream import Stream
@@ -244,7 +247,7 @@ def test_time_limit(method, lmo, certify):
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
-    monkeypatch.setattr(ooc_fw.solve.loop.Deadline, "sweep_is_late", lambda *_: True)
+    monkeypatch.setattr(ooc_fw.solve.deadline.Deadline, "sweep_is_late", lambda *_: True)
     solution = train(problem, method="swap2", max_time=60.0)
     assert_consistent(solution, problem)
     assert solution.status is Status.TIME_LIMIT
@@ -329,7 +332,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch,
         tries.append(0)
         raise error
 
-    monkeypatch.setattr(ooc_fw.solve.loop, "save_checkpoint", fail)
+    monkeypatch.setattr(ooc_fw.solve.checkpoint, "save_checkpoint", fail)
     plan = CheckpointPlan(tmp_path / "run.ckpt", 0.0)
     options = TrainOptions(C=problem.C, method="fw", lmo="full", max_iter=20, certify=False)
     solution = solve(problem.source(), problem.y, problem.kernel, options, checkpoint=plan)
@@ -434,7 +437,7 @@ def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
 @pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.solve.kernel_rows, "_WIDEST", 1)
-    monkeypatch.setattr(ooc_fw.solve.loop, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.solve.setup, "memory_total", lambda: 0)
     monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 25**2)
     problem = make_problem(make_kernel("rbf", gamma=1.0), C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
@@ -635,7 +638,7 @@ def problem_with_a_rare_violator(n_rows=3000):
 
 def test_training_goes_on_from_the_violators_a_sweep_found(caplog):
     problem = problem_with_a_rare_violator()
-    caplog.set_level(logging.INFO, logger="ooc_fw.solve.loop")
+    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
     solution = train(problem, method="cvm", lmo="sampled", sample_size=2)
     assert "training goes on" in caplog.text
     assert 1234 in solution.rows
@@ -656,7 +659,7 @@ def test_uncertified_gap_of_an_unlucky_run_is_too_small_and_kept_apart():
 
 def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
     """And the certificate still holds, by brute force, in many problems."""
-    caplog.set_level(logging.INFO, logger="ooc_fw.solve.loop")
+    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
     for seed in range(8):
         kernel = make_kernel(sorted(KERNELS)[seed % 4], gamma=1.0)
         problem = make_problem(kernel, n_rows=200, seed=seed)

@@ -16,7 +16,8 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.record import Model
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
-from ooc_fw.solve.loop import Path, plan_run, solve
+from ooc_fw.solve.loop import Path, solve
+from ooc_fw.solve.setup import plan_run
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.training import tuning
@@ -304,7 +305,7 @@ def test_a_path_changes_precision_with_C(problem):
         kinds = []
         for C in (100.0, 20000.0, 100.0):
             assert path.solve(C).certified_gap <= 1e-3
-            kinds.append(path._run.active.quantised)
+            kinds.append(path._active.quantised)
     assert kinds == [True, False, True]
 
 
