@@ -14,6 +14,7 @@ from ooc_fw.solve.kept import KeptState, Sample, primal_objectives
 from ooc_fw.solve.oracles import Request, SampledLMO
 from ooc_fw.solve.run_state import RunState
 from ooc_fw.solve.setup import Setting
+from ooc_fw.solve.state import Solution, Status
 from ooc_fw.solve.steps import INNER_STEPS_PER_VERTEX
 
 logger = logging.getLogger(__name__)
@@ -119,3 +120,34 @@ def last_sampled_gap(setting: Setting, state: RunState) -> float:
         values = engine.weighted_sum64(engine.prepare64(rows.take(worst)), z, beta) + beta.sum()
         grad = min(grad, float(labels[worst[0]] * values[0]))
     return relative_gap(active.rho, grad)
+
+
+def solution_of(setting: Setting, state: RunState, status: Status, sampled_gap: float) -> Solution:
+    """Solution of a run that has ended; its progress is up to date."""
+    active, problem, progress = state.active, setting.problem, state.progress
+    support, certificate = active.support, state.certification.certificate
+    ids = active.ids[support]
+    return Solution(
+        status=status,
+        method=setting.options.method,
+        lmo=setting.options.lmo,
+        choice=setting.choice,
+        alpha=active.alpha[support],
+        labels=active.labels[support].astype(np.int8),
+        rows=ids,
+        support_vectors=take_rows(active.rows, support),
+        penalties=None if problem.penalties is None else problem.penalties[ids],
+        objective=active.rho / 2,
+        rho=active.rho,
+        sampled_gap=sampled_gap,
+        certified_gap=None if certificate is None else certificate.certified_gap,
+        pair_gap=None if certificate is None else certificate.pair_gap,
+        iterations=progress.iteration,
+        steps=progress.steps,
+        kernel_evaluations=progress.kernel_evaluations,
+        passes=progress.kernel_evaluations / (problem.source.n_rows * len(support)),
+        rows_read=progress.rows_read,
+        bytes_read=progress.bytes_read,
+        seconds=progress.elapsed_s,
+        sweep_seconds=state.certification.seconds,
+    )

@@ -17,7 +17,6 @@ that resumes from it takes the same course to the last bit.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import time
@@ -29,30 +28,26 @@ from typing import Any, Self
 import numpy as np
 
 from ooc_fw.certify.sweep import Certificate
-from ooc_fw.data.rows import Int8Array, take_rows
+from ooc_fw.data.rows import Int8Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.checkpoint import (
-    Checkpoints,
-    State,
-    check_same_run,
     load_checkpoint,
-    run_identity,
 )
 from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.ending import last_sampled_gap, settle
+from ooc_fw.solve.ending import last_sampled_gap, settle, solution_of
 from ooc_fw.solve.oracles import Candidates, Request, nothing_outside
+from ooc_fw.solve.reporter import Reporter
 from ooc_fw.solve.run_state import RunState
 from ooc_fw.solve.session import Session
 from ooc_fw.solve.setup import Setting, plan_before, plan_run, prepare
 from ooc_fw.solve.start import Warm, check_warm, start_cold, start_warm
 from ooc_fw.solve.state import Callback, Phase, Solution, Status, StepKind, Stop
-from ooc_fw.solve.steps import FullyCorrective, StepRecord
+from ooc_fw.solve.steps import FullyCorrective
 from ooc_fw.system.files import Output, check_outputs
-from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan
 
 logger = logging.getLogger(__name__)
@@ -176,11 +171,10 @@ def solve_problem(
         logger.info("%s", setting.choice)
         logger.info("memory plan: %s", setting.plan)
         run = _Run(setting, session.deadline(options))
-        if session.checkpoint is not None or session.resume is not None:
-            run.identify()
-        if session.resume is not None and before is not None:
-            check_same_run(session.resume, before[0], run.checkpoints.identity)
-            run.resume(before[1])
+        if session.checkpoint is not None or before is not None:
+            run.reporter.identify()
+        if before is not None:
+            run.reporter.resume(*before)
         return run.solve(warm)
 
 
@@ -234,7 +228,7 @@ class Path:
             warm = None
         deadline = Deadline(setting.options.max_time, time.perf_counter())
         run = _Run(setting, deadline, self._active)
-        run.count_reads_from(0, 0)
+        run.reporter.count_reads_from(0, 0)
         self._active = run.state.active
         return run.solve(warm)
 
@@ -246,7 +240,6 @@ class _Run:
         self, setting: Setting, deadline: Deadline, active: ActiveSet | None = None
     ) -> None:
         self.setting, self.options, self.deadline = setting, setting.options, deadline
-        self.started = time.perf_counter()
         self.state = RunState.begin(setting, deadline, active)
         self.state.rule.is_late = self._cut_step
         self.cut = False  # whether an interrupt cut the last step short
@@ -254,9 +247,8 @@ class _Run:
         constant = problem.kernel.constant_diagonal and problem.penalties is None
         diagonal = 2 + 1 / self.options.C if constant else None
         self.stopping = StoppingTest(self.options.stopping, self.options.tol, diagonal)
-        self.interrupt = setting.session.interrupt or DeferredInterrupt(defers=False)
-        self.checkpoints = Checkpoints(setting.session.checkpoint)
-        self._reads_before = 0, 0  # readings of the source's counters at which the run counts 0
+        self.reporter = Reporter(setting, self.state, deadline)
+        self.interrupt = self.reporter.interrupt
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -285,7 +277,7 @@ class _Run:
                 self._train()
                 course.phase = Phase.CERTIFY
                 if self.options.certify:
-                    self._save()  # a pass may take long, and must not be repeated with training
+                    self.reporter.save()  # a pass may take long; training is not to be repeated
 
             # 2. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have been content too early.
@@ -320,8 +312,7 @@ class _Run:
         active, course = self.state.active, self.state.course
         while True:
             last = self.state.progress.iteration == self.options.max_iter
-            if self.checkpoints.due(last):
-                self._save()
+            self.reporter.save_if_due(last)
             candidates = self._propose()
             if candidates.n_scanned == 0 and active.quantised and not course.renewed:
                 # Nothing will be added any more; from here on little weight moves.
@@ -414,7 +405,9 @@ class _Run:
         state.oracle.update(record, active)
         self._watch(added=candidates.rows is not None)
         rule.prune(active)
-        self._count(record)
+        state.progress.iteration += 1
+        state.progress.steps[record.kind] += 1
+        state.progress.steps[StepKind.DROP] += record.drops
         self.interrupt.defer()
         self._pause()
         state.kept.offer(active)
@@ -433,7 +426,16 @@ class _Run:
         if self.interrupt.noted is not None:
             self.cut = True
             return True
-        return self._is_over()
+        return self.reporter.is_over()
+
+    def _pause(self) -> None:
+        """Report between two iterations; a run that is stopped here leaves a checkpoint."""
+        try:
+            self.reporter.report()
+        except Stop:
+            if not self.cut:  # a step that was cut is not on the course of the run
+                self.reporter.save()
+            raise
 
     def _watch(self, added: bool) -> None:
         """Turn to more precise kernel values where steps on the same vertices get nowhere.
@@ -480,7 +482,7 @@ class _Run:
 
         def on_block(share: float) -> None:
             progress.sweep_fraction = share
-            self._report()
+            self.reporter.report()
 
         certificate = state.certification.certify(state.active, tolerance, on_block)
         progress.certified_gap, progress.sweep_fraction = certificate.certified_gap, None
@@ -512,7 +514,10 @@ class _Run:
             wanted = self.options.certify and status is not Status.INTERRUPTED
             if wanted and self.deadline.allows_sweep(self._pass_work()):
                 status = self._certify_late(status)
-        return self._solution(status)
+        signal = self.interrupt.noted if status is Status.INTERRUPTED else None
+        sampled_gap = last_sampled_gap(self.setting, self.state)
+        self.reporter.update()
+        return replace(solution_of(self.setting, self.state, status, sampled_gap), signal=signal)
 
     def _settle(self, status: Status) -> bool:
         self.interrupt.defer()
@@ -533,114 +538,3 @@ class _Run:
                 raise
             return Status.INTERRUPTED
         return Status.CONVERGED if gap <= tolerance else status
-
-    def _solution(self, status: Status) -> Solution:
-        state, active, problem = self.state, self.state.active, self.setting.problem
-        support, certificate = active.support, state.certification.certificate
-        ids = active.ids[support]
-        sampled_gap = last_sampled_gap(self.setting, state)
-        self._update_progress()
-        progress = state.progress
-        return Solution(
-            status=status,
-            method=self.options.method,
-            lmo=self.options.lmo,
-            choice=self.setting.choice,
-            alpha=active.alpha[support],
-            labels=active.labels[support].astype(np.int8),
-            rows=ids,
-            support_vectors=take_rows(active.rows, support),
-            penalties=None if problem.penalties is None else problem.penalties[ids],
-            objective=active.rho / 2,
-            rho=active.rho,
-            sampled_gap=sampled_gap,
-            certified_gap=None if certificate is None else certificate.certified_gap,
-            pair_gap=None if certificate is None else certificate.pair_gap,
-            iterations=progress.iteration,
-            steps=progress.steps,
-            kernel_evaluations=progress.kernel_evaluations,
-            passes=progress.kernel_evaluations / (problem.source.n_rows * len(support)),
-            rows_read=progress.rows_read,
-            bytes_read=progress.bytes_read,
-            seconds=progress.elapsed_s,
-            sweep_seconds=state.certification.seconds,
-            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
-        )
-
-    # -- progress and checkpoints ----------------------------------------------------------------
-
-    def _count(self, record: StepRecord) -> None:
-        progress = self.state.progress
-        progress.iteration += 1
-        progress.steps[record.kind] += 1
-        progress.steps[StepKind.DROP] += record.drops
-
-    def _pause(self) -> None:
-        """Report between two iterations; a run that is stopped here leaves a checkpoint."""
-        try:
-            self._report()
-        except Stop:
-            if not self.cut:  # a step that was cut is not on the course of the run
-                self._save()
-            raise
-
-    def _report(self) -> None:
-        """Tell the callbacks; an interrupt, one that returns False, or the clock ends the run."""
-        if self.interrupt.noted is not None:
-            raise Stop(Status.INTERRUPTED)
-        if self.state.course.phase is not Phase.CERTIFY and self._is_over():
-            raise Stop(Status.TIME_LIMIT)
-        callbacks = self.setting.session.callbacks
-        if not callbacks:
-            return
-        self._update_progress()
-        if any([callback(self.state.progress.copy()) is False for callback in callbacks]):
-            raise Stop(Status.INTERRUPTED)
-
-    def _is_over(self) -> bool:
-        return self.deadline.is_over(len(self.state.active), self._pass_work())
-
-    def _update_progress(self) -> None:
-        progress, active, source = (
-            self.state.progress,
-            self.state.active,
-            self.setting.problem.source,
-        )
-        progress.phase = self.state.course.phase
-        progress.objective = active.rho / 2
-        progress.n_active = len(active)
-        progress.n_support = len(active.support)
-        progress.rows_read = source.rows_read - self._reads_before[0]
-        progress.bytes_read = source.bytes_read - self._reads_before[1]
-        progress.kernel_evaluations = self.setting.engine.evaluations
-        progress.elapsed_s = time.perf_counter() - self.started
-
-    def count_reads_from(self, rows: int, n_bytes: int) -> None:
-        """Have this run count so many rows and bytes as read up to now."""
-        source = self.setting.problem.source
-        self._reads_before = source.rows_read - rows, source.bytes_read - n_bytes
-
-    def identify(self) -> None:
-        """Say which run this is, for checkpoints; what that reads does not count."""
-        source = self.setting.problem.source
-        rows, n_bytes = source.rows_read, source.bytes_read
-        self.checkpoints.identity = run_identity(self.setting.problem, self.options)
-        self.count_reads_from(rows, n_bytes)
-
-    def _save(self) -> None:
-        """Leave a checkpoint, if they are wanted."""
-        if not self.checkpoints.wanted:
-            return
-        self.interrupt.defer()
-        self._update_progress()
-        image = self.state.image() | {"plan": dataclasses.asdict(self.setting.plan)}
-        self.checkpoints.save(image)
-
-    def resume(self, image: State) -> None:
-        """Go on from the image of a checkpoint."""
-        self.state.restore(image, self.setting)
-        progress = self.state.progress
-        self.setting.engine.evaluations = progress.kernel_evaluations
-        self.count_reads_from(progress.rows_read, progress.bytes_read)
-        self.started -= progress.elapsed_s
-        self.interrupt.defer()

@@ -119,7 +119,7 @@ class SolverState:
 
     machine: int = 0
     n_machines: int = 1
-    phase: Phase = Phase.START
+    phase: str = Phase.START
     iteration: int = 0
     objective: float = float("nan")
     sampled_gap: float | None = None

@@ -14,6 +14,7 @@ import pytest
 from ooc_fw.model.record import load_model
 from ooc_fw.solve import loop as solver
 from ooc_fw.solve.checkpoint import load_checkpoint
+from ooc_fw.solve.reporter import Reporter
 from ooc_fw.solve.state import Status, Stop
 from ooc_fw.system.errors import OutOfTimeError
 
@@ -99,13 +100,13 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(data_file, tmp_path, number, s
 def interrupted(monkeypatch):
     """Have a signal arrive in the second iteration of every run."""
 
-    def report(run):
-        if run.state.progress.iteration == 2 and run.interrupt.noted is None:
+    def report(reporter):
+        if reporter.update().iteration == 2 and reporter.interrupt.noted is None:
             signal.raise_signal(signal.SIGINT)
-        original(run)
+        original(reporter)
 
-    original = solver._Run._report
-    monkeypatch.setattr(solver._Run, "_report", report)
+    original = Reporter.report
+    monkeypatch.setattr(Reporter, "report", report)
 
 
 def test_an_interrupted_run_leaves_the_model_that_stood_there(
@@ -131,15 +132,14 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
     model, whole = tmp_path / "m.h5", model_file.read_bytes()
     model.write_bytes(whole)
 
-    def report(run):
-        original(run)
-        if (
-            run.options.certify and run.state.progress.iteration == 1
-        ):  # the refit alone is certified
+    def report(reporter):
+        original(reporter)
+        # The refit alone is certified.
+        if reporter._setting.options.certify and reporter.update().iteration == 1:
             raise Stop(Status.INTERRUPTED)
 
-    original = solver._Run._report
-    monkeypatch.setattr(solver._Run, "_report", report)
+    original = Reporter.report
+    monkeypatch.setattr(Reporter, "report", report)
     outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--method", "fw", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole

@@ -127,7 +127,6 @@ def another_writer(path):
 def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, change):
     """Between two iterations, and just before the sweep; the last checkpoint stays good."""
     from ooc_fw.solve import checkpoint
-    from ooc_fw.solve import loop as solver
 
     path, options = data
     whole, before = path.read_bytes(), model.read_bytes()
@@ -148,7 +147,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
                 change(path)
 
         with monkeypatch.context() as patch:
-            patch.setattr(solver, "save_checkpoint", saving_and_changing)
+            patch.setattr(checkpoint, "save_checkpoint", saving_and_changing)
             outcome = ooc_fw(*train, *saving, "-o", model, "--quiet")
         n_trials += 1
         outcome.assert_refused(str(path))
@@ -166,7 +165,6 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
 def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monkeypatch, kind):
     """Size and time of change stay as they are: the checksums of the sweep find it."""
     from ooc_fw.solve import checkpoint
-    from ooc_fw.solve import loop as solver
 
     path, fresh = tmp_path / "data.h5", tmp_path / "fresh.h5"
     assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0
@@ -193,7 +191,7 @@ def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monk
                 os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
 
         with monkeypatch.context() as patch:
-            patch.setattr(solver, "save_checkpoint", saving_and_rotting)
+            patch.setattr(checkpoint, "save_checkpoint", saving_and_rotting)
             ooc_fw(*train, *saving, "-o", model).assert_refused(f"{path} is damaged: {name}, chunk")
         assert model.read_bytes() == before
         path.write_bytes(whole)
