@@ -1,19 +1,21 @@
-"""Rows of zarr arrays, and of anything alike."""
+"""Rows of zarr and dask arrays, and the decoded chunks that are kept of them."""
 
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import dask.array as da
+import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 
-from ooc_fw.data.sources import ChunkedSource, open_source
+from ooc_fw.data.sources import ChunkedSource, DaskSource, iter_blocks, open_source
+from ooc_fw.data.sources.decoded import DecodedChunks
+from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import RowSourceContract, small_table
-
-zarr = pytest.importorskip("zarr")
-
-
-class TestZarr(RowSourceContract):
-    def open(self, X, y, folder):
-        rows = zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(10, 2))
-        return open_source(rows, zarr.create_array(str(folder / "y.zarr"), data=y, chunks=(8,)))
+from ooc_fw.testing.contracts import small_table
 
 
 class Slices:
@@ -32,23 +34,15 @@ class Slices:
         return part
 
 
-def test_a_chunk_is_read_once_for_all_its_rows():
+def test_a_chunk_is_read_once_and_when_it_is_asked_for():
     array = Slices(small_table())
-    source = open_source(array)
+    source = open_source(array, np.ones(57))
     assert isinstance(source, ChunkedSource)
-    assert source.chunk_rows == 10
+    assert (source.chunk_rows, array.n_read) == (10, 0)
     source.take(np.array([0, 9, 35]))
     assert array.n_read == 20  # a chunk is decoded whole, whatever is asked of it
     source.take(np.array([31, 36]))
     assert array.n_read == 20
-
-
-def test_nothing_is_read_that_is_not_asked_for():
-    array = Slices(small_table())
-    source = open_source(array, np.ones(57))
-    assert array.n_read == 0
-    source.read(20, 30)
-    assert array.n_read == 10
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bad"), ValueError("bad")])
@@ -57,14 +51,112 @@ def test_what_cannot_be_read(error):
         open_source(Slices(small_table(), error)).read(3, 5)
 
 
+def unknown_lengths():
+    array = da.from_array(small_table(), chunks=10)
+    return array[array[:, 0] > 0]
+
+
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("array", "message"),
     [
-        (np.zeros((2, 2), complex), "must be real numbers"),
-        (np.zeros(4), "two dimensions"),
-        (np.zeros((0, 3)), "is empty"),
+        (Slices(np.zeros((2, 2), complex)), "must be real numbers"),
+        (Slices(np.zeros(4)), "two dimensions"),
+        (Slices(np.zeros((0, 3))), "is empty"),
+        (da.from_array(np.zeros((2, 2), complex)), "must be real numbers"),
+        (da.zeros(4), "two dimensions"),
+        (unknown_lengths(), r"unknown; call compute_chunk_sizes\(\)"),
+        (
+            da.from_array(small_table(), chunks=(10, 5)).map_blocks(scipy.sparse.csr_array),
+            "blocks of type csr_array; make them numpy arrays",
+        ),
     ],
 )
-def test_unusable(table, message):
+def test_unusable(array, message):
     with pytest.raises(InputError, match=message):
-        open_source(Slices(table))
+        open_source(array)
+
+
+class CountedBlocks:
+    """A dask array of 10 blocks that counts how often each of them is computed."""
+
+    def __init__(self, table, length):
+        self.counts = Counter()
+        self._counting = threading.Lock()
+        self.array = da.from_array(table, chunks=(length, table.shape[1])).map_blocks(
+            self._count, dtype=table.dtype, meta=np.empty((0, 0), table.dtype)
+        )
+
+    def _count(self, block, block_info=None):
+        with self._counting:
+            self.counts[block_info[None]["chunk-location"][0]] += 1
+        return block
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("length", [900, 30_000])
+def test_each_block_is_computed_once_a_pass(threads, length):
+    """Blocks smaller and larger than what tasks, sweeps and samples read at once."""
+    table = np.random.default_rng(0).random((10 * length, 40), dtype=np.float32)
+    counted = CountedBlocks(table, length)
+    with open_source(counted.array) as source:
+        assert isinstance(source, DaskSource)
+        fit_scaling(source, "minmax", threads=threads)
+        assert counted.counts == dict.fromkeys(range(10), 1)
+        for _, rows in iter_blocks(source, 0, source.n_rows, 1 << 20):
+            assert len(rows) > 0
+        assert max(counted.counts.values()) <= 2
+        source.take(np.arange(0, source.n_rows, 101))
+        assert max(counted.counts.values()) <= 3
+
+
+def test_threads_wait_for_the_one_that_decodes():
+    counts = Counter()
+
+    def decode(start, stop):
+        counts[start, stop] += 1
+        time.sleep(0.02)
+        return np.arange(start, stop)
+
+    chunks = DecodedChunks(np.array([100, 200, 300]), decode, row_bytes=8)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda k: chunks.read(7 * k, 7 * k + 7), range(42)))
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(294))
+    decoded = np.concatenate([np.arange(*part) for part in counts.elements()])
+    np.testing.assert_array_equal(np.sort(decoded), np.arange(300))
+
+
+def test_a_chunk_that_cannot_be_decoded_is_tried_again():
+    tried = []
+
+    def decode(start, stop):
+        tried.append(start)
+        raise DamageError("gone")
+
+    chunks = DecodedChunks(np.array([100]), decode, row_bytes=8)
+    for _ in range(2):
+        with pytest.raises(DamageError):
+            chunks.read(0, 7)
+    assert tried == [0, 0]
+
+
+def test_what_is_kept_is_bounded():
+    chunks = DecodedChunks(
+        np.arange(1, 1001) * 100, lambda start, stop: np.arange(start, stop), row_bytes=1 << 12
+    )
+    for start in range(50, 90_000, 100):
+        assert chunks.read(start, start + 100).tolist() == list(range(start, start + 100))
+        held = sum(len(kept.result()) for kept in chunks._kept.values()) << 12
+        assert held <= chunks.kept_bytes
+    assert chunks.kept_bytes == 32 << 20
+
+
+def test_chunks_count_among_the_bytes_that_reading_takes(tmp_path):
+    X = np.random.default_rng(0).normal(size=(4000, 50))
+    with h5py.File(tmp_path / "packed.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(2000, 50), compression=1)
+    with open_source(tmp_path / "packed.h5") as source:
+        # A compressed chunk and its values, beside the rows in both types.
+        assert source.read_bytes >= 2 * 2000 * 50 * 8 + 2000 * 50 * (4 + 8)
+    few, many = (open_source(da.from_array(X, chunks=(rows, 50))).read_bytes for rows in (2000, 20))
+    assert few >= 2 * 2000 * 50 * 8
+    assert few > many

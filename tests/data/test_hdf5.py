@@ -1,133 +1,18 @@
 """Rows in HDF5 files, written here by hand as the layout says."""
 
 import os
-import pickle
 import subprocess
 import sys
 
 import h5py
-import hdf5plugin
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import HDF5CSRSource, HDF5Source, hdf5_arrays, open_source
+from ooc_fw.data.sources import hdf5_arrays, open_source
 from ooc_fw.data.sources.flatfile import ChunkedFileArray
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import RowSourceContract, small_table, to_dense
-from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
-
-
-class ConvertedContract(RowSourceContract):
-    """What files of ooc-fw convert say beyond any other source."""
-
-    def test_knows_its_history(self, source, X):
-        assert source.shuffled is True
-        assert source.scaling is not None
-        assert source.scaling.kind == "none"
-        np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
-        assert source.statistics.mean_square_norm > 0
-        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57)[::-1])
-
-
-class TestDense(ConvertedContract):
-    def open(self, X, y, folder):
-        return open_source(write_dense(folder / "data.h5", X, y, chunks=(10, 5)))
-
-    def test_is_read_by_offset(self, source):
-        assert isinstance(source._table, ChunkedFileArray)
-
-
-class TestContiguous(ConvertedContract):
-    def open(self, X, y, folder):
-        return open_source(write_dense(folder / "data.h5", X, y))
-
-    def test_is_read_by_offset(self, source):
-        assert isinstance(source._table, ChunkedFileArray)
-
-
-class TestGzip(ConvertedContract):
-    def open(self, X, y, folder):
-        path = write_dense(folder / "data.h5", X, y, chunks=(10, 5), compression="gzip")
-        return open_source(path)
-
-    def test_a_chunk_is_asked_for_once(self, source, X):
-        source.take(np.array([0, 9, 31, 35]))
-        assert source.bytes_read == X[:10].nbytes + X[31:36].nbytes
-
-
-class TestZstd(ConvertedContract):
-    def open(self, X, y, folder):
-        storage = hdf5plugin.Zstd()
-        return open_source(write_dense(folder / "data.h5", X, y, chunks=(7, 5), **storage))
-
-
-class TestSparse(ConvertedContract):
-    sparse = True
-
-    def open(self, X, y, folder):
-        return open_source(write_sparse(folder / "data.h5", X, y, chunks=(16,)))
-
-
-class TestSparseGzip(ConvertedContract):
-    sparse = True
-
-    def open(self, X, y, folder):
-        path = write_sparse(folder / "data.h5", X, y, chunks=(16,), compression="gzip")
-        return open_source(path)
-
-
-class TestForeign(RowSourceContract):
-    """A file of another tool: other names and types, chunks that cut the columns."""
-
-    def open(self, X, y, folder):
-        path = folder / "foreign.hdf"
-        with h5py.File(path, "w") as file:
-            file.create_dataset("train/values", data=X.astype(">f8"), chunks=(10, 2))
-            file["train/target"] = y.astype(np.int16)
-        return open_source(path, x_name="train/values", y_name="train/target")
-
-    def test_nothing_is_known(self, source):
-        assert source.shuffled is None
-        assert source.scaling is None
-        assert source.statistics is None
-
-
-class TestForeignSparse(RowSourceContract):
-    """A sparse group of float64 with 64-bit columns."""
-
-    sparse = True
-
-    def open(self, X, y, folder):
-        path = folder / "foreign.h5"
-        with h5py.File(path, "w") as file:
-            write_csr_group(file.create_group("X"), X.astype(float))
-            columns = file["X/indices"][...].astype(np.int64)
-            del file["X/indices"]
-            file["X/indices"] = columns
-        return open_source(path, y)
-
-
-class TestOpenDataset(RowSourceContract):
-    """A data set that the caller holds open for writing."""
-
-    def open(self, X, y, folder):
-        self.file = h5py.File(folder / "data.h5", "w")
-        return open_source(
-            self.file.create_dataset("a", data=X), self.file.create_dataset("b", data=y)
-        )
-
-    def test_stays_open(self, source):
-        source.close()
-        assert self.file.id.valid
-
-
-class TestOpenSparseGroup(RowSourceContract):
-    sparse = True
-
-    def open(self, X, y, folder):
-        self.file = h5py.File.in_memory()
-        write_csr_group(self.file.create_group("matrix"), X)
-        return open_source(self.file["matrix"], y)
+from ooc_fw.testing.contracts import small_table
+from ooc_fw.testing.files import write_dense, write_sparse
 
 
 @pytest.fixture
@@ -200,21 +85,13 @@ def test_labels_given_win(X, path):
         np.testing.assert_array_equal(source.labels(3, 5), [3, 4])
 
 
-def test_a_file_cut_short_while_open(X, tmp_path):
-    path = write_dense(tmp_path / "data.h5", np.tile(X, (100, 1)), np.ones(5700), chunks=(10, 5))
-    source = open_source(path)
-    os.truncate(path, 20_000)
-    with pytest.raises(InputError, match=r"data.h5 was (cut short|changed while)"):
-        source.read(5000, 5600)
-
-
-def test_a_compressed_file_cut_short_while_open(X, tmp_path):
-    path = write_dense(
-        tmp_path / "data.h5", np.tile(X, (100, 1)), np.ones(5700), chunks=(10, 5), compression="lzf"
-    )
-    source = open_source(path)
-    os.truncate(path, 20_000)
-    with pytest.raises(InputError, match=r"data.h5 (was changed while|cannot be read)"):
+@pytest.mark.parametrize("compression", [None, "lzf"])
+def test_a_file_cut_short_while_open(X, tmp_path, compression):
+    storage = {"chunks": (10, 5), "compression": compression}
+    rows = np.tile(X, (100, 1))
+    source = open_source(write_dense(tmp_path / "data.h5", rows, np.ones(5700), **storage))
+    os.truncate(tmp_path / "data.h5", 20_000)
+    with pytest.raises(InputError, match=r"data.h5 (was cut short|was changed|cannot be read)"):
         source.read(0, 5600)
 
 
@@ -226,22 +103,23 @@ def test_a_file_changed_while_open(path):
             read(0, 1)
 
 
-def test_travels_as_its_path(X, path):
-    with open_source(path) as source:
-        copy = pickle.loads(pickle.dumps(source))
-    np.testing.assert_array_equal(to_dense(copy.read(0, 57)), X)
+@pytest.mark.parametrize("chunks", [None, (10, 5)])
+def test_uncompressed_rows_are_read_by_offset(X, y, tmp_path, chunks):
+    with open_source(write_dense(tmp_path / "data.h5", X, y, chunks=chunks)) as source:
+        assert isinstance(source._table, ChunkedFileArray)
 
 
-def test_repeated_columns_are_added(tmp_path):
-    path = tmp_path / "data.h5"
-    with h5py.File(path, "w") as file:
-        group = file.create_group("X")
-        group["data"] = np.array([1.0, 2, 3, 4])
-        group["indices"] = np.array([2, 0, 2, 1])
-        group["indptr"] = np.array([0, 3, 4])
-        group.attrs["shape"] = (2, 3)
+def test_a_compressed_chunk_is_asked_for_once(X, y, tmp_path):
+    path = write_dense(tmp_path / "data.h5", X, y, chunks=(10, 5), compression="gzip")
     with open_source(path) as source:
-        np.testing.assert_array_equal(to_dense(source.read(0, 2)), [[2, 0, 4], [0, 4, 0]])
+        source.take(np.array([0, 9, 31, 35]))
+        assert source.bytes_read == X[:10].nbytes + X[31:36].nbytes
+
+
+def test_a_data_set_of_the_caller_stays_open(X, tmp_path):
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        open_source(file.create_dataset("a", data=X)).close()
+        assert file["a"][0, 0] == X[0, 0]
 
 
 def test_names_that_are_not_there(path):
@@ -253,14 +131,11 @@ def test_names_that_are_not_there(path):
             source.labels(0, 1)
 
 
-def test_an_empty_file_of_another_tool(tmp_path):
+def test_groups_that_are_no_matrix(tmp_path):
     h5py.File(tmp_path / "data.h5", "w").close()
     with pytest.raises(InputError, match=r"has no 'X' \(it has: nothing\)"):
         open_source(tmp_path / "data.h5")
-
-
-def test_a_group_that_is_no_matrix(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
+    with h5py.File(tmp_path / "data.h5", "a") as file:
         file.create_group("X/more")
     with pytest.raises(InputError, match="'/X' is neither a data set nor a group with data, ind"):
         open_source(tmp_path / "data.h5")
@@ -320,11 +195,7 @@ def test_a_column_outside_the_matrix(X, y, tmp_path):
 @pytest.mark.parametrize(
     ("attribute", "value", "message"),
     [
-        (
-            "encoding-type",
-            "csc_matrix",
-            "'/X' is a csc_matrix, stored by columns",
-        ),
+        ("encoding-type", "csc_matrix", "'/X' is a csc_matrix, stored by columns"),
         ("shape", 3, "has no attribute 'shape'"),
         ("shape", (57, 2**40), "columns, more than the 2147483647"),
     ],
@@ -363,11 +234,6 @@ def test_a_truncated_file(path):
         open_source(path)
 
 
-def test_kinds(path, X, y, tmp_path):
-    assert isinstance(open_source(path), HDF5Source)
-    assert isinstance(open_source(write_sparse(tmp_path / "s.h5", X, y)), HDF5CSRSource)
-
-
 def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
     other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
     find = hdf5_arrays.find_in_file
@@ -396,11 +262,6 @@ def test_a_file_that_is_being_written(path):
         open_source(path)
     writer.communicate("\n")
     open_source(path).close()
-
-
-def test_two_readers_share_a_file(path):
-    with open_source(path) as one, open_source(path) as other:
-        np.testing.assert_array_equal(to_dense(one.read(0, 57)), to_dense(other.read(0, 57)))
 
 
 def test_values_outside_the_file(path, monkeypatch):

@@ -246,21 +246,6 @@ def test_sparse_rows_of_odd_parts(file, part, value, message):
     refused(file, message)
 
 
-def test_unsorted_and_repeated_columns_are_put_in_order(file):
-    """Repeated columns add up, as in scipy."""
-    file["y"] = [1, -1]
-    group = file.create_group("X")
-    group.attrs["shape"] = (2, 4)
-    group["data"] = np.array([1, 2, 3, 4], "f4")
-    group["indices"], group["indptr"] = [3, 0, 2, 2], [0, 2, 4]
-    path = file.filename
-    file.close()
-    with open_source(path) as source:
-        rows = source.read(0, 2)
-        assert rows.toarray().tolist() == [[2, 0, 0, 1], [0, 0, 7, 0]]
-        assert rows.indices.tolist() == [0, 3, 2]
-
-
 @pytest.mark.parametrize("value", [np.float32(1), h5py.Empty("f4")], ids=["scalar", "null"])
 def test_rows_that_are_no_table(file, value):
     file["X"], file["y"] = value, y
@@ -297,15 +282,6 @@ def test_odd_npy_files(ooc_fw, tmp_path, content, command):
     outcome = ooc_fw(command, tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
     if not (command == "info" and b"('a'" in content):  # which is a table, to be converted
         outcome.assert_refused("X.npy")
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2"])
-def test_npy_files_of_any_order(tmp_path, order, kind):
-    table = np.asarray(X * 100, dtype=kind, order=order)
-    np.save(tmp_path / "X.npy", table)
-    with open_source(tmp_path / "X.npy") as source:
-        np.testing.assert_array_equal(source.read(5, 20), table[5:20].astype(np.float32))
 
 
 # -- files that are none -------------------------------------------------------------------------

@@ -1,0 +1,198 @@
+"""Every source of rows keeps the contract, wherever and however its rows are stored."""
+
+import pickle
+from itertools import pairwise
+
+import dask.array as da
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+import scipy.sparse
+
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import (
+    CachedSource,
+    CSRSource,
+    HDF5CSRSource,
+    HDF5Source,
+    MemmapSource,
+    ScaledSource,
+    SubsetSource,
+    open_source,
+)
+from ooc_fw.testing.contracts import RowSourceContract, to_dense
+from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
+
+IDENTITY = Scaling("maxabs", False, np.zeros(5), np.ones(5))
+
+
+def npy(folder, array, name="X.npy"):
+    np.save(folder / name, array)
+    return folder / name
+
+
+def converted(write, **storage):
+    return lambda X, y, folder: open_source(write(folder / "data.h5", X, y, **storage))
+
+
+def raw_map(X, y, folder):
+    """A map of a file without header, from an odd offset on."""
+    (folder / "X.bin").write_bytes(bytes(4097) + X.tobytes())
+    return open_source(np.memmap(folder / "X.bin", np.float32, "r", 4097, X.shape), y)
+
+
+def view_of_map(X, y, folder):
+    """Some rows and columns in the middle of a larger map, as a plain array."""
+    large = np.full((300, 40), 99, dtype=np.float32)
+    large[200 : 200 + len(X), 10 : 10 + X.shape[1]] = X
+    mapped = np.load(npy(folder, large), mmap_mode="r")
+    return open_source(np.asarray(mapped)[200 : 200 + len(X), 10 : 10 + X.shape[1]], y)
+
+
+def csr_with_repeats(X, y, folder):
+    """Every value is stored as two parts, columns from right to left."""
+    matrix = scipy.sparse.csr_matrix(X.astype(np.float64))
+    data, indices = np.repeat(matrix.data / 2, 2), np.repeat(matrix.indices, 2)
+    for start, stop in pairwise(2 * matrix.indptr):
+        data[start:stop] = data[start:stop][::-1].copy()
+        indices[start:stop] = indices[start:stop][::-1].copy()
+    return CSRSource(scipy.sparse.csr_matrix((data, indices, 2 * matrix.indptr), X.shape), y)
+
+
+def foreign(X, y, folder):
+    """A file of another tool: other names and types, chunks that cut the columns."""
+    with h5py.File(folder / "foreign.hdf", "w") as file:
+        file.create_dataset("train/values", data=X.astype(">f8"), chunks=(10, 2))
+        file["train/target"] = y.astype(np.int16)
+    return open_source(folder / "foreign.hdf", x_name="train/values", y_name="train/target")
+
+
+def foreign_sparse(X, y, folder):
+    """A sparse group of float64 with 64-bit columns."""
+    with h5py.File(folder / "foreign.h5", "w") as file:
+        write_csr_group(file.create_group("X"), X.astype(float))
+        columns = file["X/indices"][...].astype(np.int64)
+        del file["X/indices"]
+        file["X/indices"] = columns
+    return open_source(folder / "foreign.h5", y)
+
+
+def open_dataset(X, y, folder):
+    """A data set that the caller holds open for writing."""
+    file = h5py.File(folder / "data.h5", "w")
+    return open_source(file.create_dataset("a", data=X), file.create_dataset("b", data=y))
+
+
+def open_sparse_group(X, y, folder):
+    file = h5py.File.in_memory()
+    write_csr_group(file.create_group("matrix"), X)
+    return open_source(file["matrix"], y)
+
+
+def zarr_arrays(X, y, folder):
+    zarr = pytest.importorskip("zarr")
+    rows = zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(10, 2))
+    return open_source(rows, zarr.create_array(str(folder / "y.zarr"), data=y, chunks=(8,)))
+
+
+def cached(write, max_bytes=1 << 20):
+    def open_it(X, y, folder):
+        source = CachedSource(open_source(write(folder / "data.h5", X, y)), max_bytes)
+        source._block_rows = 10  # several blocks
+        return source
+
+    return open_it
+
+
+def scaled(write):
+    return lambda X, y, folder: ScaledSource(open_source(write(folder / "data.h5", X, y)), IDENTITY)
+
+
+def first_rows(open_it):
+    """The first rows of a source that has more."""
+
+    def open_part(X, y, folder):
+        more = np.concatenate([X, X[:9] + 1]), np.concatenate([y, np.full(9, 5.0)])
+        return SubsetSource(open_it(*more, folder), np.array([[0, len(X)]]))
+
+    return open_part
+
+
+RAM, SPARSE, SPARSE_RAM, DISK = (False, True), (True, False), (True, True), (False, False)
+SOURCES = {  # name -> (sparse, in memory), how it is opened
+    "array": (RAM, lambda X, y, _: open_source(X, y)),
+    "float64": (RAM, lambda X, y, _: open_source(X.astype(np.float64), y)),
+    "Fortran order": (RAM, lambda X, y, _: open_source(np.asfortranarray(X), y)),
+    "big-endian view": (
+        RAM,
+        lambda X, y, _: open_source(np.repeat(X, 2, axis=1).astype(">f4")[:, ::2], y),
+    ),
+    "csr": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csr_array(X), y)),
+    "csr with repeats": (SPARSE_RAM, csr_with_repeats),
+    "csc": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csc_array(X), y)),
+    "npy": (DISK, lambda X, y, folder: open_source(npy(folder, X), npy(folder, y, "y.npy"))),
+    "Fortran npy": (DISK, lambda X, y, folder: open_source(npy(folder, np.asfortranarray(X)), y)),
+    "big-endian npy": (DISK, lambda X, y, folder: open_source(npy(folder, X.astype(">f8")), y)),
+    "raw map": (DISK, raw_map),
+    "view of map": (DISK, view_of_map),
+    "hdf5 chunks": (DISK, converted(write_dense, chunks=(10, 5))),
+    "hdf5 contiguous": (DISK, converted(write_dense)),
+    "hdf5 gzip": (DISK, converted(write_dense, chunks=(10, 5), compression="gzip")),
+    "hdf5 zstd": (DISK, converted(write_dense, chunks=(7, 5), **hdf5plugin.Zstd())),
+    "hdf5 csr": (SPARSE, converted(write_sparse, chunks=(16,))),
+    "hdf5 csr gzip": (SPARSE, converted(write_sparse, chunks=(16,), compression="gzip")),
+    "foreign": (DISK, foreign),
+    "foreign csr": (SPARSE, foreign_sparse),
+    "open data set": (DISK, open_dataset),
+    "open csr group": (SPARSE, open_sparse_group),
+    "zarr": (DISK, zarr_arrays),
+    "dask": (
+        DISK,
+        lambda X, y, _: open_source(da.from_array(X, chunks=(10, 2)), da.from_array(y, chunks=8)),
+    ),
+    "cached": (DISK, cached(write_dense)),
+    "cached csr": (SPARSE, cached(write_sparse)),
+    "too large to be cached": (DISK, cached(write_dense, 100)),
+    "scaled": (DISK, scaled(write_dense)),
+    "scaled csr": (SPARSE, scaled(write_sparse)),
+    "first rows of npy": (DISK, first_rows(lambda X, y, folder: open_source(npy(folder, X), y))),
+    "first rows of csr": (SPARSE, first_rows(foreign_sparse)),
+    "first rows of array": (RAM, first_rows(lambda X, y, _: open_source(X, y))),
+}
+TYPES = {
+    "view of map": MemmapSource,
+    "hdf5 chunks": HDF5Source,
+    "hdf5 csr": HDF5CSRSource,
+}
+
+
+class TestEverySource(RowSourceContract):
+    @pytest.fixture(autouse=True, params=SOURCES)
+    def kind(self, request):
+        (self.sparse, self.in_memory), self.opener = SOURCES[request.param]
+        return request.param
+
+    def open(self, X, y, folder):
+        return self.opener(X, y, folder)
+
+    def test_is_of_the_expected_type(self, source, kind):
+        assert isinstance(source, TYPES.get(kind, object))
+
+    def test_travels_as_the_way_to_open_it(self, source, X):
+        if source.reopen is None:
+            with pytest.raises(TypeError, match="cannot be sent to another process"):
+                pickle.dumps(source)
+            return
+        image = pickle.dumps(source)
+        assert len(image) < 2000
+        np.testing.assert_array_equal(to_dense(pickle.loads(image).read(0, 57)), X)
+
+    def test_converted_files_know_their_history(self, source, X, kind):
+        if not kind.startswith("hdf5"):
+            return
+        assert source.shuffled is True
+        assert source.scaling.kind == "none"
+        np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
+        assert source.statistics.mean_square_norm > 0
+        np.testing.assert_array_equal(source.row_ids(0, 57), np.arange(57)[::-1])

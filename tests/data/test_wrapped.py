@@ -1,0 +1,185 @@
+"""Sources made of other sources: subsets, pairs, scaled rows and kept rows."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ooc_fw
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
+from ooc_fw.data.sources.subset import complement, draw_parts, ranges_of
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.contracts import small_table, to_dense
+from ooc_fw.testing.files import write_dense, write_sparse
+
+MOVING = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
+both_writers = pytest.mark.parametrize("write", [write_dense, write_sparse])
+
+
+# -- subsets ---------------------------------------------------------------------------------------
+
+
+@both_writers
+@pytest.mark.parametrize("ranges", [[[3, 20]], [[0, 9], [30, 57]], [[1, 2], [4, 9], [56, 57]]])
+def test_any_rows_here_and_in_other_processes(tmp_path, write, ranges):
+    X = small_table()
+    rows = np.concatenate([np.arange(*pair) for pair in ranges])
+    whole = open_source(write(tmp_path / "data.h5", X, np.arange(57.0)))
+    source = SubsetSource(whole, np.array(ranges))
+    n = len(rows)
+    for each in (source, pickle.loads(pickle.dumps(source))):
+        np.testing.assert_array_equal(to_dense(each.read(0, n)), X[rows])
+        np.testing.assert_array_equal(to_dense(each.read(1, n - 1)), X[rows[1:-1]])
+        np.testing.assert_array_equal(to_dense(each.take(np.array([0, n - 1]))), X[rows[[0, -1]]])
+        np.testing.assert_array_equal(each.labels(0, n), rows)
+        np.testing.assert_array_equal(each.row_ids(0, n), whole.row_ids(0, 57)[rows])
+    np.testing.assert_array_equal(source.rows_at(np.arange(n)), rows)
+    source.close()
+    whole.read(0, 1)  # still open
+
+
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    more=st.integers(0, 20),
+    shuffled=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_parts_share_no_row(sizes, more, shuffled, seed):
+    n = sum(sizes) + more
+    parts = draw_parts(n, sizes, shuffled, np.random.default_rng(seed))
+    rows = [np.concatenate([np.arange(*pair) for pair in part]) for part in parts]
+    assert [len(part) for part in rows] == sizes
+    assert len(np.unique(np.concatenate(rows))) == sum(sizes)
+    for part, ranges in zip(rows, parts, strict=True):
+        np.testing.assert_array_equal(ranges_of(part), ranges)
+        assert len(ranges) <= 2 or not shuffled
+        rest = [np.arange(*pair) for pair in complement(ranges, n)]
+        np.testing.assert_array_equal(np.sort(np.concatenate([part, *rest])), np.arange(n))
+
+
+def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
+    X, y = small_table(), np.arange(57.0)
+    path = write_dense(tmp_path / "data.h5", X, y)
+    train, test = ooc_fw.train_test_split(path, 0.3, seed=1)
+    assert (train.n_rows, test.n_rows) == (40, 17)
+    assert max(len(train.ranges), len(test.ranges)) <= 2
+    both = np.concatenate([train.labels(0, 40), test.labels(0, 17)])
+    np.testing.assert_array_equal(np.sort(both), y)
+    again = ooc_fw.train_test_split(path, 0.3, seed=1)[1]
+    np.testing.assert_array_equal(again.ranges, test.ranges)
+    train.close()
+    np.testing.assert_array_equal(to_dense(test.read(0, 1)), X[test.labels(0, 1).astype(int)])
+    test.close()
+
+
+def test_split_of_rows_in_order_is_random():
+    with open_source(small_table(), np.arange(57.0)) as source:
+        train, test = ooc_fw.train_test_split(source, 0.5)
+        assert len(test.ranges) > 5
+        assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
+        test.close()
+        train.read(0, 5)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 0.001])
+def test_a_share_that_leaves_nothing(share):
+    with pytest.raises(InputError, match="share"):
+        ooc_fw.train_test_split(small_table(), share)
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+
+@given(n_first=st.integers(1, 40), n_second=st.integers(1, 40))
+def test_rows_of_a_pair_are_spread_evenly_and_found_again(n_first, n_second):
+    first = open_source(np.arange(n_first)[:, None])
+    second = open_source(-1 - np.arange(n_second)[:, None])
+    pair = PairSource(first, second, name="pair", shuffled=None)
+    n = n_first + n_second
+    rows = np.arange(n)
+    is_first, origin = pair.is_first(rows), pair.origin(rows)
+    for k in range(n + 1):
+        assert is_first[:k].sum() == k * n_first // n
+    assert origin[is_first].tolist() == list(range(n_first))
+    assert origin[~is_first].tolist() == list(range(n_second))
+    np.testing.assert_array_equal(pair.place(origin, is_first), rows)
+    values = to_dense(pair.read(0, n))[:, 0]
+    np.testing.assert_array_equal(values, np.where(is_first, origin, -1 - origin))
+
+
+@both_writers
+def test_a_pair_of_files(write, tmp_path):
+    X = small_table()
+    is_first = np.diff(np.arange(58) * 20 // 57) > 0
+    parts = [
+        open_source(write(tmp_path / f"{k}.h5", X[here], X[here, 0]))
+        for k, here in enumerate((is_first, ~is_first))
+    ]
+    pair = PairSource(*parts, name="both", shuffled=True)
+    assert (pair.shuffled, pair.in_memory, pair.sparse) == (True, False, parts[0].sparse)
+    for start, stop in ((0, 57), (0, 0), (13, 14), (5, 40)):
+        np.testing.assert_array_equal(to_dense(pair.read(start, stop)), X[start:stop])
+    for rows in ([], [3], [0, 7, 8, 56], list(range(57))):
+        taken = to_dense(pair.take(np.array(rows, dtype=np.int64)))
+        np.testing.assert_array_equal(taken, X[rows])
+    assert pair.bytes_read == parts[0].bytes_read + parts[1].bytes_read > 0
+    with pytest.raises(IndexError):
+        pair.take(np.array([57]))
+    (tmp_path / "1.h5").write_bytes(b"other")
+    with pytest.raises(InputError, match=r"1\.h5 was changed"):
+        pair.check_unchanged()
+
+
+# -- scaled rows -----------------------------------------------------------------------------------
+
+
+@both_writers
+def test_rows_are_scaled_here_and_in_other_processes(tmp_path, write):
+    X = small_table()
+    expected = MOVING.apply(X, 5)
+    source = ScaledSource(open_source(write(tmp_path / "data.h5", X, X[:, 0])), MOVING)
+    assert not source.sparse  # zeros are moved
+    assert source.scaling is MOVING
+    assert source.statistics is None
+    for each in (source, pickle.loads(pickle.dumps(source))):
+        np.testing.assert_array_equal(to_dense(each.read(3, 40)), expected[3:40])
+        np.testing.assert_array_equal(to_dense(each.take(np.array([0, 9]))), expected[[0, 9]])
+
+
+# -- kept rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_rows_that_fit_are_fetched_once(tmp_path, fits):
+    X = small_table()
+    path = write_dense(tmp_path / "data.h5", X, np.ones(len(X)))
+    source = CachedSource(open_source(path), max_bytes=X.nbytes - (not fits))
+    for _ in range(3):
+        source.read(0, len(X))
+        source.take(np.array([1, 4]))
+    assert source.keeps == fits
+    assert source.rows_read == 3 * (len(X) + 2)
+    assert source.bytes_read == X.nbytes if fits else source.bytes_read > 3 * X.nbytes
+    assert not CachedSource(open_source(X), 1 << 20).keeps  # the caller has them in RAM
+
+
+def test_a_block_is_read_when_it_is_touched(tmp_path):
+    X = small_table(n_rows=100)
+    source = CachedSource(open_source(write_dense(tmp_path / "d.h5", X, X[:, 0])), 1 << 20)
+    source._block_rows = 10
+    source.read(25, 35)
+    assert source.bytes_read == X[20:40].nbytes
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: CachedSource(inner, 0), lambda inner: ScaledSource(inner, MOVING)]
+)
+def test_closes_what_it_wraps(tmp_path, wrap):
+    X = small_table()
+    inner = open_source(write_dense(tmp_path / "data.h5", X, X[:, 0]))
+    wrap(inner).close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        inner.read(0, 1)
