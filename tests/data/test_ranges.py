@@ -24,13 +24,7 @@ tables = arrays(
 )
 
 
-def to_csr(dense: np.ndarray) -> CSRRows:
-    indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
-    indices = np.nonzero(dense)[1].astype(np.int32)
-    return CSRRows(dense[dense != 0], indices, indptr, dense.shape[1])
-
-
-def fit(dense: np.ndarray, kind: str, n_parts: int = 1, convert=to_csr) -> Scaling:
+def fit(dense: np.ndarray, kind: str, n_parts: int = 1, convert=CSRRows.from_dense) -> Scaling:
     ranges = ColumnRanges(kind)
     for k, part in enumerate(np.array_split(dense, n_parts)):
         rows = convert(part)
@@ -44,7 +38,7 @@ def test_scaled_columns_equal_those_of_scikit_learn(kind, dense, n_parts):
     expected = REFERENCE[kind]().fit_transform(dense)
     # Ours takes every constant column to 0.
     expected[:, dense.min(axis=0) == dense.max(axis=0)] = 0
-    for convert in (to_csr, lambda rows: rows):
+    for convert in (CSRRows.from_dense, lambda rows: rows):
         scaled = fit(dense, kind, n_parts, convert).apply(dense, dense.shape[1])
         np.testing.assert_allclose(scaled, expected, rtol=1e-6, atol=1e-6)
 
@@ -84,20 +78,15 @@ def test_order_blocks_and_storage_do_not_change_a_bit(seed, cuts, scale, offset)
     shuffled = rng.permutation(dense)
     for begin, end in pairwise(sorted({0, 200, *cuts})):
         part = shuffled[begin:end]
-        other.merge(other.of(to_csr(part) if begin % 2 else part))
+        other.merge(other.of(CSRRows.from_dense(part) if begin % 2 else part))
     two = other.fit(False, 3)
     assert one.offset.tolist() == two.offset.tolist()
     assert one.factor.tolist() == two.factor.tolist()
 
 
-def test_none_has_no_numbers():
-    scaling = fit(np.ones((2, 1)), "none")
-    assert (scaling.kind, scaling.offset, scaling.factor) == ("none", None, None)
-
-
 def test_columns_never_met_become_zero():
     ranges = ColumnRanges("maxabs")
-    ranges.add(to_csr(np.array([[2.0], [4.0]])))
+    ranges.add(CSRRows.from_dense(np.array([[2.0], [4.0]])))
     assert ranges.fit(False, 3).factor.tolist() == [0.25, 0, 0]
 
 

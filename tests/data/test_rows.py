@@ -1,4 +1,4 @@
-"""Blocks of rows in RAM, sparse ones against their dense twins."""
+"""Blocks of rows in RAM, sparse ones against their dense twins, and the groups they are read in."""
 
 from itertools import pairwise
 
@@ -7,43 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.rows import CSRRows, concat_rows, take_rows
+from ooc_fw.data.rows import CSRRows, canonical_csr, check_finite, concat_rows, take_rows
+from ooc_fw.data.sources import iter_blocks, open_source
+from ooc_fw.data.sources.base import split_spans
+from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import small_table, to_dense
 
-
-def to_sparse(table):
-    row_of, columns = np.nonzero(table)
-    indptr = np.searchsorted(row_of, np.arange(len(table) + 1)).astype(np.int64)
-    data = table[row_of, columns]
-    return CSRRows(data, columns.astype(np.int32), indptr, table.shape[1])
-
-
-both_kinds = pytest.mark.parametrize("kind", [np.asarray, to_sparse])
-
-
-def test_sparse_shape():
-    rows = to_sparse(small_table(9, 4))
-    assert rows.shape == (9, 4)
-    assert len(rows) == 9
-    np.testing.assert_array_equal(rows.toarray(), small_table(9, 4))
+both_kinds = pytest.mark.parametrize("kind", [np.asarray, CSRRows.from_dense])
 
 
 @given(n_rows=st.integers(0, 9), start=st.integers(-12, 12), stop=st.integers(-12, 12))
 def test_slices(n_rows, start, stop):
     table = small_table(10, 4)[:n_rows]
-    part = to_sparse(table)[start:stop]
+    rows = CSRRows.from_dense(table)
+    assert rows.shape == (n_rows, 4)
+    part = rows[start:stop]
     np.testing.assert_array_equal(to_dense(part), table[start:stop])
-
-
-def test_slices_are_views():
-    rows = to_sparse(small_table())
-    assert np.shares_memory(rows[3:40].data, rows.data)
-    assert np.shares_memory(rows[3:40].indices, rows.indices)
-
-
-def test_slices_with_a_step_are_refused():
+    assert len(part.data) == 0 or np.shares_memory(part.data, rows.data)
     with pytest.raises(ValueError, match="use take_rows"):
-        to_sparse(small_table())[::2]
+        rows[::2]
 
 
 @both_kinds
@@ -58,11 +40,65 @@ def test_take(kind, indices):
 @given(lengths=st.lists(st.integers(0, 8), min_size=1, max_size=7))
 def test_concat(kind, lengths):
     table = small_table()[: sum(lengths)]
-    ends = np.cumsum([0, *lengths])
-    blocks = [kind(table[a:b]) for a, b in pairwise(ends)]
+    blocks = [kind(table[a:b]) for a, b in pairwise(np.cumsum([0, *lengths]))]
     np.testing.assert_array_equal(to_dense(concat_rows(blocks)), table)
+    assert concat_rows(blocks[:1]) is blocks[0]
 
 
-def test_concat_of_one_block_is_that_block():
-    rows = to_sparse(small_table())
-    assert concat_rows([rows]) is rows
+@given(data=st.data(), n_rows=st.integers(0, 6), origin=st.integers(0, 9))
+def test_canonical_csr_equals_adding_up(data, n_rows, origin):
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
+    total = sum(lengths)
+    columns = data.draw(st.lists(st.integers(0, 3), min_size=total, max_size=total))
+    indptr = np.cumsum([origin, *lengths]).astype(np.int32)
+    values = np.arange(1.0, total + 1)
+    rows = canonical_csr(values, np.array(columns, dtype=np.int64), indptr, 4, "x")
+    expected = np.zeros((n_rows, 4), dtype=np.float32)
+    np.add.at(expected, (np.repeat(np.arange(n_rows), lengths), columns), values)
+    np.testing.assert_array_equal(rows.toarray(), expected)
+    for start, stop in pairwise(rows.indptr):
+        assert (np.diff(rows.indices[start:stop]) > 0).all()
+
+
+def test_rows_in_order_are_not_copied():
+    data, indices = np.ones(3, np.float32), np.array([0, 1, 0], np.int32)
+    rows = canonical_csr(data, indices, np.array([0, 2, 3]), 2, "x")
+    assert np.shares_memory(rows.data, data)
+    assert np.shares_memory(rows.indices, indices)
+
+
+def test_the_bad_value_of_sparse_rows_is_found():
+    # Row 0 is empty, so that row 1 begins at the same place.
+    data = np.array([1, np.nan], np.float32)
+    rows = canonical_csr(data, np.array([1, 3]), np.array([0, 0, 2]), 4, "x")
+    with pytest.raises(InputError, match="x: row 8 holds a value in column 3"):
+        check_finite(rows, "x", range(7, 9))
+
+
+@given(
+    indices=st.sets(st.integers(0, 1000), min_size=1),
+    max_gap=st.integers(1, 50),
+    span_rows=st.integers(1, 300),
+)
+def test_spans(indices, max_gap, span_rows):
+    wanted = np.array(sorted(indices), dtype=np.int64)
+    spans = split_spans(wanted, max_gap, span_rows)
+    np.testing.assert_array_equal(np.concatenate(spans), wanted)
+    for span in spans:
+        assert span[0] // span_rows == span[-1] // span_rows
+        assert (np.diff(span) <= max_gap).all()
+    for left, right in pairwise(spans):
+        far = right[0] - left[-1] > max_gap
+        assert far or left[-1] // span_rows != right[0] // span_rows
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 1 << 20])
+def test_blocks_cover_the_range(max_bytes):
+    X = small_table()
+    position = 5
+    for start, rows in iter_blocks(open_source(X), 5, 50, max_bytes):
+        assert start == position
+        assert rows.nbytes <= max(max_bytes, X[0].nbytes)
+        np.testing.assert_array_equal(rows, X[start : start + len(rows)])
+        position += len(rows)
+    assert position == 50

@@ -17,7 +17,6 @@ from ooc_fw.data.sampling import (
     looks_shuffled,
     missing_runs,
     place_arcs,
-    split_evenly,
 )
 
 
@@ -78,14 +77,11 @@ def test_draws_from_shuffled_rows_ignore_chunks():
     np.testing.assert_array_equal(draws[0], draws[2])
 
 
-def test_slices_are_few_and_long():
+def test_draws_touch_few_places():
     for size in (1, 64, 65, 194, 5000):
         rows = SliceSampler(1_000_000).sample(size, np.random.default_rng(size))
         slices = 1 + np.count_nonzero(np.diff(rows) > 1)
         assert slices <= min(MAX_SLICES, -(-size // 64)) + 1  # one may pass the end
-
-
-def test_chunks_are_few():
     rows = ChunkSampler(1_000_000, 4000).sample(194, np.random.default_rng(0))
     assert len(np.unique(rows // 4000)) <= 2 * MAX_CHUNKS  # a stretch may lie across a border
 
@@ -154,14 +150,6 @@ class TestLooksShuffled:
         missing, deviation = missing_runs(np.array(orders[0]))
         assert missing == pytest.approx(np.mean(runs) - 3)
         assert deviation == pytest.approx(np.std(runs))
-
-
-@given(total=st.integers(0, 1000), parts=st.integers(1, 50))
-def test_split_evenly(total, parts):
-    pieces = split_evenly(total, parts)
-    assert pieces.sum() == total
-    assert len(pieces) == parts
-    assert pieces.max() - pieces.min() <= 1
 
 
 @given(

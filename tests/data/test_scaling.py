@@ -15,12 +15,6 @@ SCALED = Scaling("minmax", False, np.array([0.0, 1.0, 0.0]), np.array([2.0, 0.5,
 STAYS_SPARSE = Scaling("maxabs", True, np.zeros(3), np.array([2.0, 0.5, 0.0]))
 
 
-def to_csr(dense: np.ndarray) -> CSRRows:
-    indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
-    indices = np.nonzero(dense)[1].astype(np.int32)
-    return CSRRows(dense[dense != 0], indices, indptr.astype(np.int64), dense.shape[1])
-
-
 def as_dense(rows) -> np.ndarray:
     return rows.toarray() if isinstance(rows, CSRRows) else rows
 
@@ -40,14 +34,14 @@ def naive(scaling: Scaling, dense: np.ndarray) -> np.ndarray:
 )
 def test_dense_and_sparse_rows_equal_the_formula(scaling, dense):
     expected = naive(scaling, dense)
-    for rows in (dense, to_csr(dense)):
+    for rows in (dense, CSRRows.from_dense(dense)):
         applied = scaling.apply(rows, 3)
         assert as_dense(applied).dtype == np.float32
         np.testing.assert_array_equal(as_dense(applied), expected)
-    assert isinstance(scaling.apply(to_csr(dense), 3), np.ndarray) == scaling.moves_zero
+    assert isinstance(scaling.apply(CSRRows.from_dense(dense), 3), np.ndarray) == scaling.moves_zero
 
 
-@pytest.mark.parametrize("convert", [to_csr, lambda dense: dense])
+@pytest.mark.parametrize("convert", [CSRRows.from_dense, np.asarray])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 6])
 def test_wide_columns_are_dropped_and_missing_ones_are_raw_zeros(convert, width):
     dense = np.arange(1, 2 * width + 1, dtype=np.float32).reshape(2, width)
@@ -71,13 +65,6 @@ def test_zero_row_and_moves_zero():
     assert not Scaling("none", True).moves_zero
 
 
-def test_same_as():
-    assert SCALED.same_as(Scaling("minmax", False, SCALED.offset.copy(), SCALED.factor.copy()))
-    assert not SCALED.same_as(STAYS_SPARSE)
-    assert not SCALED.same_as(Scaling())
-    assert not SCALED.same_as(Scaling("minmax", False, SCALED.offset + 1, SCALED.factor))
-
-
 @pytest.mark.parametrize("scaling", [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE])
 def test_written_scaling_is_read_back(tmp_path, scaling):
     with h5py.File(tmp_path / "file.h5", "w") as file:
@@ -85,18 +72,6 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
         again = Scaling.read(file)
     assert again is not None
     assert again.same_as(scaling)
-
-
-def test_file_that_says_nothing_has_no_scaling(tmp_path):
-    with h5py.File(tmp_path / "file.h5", "w") as file:
-        assert Scaling.read(file) is None
-
-
-def test_incomplete_numbers_in_a_file(tmp_path):
-    with h5py.File(tmp_path / "file.h5", "w") as file:
-        file.attrs["scaling"] = np.bytes_(b"minmax")
-        with pytest.raises(InputError, match=r"file\.h5 says scaling 'minmax' but lacks"):
-            Scaling.read(file)
 
 
 @pytest.mark.parametrize(
@@ -113,24 +88,33 @@ def test_wrong_arguments(arguments, message):
         Scaling(*arguments)
 
 
-def test_width_other_than_the_scaling_has():
+@pytest.mark.parametrize("convert", [CSRRows.from_dense, np.asarray])
+@pytest.mark.parametrize(
+    ("scaling", "row", "message"),
+    [
+        (STAYS_SPARSE, [1, -1, 0], "log1p needs values above -1, but the data hold -1"),
+        (Scaling("maxabs", False, np.zeros(3), np.full(3, 1e40)), [1, 0, 0], "is beyond float32"),
+    ],
+)
+def test_values_that_cannot_be_scaled(convert, scaling, row, message):
+    rows = convert(np.array([row], np.float32))
+    with pytest.raises(InputError, match=message):
+        scaling.apply(rows, 3)
     with pytest.raises(InputError, match="the scaling is for 3 features, the rows shall have 4"):
-        SCALED.apply(np.zeros((1, 4), np.float32), 4)
+        scaling.apply(rows, 4)
 
 
-@pytest.mark.parametrize("convert", [to_csr, lambda dense: dense])
-def test_log1p_of_a_value_not_above_minus_one(convert):
-    with pytest.raises(InputError, match="log1p needs values above -1, but the data hold -1"):
-        STAYS_SPARSE.apply(convert(np.array([[1, -1, 0]], np.float32)), 3)
-
-
-def test_scaled_value_beyond_float32():
-    tiny_range = Scaling("maxabs", False, np.zeros(1), np.array([1e40]))
-    with pytest.raises(InputError, match="a scaled value is beyond float32"):
-        tiny_range.apply(np.ones((1, 1), np.float32), 1)
+def test_what_is_in_a_file(tmp_path):
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        assert Scaling.read(file) is None
+        file.attrs["scaling"] = np.bytes_(b"minmax")
+        with pytest.raises(InputError, match=r"file\.h5 says scaling 'minmax' but lacks"):
+            Scaling.read(file)
 
 
 def test_last_bits_make_no_other_scaling():
+    assert not SCALED.same_as(STAYS_SPARSE)
+    assert not SCALED.same_as(Scaling())
     one = Scaling("standard", False, np.array([1.6e15, 3.0]), np.array([0.03, 2.0]))
     up = [np.nextafter(numbers, np.inf) for numbers in (one.offset, one.factor)]
     assert one.same_as(Scaling("standard", False, *up))
