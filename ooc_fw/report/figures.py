@@ -28,9 +28,9 @@ _STEP_COLORS = dict(zip(("toward", "away", "pairwise", "corrective", "partan"), 
 _LIMIT_COLOR = "#a3162a"
 _STYLES = ("-", "--", ":", "-.")
 _PANEL_INCHES = 5.6, 2.9  # width and height
-_LABEL_INCHES, _LETTER_INCHES = 0.7, 0.085  # width in a legend: of a label's line, and of a letter
-_LABEL_LETTERS = 36  # a longer name of a run is cut in a legend
-_TICK_LETTERS = 16  # and beside an axis
+_LEGEND_COLUMNS = 2  # for each column of panels
+_LABEL_LETTERS = 24  # of a run's name in a legend, so that its columns fit
+_TICK_LETTERS = 16  # of a run's name beside an axis
 _LOG_RATIO = 12.0  # ratio of the longest to the shortest run from which an axis is logarithmic
 _MOST_CURVES = 8  # values of gamma that get a curve each; more are shown as a map
 
@@ -215,9 +215,8 @@ def draw_runs(
     runs = [run for run in runs if run.n_events > 0]
     cells = []
     for panel in (PANELS[name] for name in panels):
-        cells += [(panel, axis) for axis in against if axis in panel.against] or [
-            (panel, axis) for axis in panel.against
-        ]
+        axes = [axis for axis in against if axis in panel.against] or panel.against
+        cells += [(panel, axis) for axis in axes]
     n_columns = min(2, len(cells))
     n_rows = -(-len(cells) // n_columns)
     width, height = _PANEL_INCHES[0] * n_columns, _PANEL_INCHES[1] * n_rows
@@ -234,11 +233,9 @@ def draw_runs(
             elif runs:
                 _draw_panel(_Canvas(ax, runs, axis), panel, runs)
                 handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        longest = max(map(len, handles), default=0)
-        n_columns = max(1, int(width / (_LABEL_INCHES + _LETTER_INCHES * longest)))
-        n_lines = -(-len(handles) // n_columns)
-        figure.set_figheight(height + 0.2 + 0.2 * n_lines)
-        figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_columns)
+        n_across = _LEGEND_COLUMNS * n_columns
+        figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
+        figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_across)
     return figure
 
 
@@ -258,9 +255,8 @@ def _draw_panel(canvas: _Canvas, panel: Panel, runs: Sequence[Run]) -> None:
         canvas.ax.set_ylim(bottom=0)
     if canvas.alone and runs[0].n_classifiers == 1 and canvas.field == "elapsed_s":
         for first, last in runs[0].sweeps():
-            label = "pass over the file for a certificate"
-            shade = {"color": "#e6e9ee", "zorder": 0, "linewidth": 0}
-            canvas.ax.axvspan(first / canvas.unit, last / canvas.unit, label=label, **shade)
+            shade = {"color": "#e6e9ee", "zorder": 0, "linewidth": 0, "label": "certifying pass"}
+            canvas.ax.axvspan(first / canvas.unit, last / canvas.unit, **shade)
 
 
 def _draw_steps(ax: Any, runs: Sequence[Run]) -> None:

@@ -118,7 +118,7 @@ class Outlook:
             done = state.sweep_fraction - (self._first.sweep_fraction or 0.0)
             if seconds < _LEAST_SWEEP[0] or done < _LEAST_SWEEP[1]:
                 return None
-            return f"sweep ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"
+            return f"pass ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"
         left = math.inf
         if self._tol is not None and seconds >= _LEAST_TREND[0]:
             left = max(0.0, _meet(self._gaps, math.log(self._tol)) - seconds)
@@ -244,7 +244,7 @@ class Progress(_Display):
             self._outlook.update(state)
         name = state.phase
         if state.n_machines > 1:
-            name = f"machine {state.machine + 1}/{state.n_machines} {name}"
+            name = f"classifier {state.machine + 1}/{state.n_machines} {name}"
         if begins != self._phase and self._verbose:
             words = self._outlook.describe(state)
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"

@@ -43,7 +43,7 @@ def test_all_panels_of_one_run(make_run):
         "sampled gap",
         "certified gap",
         "peak of memory",
-        "pass over the file for a certificate",
+        "certifying pass",
     }
     assert set(labels_of(figure)) == limits | marks
 

@@ -87,9 +87,9 @@ def test_lines_say_phase_gap_support_speed_and_time_left(show):
         "10 s, train, iteration 7: gap ?, 0 support vectors",
         "20 s, train, iteration 7: gap 1.2e-02, 9,876 support vectors",
         "30 s, certify 10%, iteration 7: gap ?, 0 support vectors",
-        "40 s, certify 50%, iteration 7: gap ?, 0 support vectors, 124 MB/s, sweep ends in 5 s",
-        "50 s, certify 70%, iteration 7: gap ?, 0 support vectors, 1.7 MB/s, sweep ends in 3 s",
-        "60 s, machine 2/3 train, iteration 7: gap ?, 0 support vectors",
+        "40 s, certify 50%, iteration 7: gap ?, 0 support vectors, 124 MB/s, pass ends in 5 s",
+        "50 s, certify 70%, iteration 7: gap ?, 0 support vectors, 1.7 MB/s, pass ends in 3 s",
+        "60 s, classifier 2/3 train, iteration 7: gap ?, 0 support vectors",
     ]
 
 
@@ -162,7 +162,7 @@ def test_verbose_runs_log_the_beginning_of_each_phase(show, caplog):
     assert [record.message for record in caplog.records] == [
         "train after 2.0 s, iteration 7: gap ?, 0 support vectors",
         "certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
-        "machine 2/3 certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
+        "classifier 2/3 certify after 2.0 s, iteration 7: gap ?, 0 support vectors",
     ]
 
 
@@ -188,7 +188,7 @@ def test_a_bar_fills_from_the_first_gap_to_the_tolerance(stderr, clock, monkeypa
         drawn(clock, progress, make_sweep(4.0, 0.1, n_support=1234))
         state = make_sweep(8.0, 0.5, bytes_read=8 * 10**7, n_support=1234)
         full, words = drawn(clock, progress, state)
-        assert (full, words) == (50, "certify 50% gap ?, 1,234 SV, 20 MB/s, sweep ends in 5 s")
+        assert (full, words) == (50, "certify 50% gap ?, 1,234 SV, 20 MB/s, pass ends in 5 s")
     assert words.partition(" gap")[0] in stream.getvalue()
     with Progress(tol=None) as progress:
         assert drawn(clock, progress, make_state(sampled_gap=1e-9))[0] == 0
