@@ -48,12 +48,9 @@ _CONNECT_SECONDS = 10
 
 
 class Workers(ABC):
-    """Where tasks run; made by `borrow_workers`.
+    """Where tasks run, made by `borrow_workers`.
 
-    Attributes
-    ----------
-    remote : bool
-        Whether tasks run in other processes, which see files but no arrays of this one.
+    If `remote`, they run in other processes, which see files but no arrays of this one.
     """
 
     remote: bool
@@ -145,13 +142,8 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 class Shared(Generic[Value]):
     """An object that tasks use: itself in this process, made once in every other process.
 
-    Parameters
-    ----------
-    value : object
-        What `get` returns in this process.
-    recipe : callable or None
-        Called without arguments in another process to make an equal object; what it needs is sent
-        with it. None if the object must stay in this process.
+    The `recipe` is called without arguments there to make an equal object; what it needs is sent
+    with it. It is None if the object must stay in this process.
     """
 
     def __init__(self, value: Value | None, recipe: Callable[[], Value] | None) -> None:
@@ -195,10 +187,7 @@ def _arrive(token: str, recipe: Callable[[], Value]) -> Shared[Value]:
 def shared_source(source: Any, workers: Workers) -> Shared[Any]:
     """A source of rows for tasks; those in other processes open its file themselves.
 
-    Raises
-    ------
-    InputError
-        Other processes cannot read the rows.
+    InputError is raised if they cannot read the rows.
     """
     if workers.remote and source.reopen is None:
         raise InputError(
@@ -212,15 +201,7 @@ def shared_source(source: Any, workers: Workers) -> Shared[Any]:
 
 
 class LocalWorkers(Workers):
-    """Tasks on this machine: one after the other, on threads, or in processes.
-
-    Parameters
-    ----------
-    number : int
-        Tasks at a time.
-    processes : bool
-        Whether they run in processes of their own.
-    """
+    """A number of tasks at a time on this machine: on threads, or in processes of their own."""
 
     def __init__(self, number: int, *, processes: bool = False) -> None:
         self.remote = processes
@@ -278,15 +259,7 @@ def _ignore_interrupts() -> None:
 
 
 class _ClusterWorkers(Workers):
-    """Tasks on a `distributed` cluster, which repeats those of a worker that died.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Connected to the scheduler.
-    own : bool
-        Whether to close it.
-    """
+    """Tasks on a `distributed` cluster, which repeats those of a worker that died."""
 
     remote = True
 

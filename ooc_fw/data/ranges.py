@@ -31,11 +31,6 @@ FEW_STEPS = 64
 class ColumnRanges:
     """Range and, for the scaling "standard", mean and variance of each column.
 
-    Parameters
-    ----------
-    kind : str
-        The scaling that is wanted.
-
     Attributes
     ----------
     n_rows : int
@@ -116,14 +111,7 @@ class ColumnRanges:
 
         The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
         and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
-        columns, and columns never met, become 0.
-
-        Parameters
-        ----------
-        log1p : bool
-            Recorded in the result; the rows added must have been transformed already.
-        n_features : int
-            Number of columns.
+        columns, and columns never met, become 0. `log1p` says what was done to the rows before.
         """
         if self.kind == "none":
             return Scaling("none", log1p)

@@ -154,17 +154,7 @@ def unrounded(rows: StoredRows) -> StoredRows:
 
 
 def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
-    """Raise InputError when a value is not finite.
-
-    Parameters
-    ----------
-    rows : Rows
-        Block to check.
-    name : str
-        Source, for the message.
-    row_numbers : sequence of int
-        Number in the source of each row of the block, for the message.
-    """
+    """Raise InputError, with its row in the source `name`, when a value is not finite."""
     values = rows.data if isinstance(rows, CSRRows) else rows
     finite = np.isfinite(values)
     if finite.all():
@@ -193,19 +183,9 @@ def canonical_csr(
     indptr : ndarray, shape (n_rows + 1,)
         Where each row begins, counted from any origin.
     n_features : int
-        Number of columns.
+        Number of columns; InputError if a column number is not below it.
     name : str
         Source, for messages.
-
-    Returns
-    -------
-    CSRRows
-        Views of the input if its columns are in order already.
-
-    Raises
-    ------
-    InputError
-        A column number is negative or not below `n_features`.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(

@@ -33,14 +33,7 @@ class Sampler(Protocol):
     """A policy for drawing rows."""
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw rows.
-
-        Parameters
-        ----------
-        size : int
-            Number of rows wanted; if there are no more than that, all rows are returned.
-        rng : numpy.random.Generator
-            The only source of randomness.
+        """Draw `size` rows, or all rows if there are no more than that.
 
         Returns
         -------
@@ -146,6 +139,8 @@ def choose_sampler(
 ) -> Sampler:
     """Pick the sampler that suits the storage of the rows.
 
+    A `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
+
     Parameters
     ----------
     n_rows, chunk_rows : int
@@ -156,11 +151,6 @@ def choose_sampler(
         Whether scattered access is cheap.
     labels : ndarray, shape (n_rows,)
         Codes or values of the classes.
-
-    Returns
-    -------
-    Sampler
-        A `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
     """
     if shuffled is None:
         shuffled = looks_shuffled(labels)
@@ -182,8 +172,6 @@ def looks_shuffled(labels: AnyArray) -> bool:
 def missing_runs(labels: AnyArray) -> tuple[float, float]:
     """Expected minus observed number of runs of equal labels, and its standard deviation.
 
-    Notes
-    -----
     The runs test of Wald and Wolfowitz (1940), for any number of classes as given by Barton and
     David, "Multiple runs" (1957): with class counts ``n_k`` and ``s_p = sum n_k^p``, the number of
     runs in random order has mean ``n + 1 - s_2 / n`` and variance
@@ -207,15 +195,11 @@ def split_evenly(total: int, parts: int) -> Int64Array:
 
 
 def place_arcs(n_rows: int, lengths: Int64Array, rng: np.random.Generator) -> Int64Array:
-    """Place arcs of the given lengths on a circle of rows at random, without overlap.
+    """Place arcs on a circle of rows at random, without overlap; returns the first row of each.
 
     The rows left over are shared out at random as gaps, and the whole pattern is turned by a random
-    angle, which gives each row the same chance to be covered.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_arcs,)
-        First row of each arc; an arc that passes the last row continues at row 0.
+    angle, which gives each row the same chance to be covered. An arc that passes the last row
+    continues at row 0.
     """
     free = n_rows - int(lengths.sum())
     gaps = np.sort(rng.integers(0, free + 1, size=len(lengths)))

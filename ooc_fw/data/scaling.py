@@ -107,12 +107,8 @@ class Scaling:
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
         """Apply offset and factor to values of the given columns, after `log_values`.
 
-        The values may have any shape that broadcasts with `columns`.
-
-        Raises
-        ------
-        InputError
-            A scaled value is beyond float32.
+        The values may have any shape that broadcasts with `columns`. InputError is raised for a
+        scaled value that is beyond float32.
         """
         result: Float32Array
         if self.offset is None or self.factor is None:
@@ -136,22 +132,10 @@ class Scaling:
         return result
 
     def apply(self, rows: StoredRows, n_features: int) -> Rows:
-        """Scale raw rows the way the training rows were scaled.
+        """Scale raw rows of any width the way the training rows were scaled.
 
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
-        clipped.
-
-        Parameters
-        ----------
-        rows : ndarray of float32 or float64, or CSRRows
-            Raw rows, of any width. Not modified.
-        n_features : int
-            Width of the result; the scaling's own width if it has one.
-
-        Returns
-        -------
-        ndarray of float32 or CSRRows
-            Of the same kind as `rows`, except that sparse rows become dense if `moves_zero`.
+        clipped. Sparse rows become dense if `moves_zero`.
 
         Raises
         ------
@@ -196,13 +180,7 @@ class Scaling:
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
-        """Read what `write` stored; None when the file says nothing about scaling.
-
-        Raises
-        ------
-        InputError
-            The stored numbers are incomplete.
-        """
+        """Read what `write` stored, InputError if it is incomplete; None when there is nothing."""
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")

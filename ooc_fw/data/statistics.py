@@ -57,17 +57,7 @@ _Found = TypeVar("_Found", bound=_Sums)
 def average_squared_distance(mean: Float64Array, mean_square_norm: float) -> float:
     """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, equal ones included.
 
-    Parameters
-    ----------
-    mean : ndarray of float64, shape (n_features,)
-        Mean row.
-    mean_square_norm : float
-        Mean of the squared norms of the rows.
-
-    Returns
-    -------
-    float
-        ``2 (mean |x|^2 - |mean x|^2)``; exactly 0 if that is within its rounding error.
+    It is ``2 (mean |x|^2 - |mean x|^2)``, and exactly 0 if that is within its rounding error.
     """
     spread = mean_square_norm - float(mean @ mean)
     return 2 * spread if spread > ROUNDING * mean_square_norm else 0.0

@@ -20,14 +20,9 @@ from ooc_fw.system.errors import InputError
 
 
 class ArraySource(RowSource):
-    """Rows of a dense numpy array.
+    """Rows of a dense numpy array of real numbers, shape (n_rows, n_features).
 
-    Parameters
-    ----------
-    array : ndarray of real numbers, shape (n_rows, n_features)
-        Slices of a float32 array in C order are returned as views; those of others are rounded.
-    labels, name
-        See `RowSource`.
+    Slices of a float32 array in C order are returned as views; those of others are rounded.
     """
 
     in_memory = True
@@ -55,14 +50,9 @@ class ArraySource(RowSource):
 
 
 class CSRSource(RowSource):
-    """Rows of a scipy CSR matrix or array, whose columns may be in any order.
+    """Rows of a scipy CSR matrix or array, or of an object with its attributes.
 
-    Parameters
-    ----------
-    matrix : object with attributes data, indices, indptr and shape
-        Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
-    labels, name
-        See `RowSource`.
+    Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
     """
 
     sparse = True

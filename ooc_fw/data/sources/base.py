@@ -152,12 +152,9 @@ class RowSource(ABC):
         """Rows ``start:stop`` as stored, which may hold infinite values, and the bytes fetched."""
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows ``start:stop``.
+        """Rows ``start:stop``, all values finite.
 
-        Returns
-        -------
-        ndarray of float32, shape (stop - start, n_features), C-contiguous, or CSRRows
-            All values are finite. May be a view of the caller's array: do not write to it.
+        They may be a view of the caller's array: do not write to them.
 
         Raises
         ------
@@ -184,13 +181,7 @@ class RowSource(ABC):
         return rows
 
     def take(self, indices: Int64Array) -> Rows:
-        """Rows at `indices`, fetched in contiguous spans or whole chunks.
-
-        Parameters
-        ----------
-        indices : ndarray of int64
-            Increasing row numbers without repeats.
-        """
+        """Rows at increasing `indices` without repeats, read in contiguous spans or whole chunks."""
         if len(indices) == 0:
             return self.read(0, 0)
         self._check_range(int(indices[0]), int(indices[-1]) + 1)
@@ -303,14 +294,8 @@ class RowSource(ABC):
     ) -> None:
         """Let other processes open the same file, and no other that may have its name by then.
 
-        Parameters
-        ----------
-        opener : callable
-            Function of a module that opens the source.
-        arguments : tuple
-            Hashable arguments of `opener`.
-        with_labels : bool
-            Whether the labels belong to the file.
+        They call `opener`, a function of a module, with these hashable arguments. Labels that do
+        not belong to the file are left out.
         """
         stamp = None if self._stamp is None else self._stamp.seen
         self.reopen = functools.partial(_open_once, opener, arguments, stamp, with_labels)
@@ -362,14 +347,8 @@ def iter_blocks(
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:
     """Cut increasing row numbers into groups, each to be read as one contiguous span.
 
-    Parameters
-    ----------
-    indices : ndarray of int64
-        Increasing row numbers.
-    max_gap : int
-        Neighbours at most this far apart share a span.
-    span_rows : int
-        No span crosses a multiple of this number, which bounds the memory of one read.
+    Neighbours at most `max_gap` apart share a span. No span crosses a multiple of `span_rows`,
+    which bounds the memory of one read.
     """
     far = np.diff(indices) > max_gap
     crossing = np.diff(indices // span_rows) > 0

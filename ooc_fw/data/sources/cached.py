@@ -8,17 +8,11 @@ from ooc_fw.data.sources.wrapped import WrappedSource
 
 
 class CachedSource(WrappedSource):
-    """A source whose rows are read from storage at most once, if they fit in RAM.
+    """A source whose rows are read from storage at most once, if all of them fit in `max_bytes`.
 
     Rows are fetched in blocks of whole chunks when they are first asked for. Opening costs nothing,
-    and a run that needs a few rows reads only their chunks.
-
-    Parameters
-    ----------
-    source : RowSource
-        Where the rows come from; closed with this source.
-    max_bytes : int
-        The rows are kept only if ``source.decoded_bytes`` is at most this.
+    and a run that needs a few rows reads only their chunks. The wrapped source is closed with this
+    one.
     """
 
     def __init__(self, source: RowSource, max_bytes: int) -> None:

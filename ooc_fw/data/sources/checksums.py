@@ -106,13 +106,10 @@ class CheckedSlices:
         Reads the values as stored.
     checksums : Checksums
         Those of the array.
-    path, name : str
-        File and data set, for messages.
-    chunk_length : int
-        Rows or elements of a chunk, for messages.
+    path, name, chunk_length
+        File, data set, and rows or elements of a chunk, for messages.
     rows_of : callable or None
-        Turns a range of elements into the range of rows they belong to; None where elements are
-        rows.
+        Turns a range of elements into the range of rows they belong to; None for rows.
     in_rows : bool
         False when it is unknown to which rows the elements belong.
     """
@@ -185,10 +182,7 @@ def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
 def read_checksums(root: Node) -> dict[str, Checksums]:
     """Checksums of a converted file by array name; none for a file written without them.
 
-    Raises
-    ------
-    DamageError
-        The header or a small array does not match its checksum, or checksums are missing.
+    DamageError is raised when the header or a small array does not match, or checksums are missing.
     """
     if GROUP not in root and HEADER not in root.attrs:
         return {}

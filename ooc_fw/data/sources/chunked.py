@@ -77,12 +77,9 @@ class ChunkedSource(RowSource):
 
 
 class DaskSource(ChunkedSource):
-    """Rows of a two-dimensional dask array of numpy blocks, computed one range at a time.
+    """Rows of a two-dimensional dask array, computed one range at a time.
 
-    Raises
-    ------
-    InputError
-        The array's lengths are not known yet, or its blocks are not numpy arrays.
+    InputError is raised if its lengths are not known yet, or its blocks are not numpy arrays.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ class DecodedChunks:
     """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
 
     The first and the last chunk of a read are kept if it uses only a part of them, so that a pass
-    in order decodes each chunk once, whatever its blocks are. When several threads need a chunk at
-    the same time, one of them decodes it and the others wait.
+    in order decodes each chunk once, whatever its blocks are. At most `kept_bytes` stay between two
+    reads. When several threads need a chunk at the same time, one decodes it and the others wait.
 
     Parameters
     ----------
@@ -31,11 +31,6 @@ class DecodedChunks:
         Returns the rows ``start:stop`` of consecutive chunks as they are stored.
     row_bytes : int
         Bytes of a decoded row.
-
-    Attributes
-    ----------
-    kept_bytes : int
-        Largest number of bytes kept between two reads.
     """
 
     def __init__(

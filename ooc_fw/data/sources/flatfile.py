@@ -22,19 +22,7 @@ READ_BYTES = 8 << 20
 class FileArray(ABC):
     """A vector or table in a file, of which contiguous parts are read by any number of threads.
 
-    Parameters
-    ----------
-    path : str
-        File that holds the values.
-    shape : tuple of int
-        One or two lengths.
-    dtype : dtype
-        Type of the values in the file, of any byte order.
-
-    Raises
-    ------
-    InputError
-        The file cannot be opened.
+    Its `dtype` may be of any byte order. InputError is raised when the file cannot be opened.
     """
 
     _descriptor = -1
@@ -68,10 +56,7 @@ class FileArray(ABC):
     def _fill(self, out: AnyArray, offset: int) -> None:
         """Fill the C-contiguous array `out` with the bytes from `offset` on.
 
-        Raises
-        ------
-        DamageError
-            The file ends before `out` is full, or the disk fails.
+        DamageError is raised when the file ends before `out` is full, or the disk fails.
         """
         view = out.reshape(-1).view(np.uint8).data
         while view:
@@ -104,14 +89,8 @@ class FileArray(ABC):
 class ChunkedFileArray(FileArray):
     """A vector or table in contiguous chunks of equal length that lie anywhere in a file.
 
-    Parameters
-    ----------
-    path, shape, dtype
-        See `FileArray`.
-    offsets : ndarray of int64, shape (n_chunks,)
-        Byte at which each chunk begins.
-    chunk_rows : int
-        Elements or rows of a chunk; the last one may hold fewer.
+    Each chunk of `chunk_rows` elements or rows begins at its byte of `offsets`; the last chunk may
+    hold fewer.
     """
 
     def __init__(
@@ -141,19 +120,8 @@ class ChunkedFileArray(FileArray):
 class StridedFileArray(FileArray):
     """A table in one stretch of a file, of which the rows or the columns are contiguous.
 
-    Parameters
-    ----------
-    path, shape, dtype
-        See `FileArray`.
-    offset : int
-        Byte at which element 0 begins.
-    strides : tuple of int
-        Bytes between neighbours along each axis.
-
-    Raises
-    ------
-    InputError
-        The file cannot be opened, or its values lie in an order that would need scattered reads.
+    Element 0 begins at byte `offset`, and neighbours along each axis are `strides` bytes apart.
+    InputError is raised for values in an order that would need scattered reads.
     """
 
     def __init__(

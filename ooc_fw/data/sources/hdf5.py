@@ -253,21 +253,10 @@ class HDF5CSRSource(HDF5Rows):
 def open_hdf5(
     path: str, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
 ) -> HDF5Rows:
-    """Open the rows of an HDF5 file.
+    """Open the rows and labels of an HDF5 file by their names in it; `labels` replace its own.
 
-    Parameters
-    ----------
-    path : str
-        File to open.
-    labels : Sliceable or None
-        One label per row; None for those in the file.
-    x_name, y_name : str
-        Where the file keeps rows and labels.
-
-    Raises
-    ------
-    InputError
-        The file is damaged, unfinished, or does not hold what the names say.
+    InputError is raised for a file that is damaged, unfinished, or does not hold what the names
+    say.
     """
     file = open_file(path)
     try:
@@ -285,7 +274,7 @@ def open_group(
 ) -> HDF5Rows:
     """Open the rows in an HDF5 group: a pair `x_name`, `y_name`, or itself a CSR matrix.
 
-    Parameters and errors are those of `open_hdf5`; the group stays open.
+    The group stays open. Errors are those of `open_hdf5`.
     """
     name = file_name(group)
     rows = find_node(group, x_name)
@@ -345,13 +334,7 @@ def rows_of_pointers(first: int, stop: int) -> Range:
 
 
 def is_converted(group: Node) -> bool:
-    """Whether `ooc-fw convert` wrote this file.
-
-    Raises
-    ------
-    InputError
-        It did, but did not finish, or a newer version of it did.
-    """
+    """Whether `ooc-fw convert` wrote this file; InputError if it did not finish, or is newer."""
     if not {"format_version", "n_features"} <= set(group.attrs):
         return False
     name = file_name(group)

@@ -35,22 +35,11 @@ NO_SUMS: Mapping[str, Checksums] = {}
 
 
 class DatasetSlices:
-    """Parts of a data set read through h5py, with its errors as sentences.
+    """Parts of a data set of one or two dimensions read through h5py, with its errors as sentences.
 
-    Compressed chunks are decoded once and kept for the next part. HDF5 itself keeps no chunk that
-    is larger than its cache, and would decode it again for every part.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        Data set of one or two dimensions.
-    view : object, optional
-        What is sliced in its place: another form of the same values.
-
-    Attributes
-    ----------
-    kept_bytes : int
-        Largest number of decoded bytes that are kept.
+    Compressed chunks are decoded once and kept for the next part, up to `kept_bytes`. HDF5 itself
+    keeps no chunk that is larger than its cache, and would decode it again for every part. If a
+    `view` is given, another form of the same values, it is sliced in place of the data set.
     """
 
     def __init__(self, dataset: Node, view: Any = None) -> None:

@@ -18,15 +18,7 @@ from ooc_fw.system.errors import InputError
 
 
 class MemmapSource(RowSource):
-    """Rows of a table in a flat binary file.
-
-    Parameters
-    ----------
-    table : StridedFileArray
-        Table of real numbers, shape (n_rows, n_features); closed with the source.
-    labels : Sliceable or None
-        See `RowSource`.
-    """
+    """Rows of a table in a flat binary file, which is closed with the source."""
 
     _labels_hint = "give them as another .npy file (--labels y.npy, or labels= in Python)"
 
@@ -57,10 +49,7 @@ def _open_table(
 def open_npy(path: str) -> StridedFileArray:
     """Array of a `.npy` file, of one or two dimensions.
 
-    Raises
-    ------
-    InputError
-        The file holds objects or no table, or is shorter than its header says.
+    InputError is raised for objects, for no table, and for a file shorter than its header says.
     """
     check_regular(path)
     try:
@@ -101,11 +90,8 @@ def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) ->
 def find_in_file(array: AnyArray) -> StridedFileArray | None:
     """Where the values of a view of a memory map lie on disk.
 
-    Returns
-    -------
-    StridedFileArray or None
-        None when `array` is no such view, or its map has no file name, or is copy-on-write, so that
-        its values may differ from those of the file.
+    None when `array` is no such view, or its map has no file name, or is copy-on-write, so that its
+    values may differ from those of the file.
     """
     base: Any = array
     named: np.memmap[Any, Any] | None = None

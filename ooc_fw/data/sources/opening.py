@@ -96,12 +96,8 @@ def is_plain_file(file: Node) -> bool:
 def find_node(group: Node, name: str, n_links: int = 0) -> Node:
     """Object at a path below `group`, or below the root of its file if the path begins with "/".
 
-    None where there is no such object. `n_links` soft links have been followed so far.
-
-    Raises
-    ------
-    InputError
-        A link leads out of the file, or soft links lead in a circle.
+    None where there is no such object; `n_links` soft links have been followed so far. InputError
+    is raised for a link that leads out of the file, and for soft links that lead in a circle.
     """
     node = group.file["/"] if name.startswith("/") else group
     for part in name.split("/"):

@@ -10,20 +10,11 @@ from ooc_fw.data.sources.base import RowSource
 
 
 class PairSource(RowSource):
-    """Rows of two sources, evenly interleaved.
+    """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
 
     Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
     both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
     random samples of both are a random sample here. The sources stay open when this one is closed.
-
-    Parameters
-    ----------
-    first, second : RowSource
-        Rows of one class each, of equal width and kind.
-    name : str
-        For messages.
-    shuffled : bool or None
-        Whether the rows of each source are in random order.
     """
 
     def __init__(

@@ -21,19 +21,9 @@ def check_raw(source: RowSource) -> None:
 
 
 class ScaledSource(WrappedSource):
-    """Raw rows of a source, returned scaled.
+    """Raw rows of a source, returned scaled; the source is closed with this one.
 
-    Parameters
-    ----------
-    source : RowSource
-        Where the raw rows come from; closed with this source.
-    scaling : Scaling
-        What is done to them; of the same width as the rows, if it has a width.
-
-    Raises
-    ------
-    InputError
-        The rows are scaled already, or the scaling is of another width.
+    InputError is raised for rows that are scaled already, and for a scaling of another width.
     """
 
     def __init__(self, source: RowSource, scaling: Scaling) -> None:

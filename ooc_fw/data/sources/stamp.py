@@ -10,17 +10,8 @@ from ooc_fw.system.errors import InputError
 class FileStamp:
     """Size and time of change of a file, to notice that somebody replaced or cut it.
 
-    Parameters
-    ----------
-    path : str
-        File that must stay as it is now.
-    descriptor : int or None
-        The same file as it was opened, in case another one has its name by now.
-
-    Attributes
-    ----------
-    seen : tuple of int
-        Size in bytes and time of change in nanoseconds.
+    They are measured at `path`, or at the `descriptor` of the same file as it was opened, in case
+    another one has its name by now. `seen` holds bytes and nanoseconds.
     """
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:

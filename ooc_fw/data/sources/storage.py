@@ -64,14 +64,10 @@ def check_plain_tree(file: Node) -> None:
 
 
 def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
-    """Check that all values of a data set are stored.
+    """Check that all values of a data set are stored; return other files that hold parts of it.
 
-    `within` holds file and name of the virtual data sets that it is a part of.
-
-    Returns
-    -------
-    list of str
-        Other files that hold parts of it, if it is a virtual data set.
+    Only a virtual data set has such parts; `within` holds file and name of those that contain this
+    one.
 
     Raises
     ------

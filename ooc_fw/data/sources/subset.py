@@ -24,12 +24,7 @@ class SubsetSource(WrappedSource):
         Where the rows come from. It stays open when this source is closed.
     ranges : ndarray of int64, shape (k, 2)
         First row, and row after the last, of each run of consecutive rows: increasing, not empty
-        and without overlap.
-
-    Raises
-    ------
-    InputError
-        There is no row in `ranges`.
+        and without overlap. InputError if there are none.
     """
 
     def __init__(self, source: RowSource, ranges: Int64Array) -> None:
@@ -90,24 +85,11 @@ class SubsetSource(WrappedSource):
 def draw_parts(
     n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
 ) -> list[Int64Array]:
-    """Draw disjoint random parts of the rows of a source.
+    """Draw disjoint random parts, of these sizes, of the rows of a source.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the source.
-    sizes : sequence of int
-        Number of rows of each part; their sum is at most `n_rows`.
-    shuffled : bool
-        Whether the rows are in random order, so that consecutive rows are a random sample. The
-        parts are then consecutive on a circle of all rows, from a random row on.
-    rng : numpy.random.Generator
-        The only source of randomness.
-
-    Returns
-    -------
-    list of ndarray of int64, shape (k, 2)
-        Ranges of each part, as `SubsetSource` takes them.
+    Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
+    of all rows, from a random row on. Returned are the ranges of each part, as `SubsetSource` takes
+    them.
     """
     ends = np.cumsum(sizes)
     if shuffled:
