@@ -321,6 +321,16 @@ def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
     assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_sampled_gap_counts_rows_that_are_no_violators(seed):
+    """The corrective draw is of more rows than there are here, so that it sees the whole gap."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=600, overlap=2)
+    options = {"method": "corrective", "lmo": "sampled", "certify": False}
+    solution = train(problem, tol=0.1, sample_size=60, seed=seed, **options)
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), InputError("it is a pipe")]
 )
@@ -603,8 +613,9 @@ def test_values_in_16_bits_give_way_as_vertices_grow(monkeypatch, share):
     assert solution.objective == pytest.approx(expected.objective, rel=1e-6)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("n_rows", [12_000, 33_000])
+@pytest.mark.parametrize(
+    "n_rows", [5000, *(pytest.param(n_rows, marks=pytest.mark.long) for n_rows in (12_000, 33_000))]
+)
 def test_a_large_penalty_under_a_memory_limit(n_rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 5)).astype(np.float32)
