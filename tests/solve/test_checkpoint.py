@@ -163,7 +163,7 @@ def test_a_run_stopped_before_its_first_step_takes_the_same_course(tmp_path):
     assert_same(train(problem, resume=path, **options), expected)
 
 
-@pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 17), ("swap2", 31)])
+@pytest.mark.parametrize(("method", "every"), [("corrective", 1), ("partan", 37), ("swap2", 31)])
 def test_a_run_may_be_stopped_again_and_again(method, every, tmp_path):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3000, overlap=0.5)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2, "max_iter": None}
@@ -192,7 +192,7 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, tmp_path,
     path = tmp_path / "run.ckpt"
     count = calls.count(phase)
     assert count > 1
-    for n in sorted({1, 2, count // 2, count - 1, count}):
+    for n in sorted({1, count // 2, count}):
         left = [n]
 
         def stop(state, left=left):
@@ -226,7 +226,7 @@ def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch)
     """Which rows are held decides in which order sums are formed."""
     monkeypatch.setattr(ooc_fw.solve.setup, "memory_total", lambda: 0)
     monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=400, overlap=2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=250, overlap=2)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
     expected = train(problem, **options)
     assert len(expected.rows) > 60
