@@ -11,7 +11,7 @@ from ooc_fw.testing.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 1500, 6
 TRAINING = {
-    "cvm": TrainOptions(method="cvm", lmo="sampled", C=2.0, tol=1e-3, seed=3),
+    "cvm": TrainOptions(method="cvm", lmo="sampled", C=2.0, tol=1e-4, seed=3, max_iter=300),
     "corrective": TrainOptions(method="corrective", C=2.0, tol=1e-5, seed=3),
     # A fixed course: equal objectives mean equal draws.
     "swap2": TrainOptions(
