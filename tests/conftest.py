@@ -25,13 +25,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # there are more test processes than idle processors. Engines hold BLAS to one thread anyway.
 threadpool_limits(1, user_api="blas")
 
-<<<<<<< HEAD
-# A runner started by nohup or in the background ignores some of these, and child processes
-# inherit that.
-=======
 # A runner started by nohup or in the background ignores some of these signals, and programs that
 # tests start would inherit that.
->>>>>>> 7f04898 (Killed runs are resumed in the test's process, programs end with their test, and a process that opens a replaced file late refuses it too)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
