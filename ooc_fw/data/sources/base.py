@@ -181,7 +181,7 @@ class RowSource(ABC):
         return rows
 
     def take(self, indices: Int64Array) -> Rows:
-        """Rows at increasing `indices` without repeats, read in contiguous spans or whole chunks."""
+        """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
         if len(indices) == 0:
             return self.read(0, 0)
         self._check_range(int(indices[0]), int(indices[-1]) + 1)
