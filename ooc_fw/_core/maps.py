@@ -1,37 +1,59 @@
 """Compiled kernel maps: tiles of products become kernel values, or weighted sums of them.
 
-A tile holds float32 products (dot products, or L1 distances) of a few hundred rows with a few
-hundred vertices. `map_tile` turns it into kernel values in place; `sum_tile` also adds the weighted
-row sums to a float64 result, so that a sweep never stores a kernel block. Both go row by row: a row
-of a tile stays in the first-level cache between the map and the sum.
+A tile holds the products (dot products or distances) of a few hundred rows with a few hundred
+vertices. `map_tile` turns it into kernel values in place; `sum_tile` also adds their weighted sums
+to the result of each row, while that row is in the first-level cache. Functions take slices, since
+only a loop over a whole slice is vectorised.
 
-The functions take slices, since only a loop over a whole slice is vectorised.
+To add a kernel: a code, a function of one row for each precision, and their lines in `_map_row` and
+`_map_row64`.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core.loading import njit
 
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
-"""Float liberties of the hot loops: sums in any order, no NaN (checked where data enters)."""
+"""Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading)."""
 
 MAP_FLAGS = FLOAT_FLAGS - {"reassoc"}
-"""Those of the maps: a value must not depend on which of its two rows is x, hence no reordering."""
+"""Those of the maps, which do not reorder: a value must not depend on which of two rows is x."""
 
 LOG2_E = 1.4426950408889634
 
 
 class MapCode(IntEnum):
-    """Which map `map_row` applies."""
+    """Which map a kernel applies to products."""
 
     RBF = 0
     LINEAR = 1
     POLYNOMIAL = 2
     LAPLACIAN = 3
+
+
+class KernelMap(NamedTuple):
+    """A map and its constants, in the precision of the tile.
+
+    Parameters
+    ----------
+    code : int
+        A `MapCode`.
+    scale, shift : float32 or float64
+        RBF: 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances; polynomial: gamma
+        and coef0; Laplacian: gamma log2(e).
+    degree : int
+        Of the polynomial.
+    """
+
+    code: int
+    scale: Any
+    shift: Any
+    degree: int
 
 
 # Plain integers: numba treats globals as constants and drops the branches not taken.
@@ -41,10 +63,10 @@ _F = np.float32
 
 @njit(cache=True, inline="always")
 def exp2_nonpositive(t):
-    """2^t in float32 for t <= 0, relative error below 2e-7; 0 to 1.2e-38 is the least value.
+    """2^t in float32 for t <= 0, relative error below 2e-7; the least value is 2^-126.
 
-    Splits t into an integer and a remainder in [-1/2, 1/2]. The remainder goes through a minimax
-    polynomial of degree 6 (Cephes `exp2f`), the integer through the exponent bits.
+    The integer part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes through a
+    minimax polynomial of degree 6 (Cephes `exp2f`).
     """
     t = max(t, _F(-126.0))
     whole = np.rint(t)
@@ -62,10 +84,10 @@ def exp2_nonpositive(t):
 
 @njit(cache=True, inline="always")
 def exp2_nonpositive64(t):
-    """2^t in float64 for t <= 0, relative error below 3e-16; 2.2e-308 is the least value.
+    """2^t in float64 for t <= 0, relative error below 3e-16; the least value is 2^-1022.
 
-    As `exp2_nonpositive`, with the polynomial of degree 11 through the Chebyshev points (error
-    4e-18 before rounding).
+    As `exp2_nonpositive`, by the polynomial of degree 11 through Chebyshev points, whose error is
+    4e-18 before rounding.
     """
     t = max(t, -1022.0)
     whole = np.rint(t)
@@ -100,7 +122,7 @@ def _rbf_row64(row, x_term, z_terms, scale):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _polynomial_row(row, scale, shift, degree):
-    """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products a value."""
+    """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products each."""
     for j in range(row.size):
         row[j] = scale * row[j] + shift
     if degree == 2:  # the usual case, kept free of an inner loop
@@ -163,36 +185,51 @@ def _weighted_row(row, weights):
 
 
 @njit(cache=True, nogil=True)
-def map_tile(code, tile, x_terms, z_terms, scale, shift, degree):
+def map_tile(kernel_map, tile, x_terms, z_terms):
     """Turn a tile of products into kernel values, in place.
 
     Parameters
     ----------
-    code : int
-        A `MapCode`.
+    kernel_map : KernelMap
+        The map, with constants of float32.
     tile : ndarray of float32, shape (n, at least m)
         Products of n rows with m vertices in its leading columns, which are modified.
     x_terms, z_terms : ndarray of float32, shapes (n,) and (m,)
-        What the RBF map takes off each product: gamma log2(e) |x|^2; zeros for squared distances.
-    scale, shift : float32
-        RBF: 2 gamma log2(e), or -gamma log2(e) for a tile of squared distances; polynomial: gamma
-        and coef0; Laplacian: gamma log2(e).
-    degree : int
-        Of the polynomial.
+        What the RBF map subtracts from each product: gamma log2(e) |x|^2; zeros for distances.
     """
+    code, scale, shift, degree = kernel_map
     for i in range(tile.shape[0]):
         _map_row(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
 
 
 @njit(cache=True, nogil=True)
-def sum_tile(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
+def map_tile64(kernel_map, tile, x_terms, z_terms):
+    """`map_tile` in float64."""
+    code, scale, shift, degree = kernel_map
+    for i in range(tile.shape[0]):
+        _map_row64(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
+
+
+@njit(cache=True, nogil=True)
+def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
     """Add sum_j weights[j] k(x_i, z_j) to out[i], with float64 weights, sums and result.
 
     The tile (see `map_tile`) is overwritten by kernel values.
     """
+    code, scale, shift, degree = kernel_map
     for i in range(tile.shape[0]):
         row = tile[i, : z_terms.size]
         _map_row(code, row, x_terms[i], z_terms, scale, shift, degree)
+        out[i] += _weighted_row(row, weights)
+
+
+@njit(cache=True, nogil=True)
+def sum_tile64(kernel_map, tile, x_terms, z_terms, weights, out):
+    """`sum_tile` for a float64 tile."""
+    code, scale, shift, degree = kernel_map
+    for i in range(tile.shape[0]):
+        row = tile[i, : z_terms.size]
+        _map_row64(code, row, x_terms[i], z_terms, scale, shift, degree)
         out[i] += _weighted_row(row, weights)
 
 
@@ -219,9 +256,8 @@ def sum_columns(tile, indptr, sums, values, out):
 def raise_largest(tile, width, first, largest, place):
     """Raise largest[i] to the largest of `width` values of row i, and set place[i] to its column.
 
-    Columns are counted from `first`. Values are not negative, so that they compare like their bits,
-    whose maximum is vectorised and that of floats is not. The column is searched for only when
-    there is something new: soon rarely.
+    Columns are counted from `first`. Values are not negative and so compare like their bits as
+    integers, whose maximum is vectorised while that of floats is not.
     """
     values = tile.view(np.int32)
     largest_bits = largest.view(np.int32)
@@ -234,19 +270,3 @@ def raise_largest(tile, width, first, largest, place):
                 if row[j] == best:
                     place[i] = first + j
                     break
-
-
-@njit(cache=True, nogil=True)
-def map_tile64(code, tile, x_terms, z_terms, scale, shift, degree):
-    """`map_tile` for a tile, terms and constants in float64."""
-    for i in range(tile.shape[0]):
-        _map_row64(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
-
-
-@njit(cache=True, nogil=True)
-def sum_tile64(code, tile, x_terms, z_terms, scale, shift, degree, weights, out):
-    """`sum_tile` for a tile, terms and constants in float64."""
-    for i in range(tile.shape[0]):
-        row = tile[i, : z_terms.size]
-        _map_row64(code, row, x_terms[i], z_terms, scale, shift, degree)
-        out[i] += _weighted_row(row, weights)

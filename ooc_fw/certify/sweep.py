@@ -436,7 +436,7 @@ def certify(
     )
     tally = _Tally(support_grad, support.rounding, aim)
     if screen is not None:
-        diagonal = engine.kernel.diagonal(engine.prepare64(rows).norms)
+        diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         vertices, no_way = np.arange(len(row_ids)), np.zeros(len(row_ids))
         lower = support_grad - alpha / C - support.rounding
         screen.record(row_ids, lower, diagonal, vertices, no_way)

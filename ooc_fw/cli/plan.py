@@ -111,9 +111,10 @@ def _compute_values(kernel: Kernel, rows: Rows, threads: int) -> tuple[float, fl
     """How many kernel values are computed in a second, and the largest of the rows' diagonal."""
     import numpy as np
 
-    from ooc_fw.kernels.engine import Engine, choose_arithmetic
+    from ooc_fw.kernels.arithmetic import choose_arithmetic
+    from ooc_fw.kernels.engine import Engine
 
-    with Engine(kernel, threads, *choose_arithmetic(kernel, rows)) as engine:
+    with Engine(kernel, threads, choose_arithmetic(kernel, rows)) as engine:
         x = engine.prepare(rows)
         weights = np.full(len(x), 1 / len(x))
         engine.weighted_sum(x, x, weights)  # the first call compiles

@@ -1,13 +1,11 @@
-"""Decision values of binary classifiers, from float32 kernel values with a bound, and from float64.
-
-Certificates and predictions work in two stages: all rows by float32 kernel values, whose error has
-a rigorous bound, then in float64 what the bound leaves open. Both stages are here; what is left
-open is for the caller to say.
+"""Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
     h(x) = sum_j alpha_j y_j (k(x_j, x) + 1),   alpha on the simplex
 
-The vertices of the two classes are summed apart: the difference of the sums is the decision value,
-and their sum, the mean of the kernel values, bounds its error (`ooc_fw.kernels.functions`).
+Certificates and predictions first compute all rows by float32 kernel values, then in float64 the
+rows that the bound on the error leaves open. The vertices of the two classes are summed separately:
+the difference of the sums is the decision value, and their sum, the mean of the kernel values,
+bounds its error (`ooc_fw.kernels.functions`).
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
-from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest, Operand
+from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.tiles import Operand
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,11 @@ class Approximation:
     Parameters
     ----------
     values, bound : ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) of several
-        The values, and how far each may be off.
+        The values, and bounds on their errors.
     x : Operand
         The rows.
     nearest : Nearest or None
-        The vertex of largest kernel value of each row, where it was asked for.
+        The vertex of largest kernel value of each row, if requested.
     """
 
     values: Float64Array
@@ -76,21 +75,21 @@ class DecisionFunctions:
     vertices : Rows
         Rows that have weight in any classifier.
     classifiers : sequence of Weights
-        The classifiers; values of a single one have no axis for them.
+        The classifiers; values of a single one have no axis for classifiers.
 
     Attributes
     ----------
     n_vertices : int
         Number of vertices.
     rounding : float
-        Bound on the error of the biases and of their addition, which is in no other bound.
+        Bound on the error of the biases and of their addition, which no other bound includes.
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
         self.n_vertices = len(vertices)
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
-        self._z64 = engine.prepare64(vertices)
+        self._z64 = engine.prepare(vertices, exact=True)
         self._single = len(classifiers) == 1
         biases = np.array([own.beta.sum() for own in classifiers])
         self._bias = biases[0] if self._single else biases
@@ -121,10 +120,7 @@ class DecisionFunctions:
         )
 
     def approximate(self, rows: Rows, with_nearest: bool = False) -> Approximation:
-        """Decision values from float32 kernel values, and what bounds them.
-
-        `with_nearest` is for a single classifier.
-        """
+        """Decision values from float32 kernel values; `with_nearest` for a single classifier."""
         x = self._engine.prepare(rows)
         if not self._single:
             sums = self._engine.weighted_sums(x, self._z, self._alphas)
@@ -145,15 +141,15 @@ class DecisionFunctions:
         return Approximation(values, np.maximum.reduce(bounds), x, nearest)
 
     def value_bound(self, x: Operand) -> Float64Array:
-        """Bound on the error of each kernel value that `Nearest` holds, for a single classifier."""
+        """Bound on the error of the kernel values of `Nearest`, for a single classifier."""
         bounds = [self._engine.value_bound(x, z) for _, _, z, _ in self._parts]
         return np.asarray(np.maximum.reduce(bounds))
 
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
-        """Decision values from float64 kernel values, and a bound on the error of each row's."""
-        x = self._engine.prepare64(rows)
+        """Decision values from float64 kernel values, and a bound on the errors of each row."""
+        x = self._engine.prepare(rows, exact=True)
         if self._single:
-            sums = self._engine.weighted_sum64(x, self._z64, self._beta)
+            sums = self._engine.weighted_sum(x, self._z64, self._beta)
         else:
-            sums = self._engine.weighted_sums64(x, self._z64, self._betas)
-        return sums + self._bias, self._engine.error_bound64(x, self._z64)
+            sums = self._engine.weighted_sums(x, self._z64, self._betas)
+        return sums + self._bias, self._engine.error_bound(x, self._z64)

@@ -1,7 +1,6 @@
-"""Equal rows of a block, found once so that kernel values are computed once.
+"""Groups of equal rows in a block, whose kernel sums are computed once.
 
-Real data repeats itself: 70 % of the rows of KDD Cup 99 are copies of others. The kernel sum of a
-row does not depend on its label or weight, so a sweep needs it only for one of several equal rows.
+Real data repeat themselves: 70 % of the rows of KDD Cup 99 are copies of others.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ooc_fw.data.rows import CSRRows, Rows, take_rows
 
 _Value = TypeVar("_Value", bound=np.generic)
 
-_WORTHWHILE = 0.9  # share of distinct rows above which copying them out does not pay
+_WORTHWHILE = 0.9  # share of distinct rows above which copying them costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
 def distinct_rows(rows: Rows) -> DistinctRows:
     """Group equal rows; O(stored values + n log n).
 
-    Rows are compared bit by bit after a 64-bit hash has brought them together, so the result is
-    exact: on a collision nothing is grouped. Where few rows repeat, all stay.
+    Rows of equal 64-bit hash are compared bit by bit; on a collision nothing is grouped, so that
+    the result is exact. Where few rows repeat, nothing is grouped either.
     """
     n = len(rows)
     hashes = row_hashes(rows)
@@ -74,9 +73,6 @@ def distinct_rows(rows: Rows) -> DistinctRows:
 
 def _equal(a: Rows, b: Rows) -> bool:
     if isinstance(a, CSRRows) and isinstance(b, CSRRows):
-        return (
-            np.array_equal(a.indptr, b.indptr)
-            and np.array_equal(a.indices, b.indices)
-            and np.array_equal(a.data, b.data)
-        )
+        parts = ("indptr", "indices", "data")
+        return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in parts)
     return np.array_equal(np.asarray(a), np.asarray(b))

@@ -1,35 +1,34 @@
-"""The kernels: formula, diagonal, rounding bound and parameters of each.
+"""The kernels: formula, diagonal, bound on rounding and parameters of each.
 
 A kernel value is a product of two rows (their dot product, or their L1 distance) followed by a map.
-This module says which product and which map; :mod:`ooc_fw.kernels.engine` computes whole blocks of
-values. To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, a line in `KERNELS`.
+To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name in `KERNELS`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ooc_fw._core.maps import LOG2_E, MapCode
+from ooc_fw._core.maps import LOG2_E, KernelMap, MapCode
 from ooc_fw._core.products import absolute_norms, square_norms
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.system.errors import InputError, check_number
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
-_SMALLEST = 2.0**-126  # what both exponentials give for the least arguments, instead of less
-_EXP_UNITS = 5.0  # relative error of both exponentials (float32 polynomial, libm), in units
 _LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}  # above 0, by unit roundoff
-_LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # beyond, exp(-t) is `_SMALLEST`
+_LEAST_EXPONENTIAL = 2.0**-126  # no compiled exponential is less, in either precision
+_LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # exp(-t) underflows beyond
+_EXPONENTIAL_UNITS = 5.0  # relative error of the compiled exponentials and of libm's, in units
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What all kernels share; subclasses give the formulas.
+    """What all kernels have in common; subclasses give the formulas.
 
     Parameters
     ----------
@@ -64,12 +63,12 @@ class Kernel:
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters; `make_kernel(**kernel.to_dict())` gives the kernel back."""
-        return {
-            "name": self.name,
-            "gamma": self.gamma,
-            "degree": self.degree,
-            "coef0": self.coef0,
-        }
+        return {"name": self.name, **asdict(self)}
+
+    @classmethod
+    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
+        """Gamma for rows with average squared distance ``sigma2()`` and so many columns."""
+        return 1.0
 
     def norms(self, rows: Rows) -> Float64Array:
         """Squared Euclidean norm of each row, or its L1 norm where the kernel uses distances."""
@@ -87,16 +86,21 @@ class Kernel:
         return np.ones(len(norms))
 
     def map_terms(self, norms: Float64Array) -> Float64Array:
-        """What the compiled map takes off a product for each row; see `_core.maps.map_tile`."""
+        """What the compiled map subtracts from products of each row (`_core.maps.map_tile`)."""
         return np.zeros(len(norms))
 
     def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
-        """Scale, shift and degree for `_core.maps.map_tile`.
+        """Scale, shift and degree of the compiled map (`_core.maps.KernelMap`).
 
-        `from_distances` asks for those of a tile that holds |x - z|^2, or |x - z|_1 where the
-        kernel uses that, and of terms that are 0; only shift-invariant kernels have them.
+        With `from_distances` they are for tiles of |x - z|^2, or of |x - z|_1 where the kernel
+        takes that, and for terms of 0; only shift-invariant kernels have these.
         """
         return 1.0, 0.0, 1
+
+    def map_in(self, dtype: type, from_distances: bool = False) -> KernelMap:
+        """The compiled map with constants in a precision, float32 or float64."""
+        scale, shift, degree = self.map_constants(from_distances)
+        return KernelMap(int(self.code), dtype(scale), dtype(shift), degree)
 
     def error_bound(
         self,
@@ -115,12 +119,13 @@ class Kernel:
         z_norm : float
             Largest norm among the vertices.
         n_terms : ndarray of int64, shape (n,)
-            Number of products that are not exact zeros in one sum, at most.
+            Largest number of products in one sum that are not exact zeros.
         unit : float
             Unit roundoff of the arithmetic: `FLOAT32_UNIT` or `FLOAT64_UNIT`.
         mean : ndarray of float64, shape (n,), or float
-            Computed mean of k(x, z) over the z, for a bound on the error of that mean where kernel
-            values are positive and err in proportion to themselves; 1 for any single value.
+            For a bound on the error of a mean of k(x, z) over the z: that mean as computed. It
+            helps where kernel values are positive and err in proportion to themselves. 1 bounds
+            the error of any single value.
 
         Notes
         -----
@@ -135,21 +140,15 @@ class Kernel:
     ) -> Float64Array:
         """`error_bound` of a shift-invariant kernel whose distances are sums of differences.
 
-        Parameters
-        ----------
-        n_terms : ndarray of int64, shape (n,)
-            Number of differences in one sum, at most.
-        unit : float
-            Unit roundoff of the arithmetic.
-        mean : ndarray of float64, float or None
-            As for `error_bound`; None for any single value.
+        `n_terms` is the largest number of differences in one sum; a `mean` of None stands for any
+        single value.
 
         Notes
         -----
-        The terms of a sum of n squares are positive, so that an exponent t errs by at most (n + 6)
-        units of itself (differences 2, squares 1, additions n, scale 2, one to spare), however
-        large the rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k),
-        which is concave in k: its mean is no more than -m ln(m) at the mean m of the k.
+        The n squares of a sum are positive, so that an exponent t errs by at most (n + 6) units of
+        itself (differences 2, squares 1, additions n, scale 2, one to spare), however large the
+        rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
+        concave in k: its mean is at most -m ln(m) at the mean m of the k.
         """
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
         growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
@@ -157,14 +156,14 @@ class Kernel:
             slope: Float64Array | float = math.exp(-1)
             mean = 1.0
         else:
-            mean = np.minimum(1.0, mean * (1 + 2 * _EXP_UNITS * unit) + _SMALLEST)
-            below = np.minimum(mean, math.exp(-1))  # from there on -m ln(m) falls
+            mean = np.minimum(1.0, mean * (1 + 2 * _EXPONENTIAL_UNITS * unit) + _LEAST_EXPONENTIAL)
+            below = np.minimum(mean, math.exp(-1))  # -m ln(m) is largest there
             slope = -below * np.log(below)
         underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
         return np.asarray(
             growth * (relative * slope + underflow * mean)
-            + 2 * _EXP_UNITS * unit * mean
-            + 100 * _SMALLEST
+            + 2 * _EXPONENTIAL_UNITS * unit * mean
+            + 100 * _LEAST_EXPONENTIAL
         )
 
 
@@ -173,12 +172,12 @@ def _exponential_bound(
 ) -> Float64Array:
     """Error of a mean of exp(-t) with t >= 0, given a bound on the error of t.
 
-    Each value errs by a factor of at most 1 + delta, so the true mean is at most the computed one
-    over 1 - delta. Values lie in [0, 1], which also bounds the error where delta is large.
+    Each value errs by a factor of at most 1 + delta, hence the true mean is at most the computed
+    one over 1 - delta. Values lie in [0, 1], which bounds the error where delta is large.
     """
-    delta = np.expm1(np.minimum(exponent, 1.0)) + _EXP_UNITS * unit
+    delta = np.expm1(np.minimum(exponent, 1.0)) + _EXPONENTIAL_UNITS * unit
     true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
-    return np.asarray(delta * true_mean + _SMALLEST)
+    return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
 
 
 @dataclass(frozen=True)
@@ -189,6 +188,10 @@ class RBF(Kernel):
     code = MapCode.RBF
     shift_invariant = True
     constant_diagonal = True
+
+    @classmethod
+    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
+        return 1 / (2 * sigma2())
 
     def map_terms(self, norms: Float64Array) -> Float64Array:
         return np.asarray(self.gamma * LOG2_E * norms)
@@ -238,6 +241,10 @@ class Polynomial(Kernel):
     name = "poly"
     code = MapCode.POLYNOMIAL
 
+    @classmethod
+    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
+        return 1 / sigma2()
+
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
 
@@ -268,6 +275,10 @@ class Laplacian(Kernel):
     uses_distance = True
     shift_invariant = True
     constant_diagonal = True
+
+    @classmethod
+    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
+        return 1 / n_features
 
     def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
         return self.gamma * LOG2_E, 0.0, 1
@@ -300,8 +311,8 @@ def make_kernel(
     name : str
         Name in `KERNELS`.
     gamma : float, optional
-        Scale of the product. All kernels but the linear one need it, since no value suits all
-        data: `resolve_gamma` finds one for given rows.
+        Scale of the product. All kernels but the linear one need it; `resolve_gamma` finds one for
+        given rows.
     degree, coef0 : int, float
         Of the polynomial kernel.
 
@@ -315,9 +326,8 @@ def make_kernel(
     kind = KERNELS[name]
     if (gamma is None and kind.uses_gamma) or gamma == "auto":
         raise InputError(
-            f"the {name} kernel needs gamma, a positive number; "
-            f"ooc_fw.kernels.functions.resolve_gamma finds "
-            f"one for given rows, and FrankWolfeSVC does so by itself"
+            f"the {name} kernel needs gamma, a positive number; FrankWolfeSVC finds one for given "
+            f"rows, and so does ooc_fw.kernels.functions.resolve_gamma"
         )
     gamma = 1.0 if gamma is None else gamma
     for option, value in (("gamma", gamma), ("degree", degree), ("coef0", coef0)):
@@ -328,28 +338,16 @@ def make_kernel(
 def resolve_gamma(
     name: str, gamma: float | str, sigma2: Callable[[], float], n_features: int
 ) -> float:
-    """The number behind `gamma`, which may be "auto".
+    """The number that `gamma` stands for, which may be "auto".
 
-    Parameters
-    ----------
-    name : str
-        Kernel.
-    gamma : float or "auto"
-        "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian
-        and 1 for linear.
-    sigma2 : callable
-        Gives the average squared distance between rows; called only where it is needed, since it
-        may cost a pass over the file.
-    n_features : int
-        Number of columns.
+    "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
+    1 for linear kernels. `sigma2` gives the average squared distance between rows; it may cost a
+    pass over the data and is called only where it is needed.
     """
-    if gamma != "auto":
-        try:
-            return float(gamma)
-        except ValueError:
-            raise InputError(f'gamma must be "auto" or a positive number, not {gamma!r}') from None
-    if name == "rbf":
-        return 1 / (2 * sigma2())
-    if name == "poly":
-        return 1 / sigma2()
-    return 1 / n_features if name == "laplacian" else 1.0
+    if gamma == "auto":
+        kind = KERNELS.get(name, Kernel)  # `make_kernel` refuses unknown names
+        return kind.auto_gamma(sigma2, n_features)
+    try:
+        return float(gamma)
+    except ValueError:
+        raise InputError(f'gamma must be "auto" or a positive number, not {gamma!r}') from None

@@ -1,12 +1,9 @@
 """Products of dense rows by BLAS, with the same bits whichever block computes them.
 
-BLAS promises nothing of the kind: it has other code for the borders of a block and for small ones,
-which rounds in another order. Blocks whose sides are multiples of `STEP` and that are not small
-have no borders in the common libraries, so rows and vertices are padded up to such shapes. Whether
-that is enough with the library at hand is tried out once; where it is not, products are taken in
-float64, in which it is, and rounded to float32.
-
-Owns padding and that trial. The products of sparse rows are in :mod:`ooc_fw._core.products`.
+BLAS runs other code, which rounds in another order, for the borders of a block and for small
+blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
+common libraries, hence rows and vertices are padded to such shapes. One trial tells whether that is
+enough with the library at hand; if not, products are computed in float64, where it is, and rounded.
 """
 
 from __future__ import annotations
@@ -22,11 +19,11 @@ AnyFloat = npt.NDArray[Any]
 STEP = 16
 """Sides of a padded block are multiples of this."""
 
-_SMALL = 1_000_000  # multiplications up to which libraries take other code
-_LEAST_FEATURES = 4  # rows are padded to as many, lest small blocks need too many rows
+_SMALL = 1_000_000  # multiplications up to which libraries run other code
+_LEAST_FEATURES = 4  # columns that rows are padded to, so that few rows make a block not small
 _TRIAL_SIDE = 512
 _TRIAL_SHAPES = ((512, 512), (512, 16), (480, 208), (304, 496), (48, 512), (16, 512))
-_TRIAL_FEATURES = 512  # at most about as many, since time grows with them
+_TRIAL_FEATURES = 512  # columns in a trial, which limit its time; up to 63 more
 
 
 class DenseProduct:
@@ -35,7 +32,7 @@ class DenseProduct:
     Parameters
     ----------
     dtype : type
-        float32 or float64, of the products and of rows as they come.
+        float32 or float64, of the products and of the rows.
     n_features : int
         Columns of rows and vertices.
     """
@@ -62,12 +59,9 @@ class DenseProduct:
         return whole + rest, _round_up(m)
 
     def into(self, rows: AnyFloat, tile: AnyFloat) -> None:
-        """Write products into the leading corner of `tile`, which is of `tile_shape`.
-
-        What is beyond that corner afterwards means nothing.
-        """
+        """Write products into the leading corner of `tile`, which has `tile_shape`."""
         whole, rest = self._parts(len(rows), len(self._vertices))
-        # Padding may hold whatever it likes, and raise flags with it.
+        # Values of the padding are arbitrary and may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
             if whole > 0:
                 self._multiply(self._padded(rows[:whole], whole), tile[:whole])
@@ -85,10 +79,7 @@ class DenseProduct:
             np.matmul(rows, self._vertices.T, out=out)
 
     def _parts(self, n: int, width: int) -> tuple[int, int]:
-        """How many of `n` rows are multiplied as they are, and to what length the rest is padded.
-
-        No rest is so large that padding it to a block that is not small would cost much.
-        """
+        """How many of `n` rows are multiplied as they are, and the length the rest is padded to."""
         least = _round_up(_SMALL // (width * self._n_features) + 1)
         whole = n - n % STEP
         if whole < least:
@@ -96,7 +87,7 @@ class DenseProduct:
         return whole, max(least, STEP) if whole < n else 0
 
     def _padded(self, rows: AnyFloat, length: int) -> AnyFloat:
-        """Rows in the precision of the product, padded by zeros; themselves where they fit."""
+        """Rows in the precision of the product, padded by zeros; themselves if they fit."""
         if rows.shape == (length, self._n_features):
             return rows.astype(self._dtype, copy=False)
         padded: AnyFloat = np.zeros((length, self._n_features), dtype=self._dtype)
@@ -112,7 +103,7 @@ def _round_up(n: int) -> int:
 def is_uniform(dtype: type, n_features: int) -> bool:
     """Whether BLAS gives a product the same bits in blocks of all padded shapes, on either side.
 
-    Tried out on random rows, a matter of milliseconds; the answer is kept.
+    The trial on random rows takes milliseconds.
     """
     if n_features > _TRIAL_FEATURES:
         n_features = _TRIAL_FEATURES + n_features % 64
@@ -123,7 +114,7 @@ def is_uniform(dtype: type, n_features: int) -> bool:
     for n, m in _TRIAL_SHAPES:
         if n * m * n_features <= _SMALL:
             continue
-        # From the far end: borders, if there are any, are elsewhere than in the whole.
+        # Blocks from the far end have their borders elsewhere than the whole has.
         part = expected[-n:, -m:]
         if not np.array_equal(rows[-n:] @ vertices[-m:].T, part):
             return False

@@ -47,8 +47,9 @@ from ooc_fw.data.sources import RowSource, block_slices, open_source
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
 from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
-from ooc_fw.kernels.engine import Engine, choose_arithmetic
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, make_kernel
 from ooc_fw.model.pairs import (
     PairSolution,
@@ -435,7 +436,7 @@ class Model:
 
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
-        return Engine(self.kernel, threads, *choose_arithmetic(self.kernel, self.support_vectors))
+        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, self.support_vectors))
 
     def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
         """Class value for each row, of which `decision_values` are the decision values."""
@@ -604,7 +605,7 @@ class _Decision:
         n_classes: int,
         accuracy: float | None,
     ) -> None:
-        self._sparse = engine.sparse
+        self._sparse = engine.arithmetic.sparse
         self._function = DecisionFunctions(engine, vectors, classifiers)
         self._rho = rho if len(rho) > 1 else rho[0]
         self._n_classes = n_classes

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
-from ooc_fw.kernels.engine import Engine, Operand
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.tiles import Operand
 from ooc_fw.problem import relative_gap
 from ooc_fw.solve.growing import GrowingArray, GrowingRows
 from ooc_fw.solve.kernel_rows import BlockBudgetError, KernelRows, value_type
@@ -87,7 +88,7 @@ class ActiveSet:
                 ("labels", np.float64),
                 ("diag", np.float64),
                 ("norms", np.float64),
-                ("terms", engine.fast.dtype),
+                ("terms", engine.arithmetic.fast.dtype),
                 ("alpha", np.float64),
                 ("grad", np.float64),
                 ("pinned", np.bool_),
@@ -164,7 +165,7 @@ class ActiveSet:
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows made ready for products, in the precision of the kernel values."""
-        return self.engine.prepare64(rows) if self.precise else self.engine.prepare(rows)
+        return self.engine.prepare(rows, exact=self.precise)
 
     @property
     def rows(self) -> Rows:
@@ -175,8 +176,9 @@ class ActiveSet:
     def operand(self) -> Operand:
         """Rows of the vertices made ready for products, in the precision of the kernel values."""
         if self.precise:
-            return self.engine.prepare64(self.rows)
-        return Operand(self._values.view, self._vectors["norms"].view, self._vectors["terms"].view)
+            return self.engine.prepare(self.rows, exact=True)
+        norms, terms = self._vectors["norms"].view, self._vectors["terms"].view
+        return Operand(self._values.view, norms, terms, self.engine.arithmetic.fast)
 
     @property
     def vertices(self) -> core.Vertices:
@@ -217,12 +219,7 @@ class ActiveSet:
         Times its label it is the gradient at a row that is no vertex.
         """
         beta = self.alpha * self.labels
-        return np.asarray(self._weighted_sum(x, self.operand, beta) + beta.sum())
-
-    def _weighted_sum(self, x: Operand, z: Operand, beta: Float64Array) -> Float64Array:
-        """sum_j beta_j k(x_i, z_j), shape (len(x),), in the precision of the kernel values."""
-        engine = self.engine
-        return (engine.weighted_sum64 if self.precise else engine.weighted_sum)(x, z, beta)
+        return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
         """Gradient at the vertices from place `first` on, at which `alpha` has no weight.
@@ -240,7 +237,7 @@ class ActiveSet:
         rows = self._kernel_rows
         slots = rows.slots[first:]
         if (slots < 0).any():
-            sums[:] = self._weighted_sum(x[first:], x[:first], beta)
+            sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
         else:
 
             def weigh(part: slice) -> None:
@@ -432,13 +429,13 @@ class ActiveSet:
         """
         self.alpha[:] /= self.alpha.sum()
         beta = self.alpha * self.labels
-        x = self.engine.prepare64(self.rows)
-        sums = self.engine.symmetric_sum64(x, beta)
+        x = self.engine.prepare(self.rows, exact=True)
+        sums = self.engine.symmetric_sum(x, beta)
         self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
-        self.rounding = float(self.engine.error_bound64(x, x).max()) + sums_over_vertices
+        self.rounding = float(self.engine.error_bound(x, x).max()) + sums_over_vertices
 
     def move(
         self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0

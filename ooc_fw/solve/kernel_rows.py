@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.kernels.engine import Engine, Operand
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solve.growing import GrowingArray, LazyTable
 
 logger = logging.getLogger(__name__)

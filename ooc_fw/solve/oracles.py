@@ -22,7 +22,8 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_row
 from ooc_fw.data.sampling import BlockSampler, Sampler
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.distinct import distinct_rows
-from ooc_fw.kernels.engine import Engine, Operand
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.steps import StepRecord
 

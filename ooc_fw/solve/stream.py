@@ -51,8 +51,9 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.distinct import row_hashes
-from ooc_fw.kernels.engine import Arithmetic, Engine, choose_arithmetic
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
@@ -270,7 +271,7 @@ class Stream:
             self._sparse = isinstance(rows, CSRRows) and bool(few)
             probe = self.in_form(probe)
             self._arithmetic = choose_arithmetic(self.kernel, probe)
-        return Engine(self.kernel, self.options.threads, *self._arithmetic)
+        return Engine(self.kernel, self.options.threads, self._arithmetic)
 
     def wake(self, engine: Engine) -> None:
         """Make the active set ready, from the solution where there is none."""
@@ -577,10 +578,10 @@ class _Lesson:
         part = everything[active.outside(self.ids)]
         if len(part) > 0:
             worst = part[[np.argmin(self.margins[part])]]
-            x = active.engine.prepare64(self.stream.in_form(take_rows(self.rows, worst)))
-            z = active.engine.prepare64(active.rows)
+            x = active.engine.prepare(self.stream.in_form(take_rows(self.rows, worst)), exact=True)
+            z = active.engine.prepare(active.rows, exact=True)
             beta = active.alpha * active.labels
-            value = active.engine.weighted_sum64(x, z, beta) + beta.sum()
+            value = active.engine.weighted_sum(x, z, beta) + beta.sum()
             least = min(least, float((self.labels[worst] * value)[0]))
         return relative_gap(active.rho, least)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ooc_fw._core.maps import (
     LOG2_E,
+    KernelMap,
     MapCode,
     exp2_nonpositive,
     exp2_nonpositive64,
@@ -24,7 +25,8 @@ from ooc_fw.testing.strategies import SEEDS
 SHAPES = st.tuples(st.integers(0, 9), st.integers(0, 70))
 
 
-def naive_map(code, tile, x_terms, z_terms, scale, shift, degree):
+def naive_map(kernel_map, tile, x_terms, z_terms):
+    code, scale, shift, degree = kernel_map
     tile = tile.astype(np.float64)
     if code == MapCode.RBF:
         return 2.0 ** np.minimum(scale * tile - x_terms[:, None] - z_terms, 0)
@@ -37,63 +39,49 @@ def naive_map(code, tile, x_terms, z_terms, scale, shift, degree):
 
 @st.composite
 def tiles(draw):
-    """Arguments of `map_tile`; slightly negative products of the Laplacian among them."""
+    """Map, tile and terms for `map_tile`; slightly negative products of the Laplacian included."""
     n, m = draw(SHAPES)
     rng = np.random.default_rng(draw(SEEDS))
     code = draw(st.sampled_from(list(MapCode)))
     tile = rng.normal(size=(n, m))
     if code == MapCode.LAPLACIAN:
         tile = np.maximum(tile, -1e-6)
-    return (
-        code,
-        tile.astype(np.float32),
-        rng.random(n).astype(np.float32),
-        rng.random(m).astype(np.float32),
-        np.float32(draw(st.sampled_from([0.1, 1.0, LOG2_E]))),
-        np.float32(draw(st.sampled_from([0.0, 1.0]))),
-        draw(st.integers(1, 5)),
-    )
+    scale = np.float32(draw(st.sampled_from([0.1, 1.0, LOG2_E])))
+    shift = np.float32(draw(st.sampled_from([0.0, 1.0])))
+    kernel_map = KernelMap(int(code), scale, shift, draw(st.integers(1, 5)))
+    x_terms, z_terms = rng.random(n).astype(np.float32), rng.random(m).astype(np.float32)
+    return kernel_map, tile.astype(np.float32), x_terms, z_terms
+
+
+def in_float64(kernel_map, *arrays):
+    wide = kernel_map._replace(scale=float(kernel_map.scale), shift=float(kernel_map.shift))
+    return wide, *(array.astype(np.float64) for array in arrays)
 
 
 def test_every_map_belongs_to_a_kernel():
     assert {kernel.code for kernel in KERNELS.values()} == set(MapCode)
 
 
-@given(tiles())
-def test_map_tile_is_the_formula(arguments):
-    code, tile, *rest = arguments
-    expected = naive_map(*arguments)
-    map_tile(int(code), tile, *rest)
-    np.testing.assert_allclose(tile, expected, rtol=2e-6, atol=2e-6)
-
-
-@given(tiles(), SEEDS)
-def test_sum_tile_adds_the_weighted_rows_of_the_mapped_tile(arguments, seed):
-    code, tile, *rest = arguments
+@pytest.mark.parametrize(
+    ("map_products", "sum_products", "form", "tolerance"),
+    [(map_tile, sum_tile, lambda *case: case, 2e-6), (map_tile64, sum_tile64, in_float64, 1e-14)],
+    ids=["float32", "float64"],
+)
+@given(case=tiles(), seed=SEEDS)
+def test_tiles_become_values_of_the_formula_or_their_weighted_sums(
+    map_products, sum_products, form, tolerance, case, seed
+):
+    kernel_map, tile, *terms = form(*case)
+    expected = naive_map(kernel_map, tile, *terms)
+    mapped = tile.copy()
+    map_products(kernel_map, mapped, *terms)
+    np.testing.assert_allclose(mapped, expected, rtol=tolerance, atol=tolerance)
     rng = np.random.default_rng(seed)
     weights, out = rng.normal(size=tile.shape[1]), rng.normal(size=tile.shape[0])
-    mapped = tile.copy()
-    map_tile(int(code), mapped, *rest)
     expected = out + mapped.astype(np.float64) @ weights
-    sum_tile(int(code), tile, *rest, weights, out)
+    sum_products(kernel_map, tile, *terms, weights, out)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(tile, mapped)
-
-
-@given(tiles(), SEEDS)
-def test_sum_tile64_keeps_float64_throughout(arguments, seed):
-    code, *arrays, degree = arguments
-    tile, x_terms, z_terms, scale, shift = (np.float64(array) for array in arrays)
-    expected_tile = naive_map(code, tile, x_terms, z_terms, scale, shift, degree)
-    rng = np.random.default_rng(seed)
-    weights, out = rng.normal(size=tile.shape[1]), rng.normal(size=tile.shape[0])
-    expected = out + expected_tile @ weights
-    mapped = tile.copy()
-    map_tile64(int(code), mapped, x_terms, z_terms, scale, shift, degree)
-    np.testing.assert_allclose(mapped, expected_tile, rtol=1e-14, atol=1e-14)
-    sum_tile64(int(code), tile, x_terms, z_terms, scale, shift, degree, weights, out)
-    np.testing.assert_allclose(tile, expected_tile, rtol=1e-14, atol=1e-14)
-    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("degree", [3, 7, 8, 31, 1_000_003])
@@ -103,7 +91,8 @@ def test_power_of_a_large_degree_takes_few_products(degree):
     no_terms = np.zeros(1), np.zeros(len(base))
     tile, out = base[None].copy(), np.zeros(1)
     started = time.perf_counter()
-    sum_tile64(int(MapCode.POLYNOMIAL), tile, *no_terms, 1.0, 0.0, degree, np.ones(len(base)), out)
+    kernel_map = KernelMap(int(MapCode.POLYNOMIAL), 1.0, 0.0, degree)
+    sum_tile64(kernel_map, tile, *no_terms, np.ones(len(base)), out)
     assert time.perf_counter() - started < 10  # compilation included
     expected = base.astype(np.longdouble) ** degree
     assert np.abs(tile[0] / expected - 1).max() < degree * 2.0**-53
@@ -116,29 +105,22 @@ def test_sums_are_held_in_float64():
     weights[0] = 1.0
     out = np.zeros(1)
     nothing = np.zeros(1, np.float32), np.zeros(10_001, np.float32)
-    sum_tile(int(MapCode.LINEAR), tile, *nothing, np.float32(1), np.float32(0), 1, weights, out)
+    kernel_map = KernelMap(int(MapCode.LINEAR), np.float32(1), np.float32(0), 1)
+    sum_tile(kernel_map, tile, *nothing, weights, out)
     assert out[0] == pytest.approx(1 + 1e-5, rel=1e-14)
 
 
-LINES = pytest.mark.parametrize(("low", "high"), [(-1, 0), (-30, 0), (-126, -100)])
-
-
-@LINES
-def test_exponential_of_a_line_of_numbers(low, high):
-    t = np.linspace(low, high, 100_001).astype(np.float32)
-    tile, no_terms = t[None].copy(), (np.zeros(1, np.float32), np.zeros(len(t), np.float32))
-    map_tile(int(MapCode.RBF), tile, *no_terms, np.float32(1), np.float32(0), 1)
-    expected = np.exp2(t.astype(np.float64))
-    assert np.abs(tile[0] / expected - 1).max() < 2e-7
-
-
-@LINES
-def test_exponential_of_a_line_of_numbers_in_float64(low, high):
-    t = np.linspace(low, high, 100_001)
-    tile, no_terms = t[None].copy(), (np.zeros(1), np.zeros(len(t)))
-    sum_tile64(int(MapCode.RBF), tile, *no_terms, 1.0, 0.0, 1, np.zeros(len(t)), np.zeros(1))
-    error = tile[0] / np.exp2(t.astype(np.longdouble)) - 1
-    assert np.abs(error).max() < 3e-16
+@pytest.mark.parametrize(("low", "high"), [(-1, 0), (-30, 0), (-126, -100)])
+@pytest.mark.parametrize(
+    ("map_products", "number", "bound"),
+    [(map_tile, np.float32, 2e-7), (map_tile64, np.float64, 3e-16)],
+)
+def test_exponential_of_a_line_of_numbers(map_products, number, bound, low, high):
+    t = np.linspace(low, high, 100_001).astype(number)
+    tile = t[None].copy()
+    kernel_map = KernelMap(int(MapCode.RBF), number(1), number(0), 1)
+    map_products(kernel_map, tile, np.zeros(1, number), np.zeros(len(t), number))
+    assert np.abs(tile[0] / np.exp2(t.astype(np.longdouble)) - 1).max() < bound
 
 
 @pytest.mark.parametrize(

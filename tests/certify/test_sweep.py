@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ooc_fw.certify.sweep import certify
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.system.errors import InputError
@@ -24,10 +25,10 @@ class ReadInStrips(ArraySource):
 
 
 def certificate_of(
-    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, **options
+    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, center=None
 ):
     row_ids, alpha = model
-    with Engine(problem.kernel, **options) as engine:
+    with Engine(problem.kernel, arithmetic=Arithmetic(center)) as engine:
         return certify(
             problem.source(sparse) if source is None else source,
             problem.y,

@@ -68,10 +68,13 @@ def applied_models(draw):
     rows = form(X[cut:])
     with model.engine() as engine:
         try:
-            x, z = engine.prepare64(rows), engine.prepare64(model.support_vectors)
+            x, z = (
+                engine.prepare(rows, exact=True),
+                engine.prepare(model.support_vectors, exact=True),
+            )
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
-        own = engine.error_bound64(x, z) + (cut + 4) * 2**-53
+        own = engine.error_bound(x, z) + (cut + 4) * 2**-53
     return model, X[:cut], X[cut:], rows, own / model.machines[0].rho
 
 

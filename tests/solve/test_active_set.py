@@ -13,6 +13,7 @@ from hypothesis.stateful import (
 )
 
 from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solve.active_set import ActiveSet, BlockBudgetError
@@ -78,7 +79,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
     def begin(self, name, sparse, densely, centred, tight, C, first):
         self.problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7)
         center = self.problem.X.mean(axis=0) if centred else None
-        engine = Engine(self.problem.kernel, center=center, sparse=not densely)
+        engine = Engine(self.problem.kernel, arithmetic=Arithmetic(center, not densely))
         # Room for six whole rows of the kernel block at most, or for all.
         kernel_rows = KernelRows(N_ROWS, 6 * (4 * N_ROWS + 4096) if tight else 1 << 20)
         self.active, self.add = make_active(

@@ -81,7 +81,7 @@ def test_rows_change_their_type(budget):
         rows.add(200, engine, engine.prepare(X))
         for name, error in (("float32", 1e-6), ("float64", 1e-14), ("uint16", 1e-5)):
             rows.change(name)
-            z = engine.prepare64(X) if name == "float64" else engine.prepare(X)
+            z = engine.prepare(X, exact=True) if name == "float64" else engine.prepare(X)
             rows.fill(engine, z)
             assert rows.dtype == name
             assert rows.whole == (budget == 1 << 30)
