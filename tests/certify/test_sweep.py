@@ -25,10 +25,10 @@ class ReadInStrips(ArraySource):
 
 
 def certificate_of(
-    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, center=None
+    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, **options
 ):
     row_ids, alpha = model
-    with Engine(problem.kernel, arithmetic=Arithmetic(center)) as engine:
+    with Engine(problem.kernel, **options) as engine:
         return certify(
             problem.source(sparse) if source is None else source,
             problem.y,
@@ -61,7 +61,7 @@ def cases(draw):
     """A problem, any model of it, and one of the ways to compute."""
     problem = draw(problems())
     center = problem.X.mean(axis=0) if draw(st.booleans()) else None
-    options = {"sparse": draw(st.booleans()), "center": center}
+    options = {"sparse": draw(st.booleans()), "arithmetic": Arithmetic(center)}
     return problem, draw(models(len(problem.y))), options
 
 
@@ -82,7 +82,7 @@ def test_is_an_upper_bound_and_a_tight_one(case):
 def test_blocks_that_do_not_know_of_each_other_bound_the_gap_together(case, rows_at_once):
     problem, model, options = case
     source = ReadInStrips(problem, rows_at_once)
-    certificate = certificate_of(problem, model, source=source, center=options["center"])
+    certificate = certificate_of(problem, model, source=source, arithmetic=options["arithmetic"])
     truth = problem.truth(*model)
     scale = 1 + np.abs(problem.dual_matrix).max()
     slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
@@ -130,7 +130,7 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
         float32_error = 2 * problem.kernel.error_bound(
             x[left_out], x[row_ids].max(), problem.X.shape[1], 2.0**-24
         )
-        if options["center"] is None:
+        if options["arithmetic"].center is None:
             best_kept = gradient[worst].max() - rounding
             assert (best_kept <= gradient[left_out] + 2 * float32_error.max() + 1e-12).all()
 
@@ -261,7 +261,7 @@ def test_rows_far_from_the_origin():
     model = even_model(60, 20)
     truth = far.truth(*model)
     for center in (None, far.X.mean(axis=0)):
-        gap = certificate_of(far, model, center=center).certified_gap
+        gap = certificate_of(far, model, arithmetic=Arithmetic(center)).certified_gap
         assert truth.gap <= gap <= truth.gap * (1 + 1e-6)
 
 
