@@ -382,7 +382,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         """
         options = self._options()
         first = not hasattr(self, "solution_")
-        weighted = not first and any(machine.C is not None for machine in self.model_.machines)
+        weighted = not first and any(machine.C is not None for machine in self.model_.classifiers)
         if weighted or self.class_weight is not None:
             raise InputError("partial_fit takes no weights, nor goes on from a fit with them")
         known = self._known_classes(classes)
@@ -481,7 +481,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.support_ = union_of_rows(pairs)
         self.support_vectors_ = model.support_vectors
         self.dual_coef_ = np.zeros((len(pairs), len(self.support_)))
-        for row, machine in zip(self.dual_coef_, model.machines, strict=True):
+        for row, machine in zip(self.dual_coef_, model.classifiers, strict=True):
             row[machine.sv] = machine.alpha * machine.labels / machine.rho
         self.intercept_ = self.dual_coef_.sum(axis=1)
 
@@ -595,10 +595,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         if image is None:
             return
         model = Model.from_bytes(image)
-        vectors, several = model.support_vectors, len(model.machines) > 1
+        vectors, several = model.support_vectors, len(model.classifiers) > 1
         pairs = []
         for machine, record, (negative, positive) in zip(
-            model.machines, records, class_pairs(len(self.classes_)), strict=True
+            model.classifiers, records, class_pairs(len(self.classes_)), strict=True
         ):
             record = record | {
                 "status": Status(record["status"]),

@@ -217,7 +217,7 @@ def test_weights_against_brute_force(table, tmp_path):
         assert fitted.n_rows_seen_ == len(rows), name
         vectors = to_dense(fitted.support_vectors_)
         np.testing.assert_array_equal(vectors, table.X[fitted.support_])
-        (machine,) = fitted.model_.machines
+        (machine,) = fitted.model_.classifiers
         np.testing.assert_allclose(machine.C, penalties[machine.rows])
         problem = exact_problem(fitted, table, penalties, rows)
         truth = problem.truth(np.searchsorted(rows, machine.rows), machine.alpha)
@@ -234,14 +234,14 @@ def test_balanced_classes(table):
     np.testing.assert_allclose(fitted.dual_coef_, expected.dual_coef_, rtol=1e-6)
     np.testing.assert_allclose(
         compute_sample_weight("balanced", table.y)[fitted.support_] * 5,
-        fitted.model_.machines[0].C,
+        fitted.model_.classifiers[0].C,
     )
 
 
 def test_weights_of_several_classes(table):
     y, weights = three_classes(table), weights_of_rows(table)
     fitted = FrankWolfeSVC(C=5, class_weight={"mid": 9}).fit(table.X, y, sample_weight=weights)
-    for machine in fitted.model_.machines:
+    for machine in fitted.model_.classifiers:
         factors = np.where(y[machine.rows] == "mid", 9, 1)
         np.testing.assert_allclose(machine.C, 5 * factors * weights[machine.rows])
     assert fitted.n_rows_seen_ == np.count_nonzero(weights)
@@ -250,7 +250,7 @@ def test_weights_of_several_classes(table):
 def test_equal_weights_change_nothing(fitted, table):
     again = FrankWolfeSVC(C=2.5, random_state=0).fit(*table, sample_weight=np.full(200, 2.0))
     assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
-    assert fitted.model_.machines[0].C is None
+    assert fitted.model_.classifiers[0].C is None
 
 
 # -- going on, copies, company -------------------------------------------------------------------

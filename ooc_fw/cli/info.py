@@ -97,8 +97,8 @@ def describe_model(model: Model) -> dict[str, Any]:
 
     Of several machines, gaps are those of the worst; ``machines`` has each.
     """
-    several = len(model.machines) > 1
-    first = model.machines[0]
+    several = len(model.classifiers) > 1
+    first = model.classifiers[0]
     result: dict[str, Any] = {
         "kind": "model",
         **{("kernel" if name == "name" else name): v for name, v in model.kernel.to_dict().items()},
@@ -124,7 +124,7 @@ def describe_model(model: Model) -> dict[str, Any]:
                 "certified_gap": machine.certified_gap,
                 "sampled_gap": machine.sampled_gap,
             }
-            for machine in model.machines
+            for machine in model.classifiers
         ]
     return result
 

@@ -32,12 +32,12 @@ class Fit:
 
     def renumbered(self, rows: Int64Array) -> Fit:
         """The same, where row k of the source is row `rows[k]` of a larger one; they increase."""
-        machines = [replace(machine, rows=rows[machine.rows]) for machine in self.model.machines]
+        classifiers = [replace(own, rows=rows[own.rows]) for own in self.model.classifiers]
         pairs = [
             replace(pair, solution=replace(pair.solution, rows=rows[pair.solution.rows]))
             for pair in self.pairs
         ]
-        return Fit(replace(self.model, machines=machines), pairs)
+        return Fit(replace(self.model, classifiers=classifiers), pairs)
 
 
 def fit(

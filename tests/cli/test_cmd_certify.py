@@ -21,7 +21,7 @@ def test_json(ooc_fw, model_file, data_file):
 
 def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     model = load_model(model_file)
-    (machine,) = model.machines
+    (machine,) = model.classifiers
     with h5py.File(data_file) as file:
         X, y = file["X"][...].astype(float), np.where(file["y"][...] == 3, 1.0, -1.0)
     distances = ((X[:, None] - X[machine.rows]) ** 2).sum(axis=2)

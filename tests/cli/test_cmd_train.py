@@ -60,7 +60,7 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     assert events[0]["options"]["tol"] == 1e-3
     assert events[-1] == {"event": "end", **result}
     model = load_model(tmp_path / "m.h5")
-    (machine,) = model.machines
+    (machine,) = model.classifiers
     assert len(machine.alpha) == result["n_support"]
     assert machine.rho == result["rho"]
     assert machine.certified_gap == result["certified_gap"]
@@ -120,7 +120,7 @@ def test_without_certificate_the_gap_is_unknown(ooc_fw, data_file, tmp_path):
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *options)
     result = json.loads(outcome.out)
     assert result["certified_gap"] is None
-    assert load_model(tmp_path / "m.h5").machines[0].certified_gap is None
+    assert load_model(tmp_path / "m.h5").classifiers[0].certified_gap is None
     assert result["status"] == "sampled"
     assert "over the rows drawn last, not certified" in outcome.err
     assert "warning" not in outcome.err

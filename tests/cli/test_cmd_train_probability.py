@@ -24,8 +24,8 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
         assert result[name] == plain[name]
     model = load_model(tmp_path / "m.h5")
     assert model.calibrated
-    bare = replace(model.machines[0], sigmoid_a=None, sigmoid_b=None)
-    replace(model, machines=[bare]).save(tmp_path / "bare.h5")
+    bare = replace(model.classifiers[0], sigmoid_a=None, sigmoid_b=None)
+    replace(model, classifiers=[bare]).save(tmp_path / "bare.h5")
     assert (tmp_path / "bare.h5").read_bytes() == (tmp_path / "plain.h5").read_bytes()
     events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert events[-1]["calibrated"] is True
@@ -37,7 +37,7 @@ def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
     ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--threads", 1)
     estimator = FrankWolfeSVC(probability=True, random_state=0).fit(data_file)
     for machine, other in zip(
-        load_model(tmp_path / "m.h5").machines, estimator.model_.machines, strict=True
+        load_model(tmp_path / "m.h5").classifiers, estimator.model_.classifiers, strict=True
     ):
         assert (machine.sigmoid_a, machine.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
 

@@ -74,8 +74,8 @@ def test_json_has_the_promised_keys(ooc_fw, text_file, tmp_path):
     assert "over the rows read last, not certified" in outcome.err
     model = load_model(tmp_path / "m.h5")
     assert model.status == "streamed"
-    assert model.machines[0].certified_gap is None
-    assert model.machines[0].sampled_gap == result["sampled_gap"]
+    assert model.classifiers[0].certified_gap is None
+    assert model.classifiers[0].sampled_gap == result["sampled_gap"]
     assert model.classes.tolist() == [-7, 3]
 
 
@@ -94,7 +94,7 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
     ooc_fw, table, text_file, tmp_path, small_blocks
 ):
     ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--C", 5, "--gamma", 0.1)
-    (machine,) = load_model(tmp_path / "m.h5").machines
+    (machine,) = load_model(tmp_path / "m.h5").classifiers
     estimator = FrankWolfeSVC(C=5, gamma=0.1)
     start = 0
     for labels, rows, _ in iter_libsvm(text_file, block_bytes=2000):

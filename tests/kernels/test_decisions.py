@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.classifier import BinaryClassifier
 from ooc_fw.model.pairs import class_pairs, class_scores, is_decided
-from ooc_fw.model.record import DECISION_ACCURACY, Machine, Model
+from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor
+from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import exact_sum, kernel_values, make_problem, to_csr
 from ooc_fw.testing.strategies import SEEDS, powers_of_ten, raw_tables
@@ -19,7 +21,7 @@ THREE = class_pairs(3)
 def machine_of(rng, n_vectors, negative, positive, rho):
     """Weights on all of the vectors, some of them tiny."""
     alpha = np.exp(3 * rng.normal(size=n_vectors))
-    return Machine(
+    return BinaryClassifier(
         alpha=alpha / alpha.sum(),
         labels=rng.choice(np.array([-1, 1], dtype=np.int8), n_vectors),
         sv=rng.permutation(n_vectors),
@@ -45,7 +47,7 @@ def exact_values(model, vectors, X):
     """Decision values by definition, shape (n_rows, n_machines)."""
     values = kernel_values(model.kernel, X, vectors)
     columns = []
-    for machine in model.machines:
+    for machine in model.classifiers:
         weights = machine.alpha * machine.labels
         bias = exact_sum(weights)
         sums = values[:, machine.sv] @ weights.astype(np.longdouble)
@@ -75,7 +77,7 @@ def applied_models(draw):
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
         own = engine.error_bound(x, z) + (cut + 4) * 2**-53
-    return model, X[:cut], X[cut:], rows, own / model.machines[0].rho
+    return model, X[:cut], X[cut:], rows, own / model.classifiers[0].rho
 
 
 @given(applied_models())
@@ -89,11 +91,11 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
     assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
     # The arithmetic is chosen for rows like the vectors.
     if model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
-        assert own.max() * model.machines[0].rho <= 1e-8
+        assert own.max() * model.classifiers[0].rho <= 1e-8
 
     (for_labels,) = model.decide([rows], labels_only=True)
     found = model.class_places(for_labels)
-    if len(model.machines) == 1:
+    if len(model.classifiers) == 1:
         sure = np.abs(exact[:, 0]) > own[:, 0]
         np.testing.assert_array_equal(found[sure], exact[sure, 0] > 0)
         np.testing.assert_array_equal(values[sure] > 0, exact[sure, 0] > 0)
@@ -127,7 +129,7 @@ def test_few_ordinary_rows_are_computed_twice_for_labels():
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=2000, n_features=10)
     model = model_of(problem.kernel, problem.X[:300], 2, 1e-2, np.random.default_rng(0))
     with model.engine() as engine:
-        decide = model._decision(engine, labels_only=True)
+        decide = Predictor(model, True, engine)
         engine.evaluations = 0
         decide(problem.X)
         assert engine.evaluations < 1.1 * 300 * 2000

@@ -19,7 +19,8 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.record import Machine, Model, load_model
+from ooc_fw.model.classifier import BinaryClassifier
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
 
 D = 3
@@ -52,7 +53,7 @@ def make_model(vectors, *, kernel=None, scaling=None, sparse=False, seed=1, **ch
     rng = np.random.default_rng(seed)
     m = len(vectors)
     alpha = rng.random(m)
-    machine = Machine(
+    machine = BinaryClassifier(
         alpha=alpha / alpha.sum(),
         labels=np.where(rng.random(m) < 0.5, -1, 1).astype(np.int8),
         sv=rng.permutation(m),
@@ -71,7 +72,7 @@ def make_model(vectors, *, kernel=None, scaling=None, sparse=False, seed=1, **ch
         scaling=scaling,
         status="converged",
         support_vectors=to_csr(vectors) if sparse else vectors,
-        machines=[dataclasses.replace(machine, **changes)],
+        classifiers=[dataclasses.replace(machine, **changes)],
     )
 
 
@@ -86,7 +87,7 @@ def naive_kernel(kernel, x, z):
 
 
 def naive_decision(model, vectors, X):
-    machine = model.machines[0]
+    machine = model.classifiers[0]
     values = []
     for x in X.astype(np.float64):
         value = 0.0
@@ -142,7 +143,7 @@ def test_predict_gives_the_larger_class_for_positive_values():
 
 def test_sparse_rows_are_made_dense_in_bounded_parts(monkeypatch):
     # Dense support vectors, sparse data: the block is cut where it would grow.
-    monkeypatch.setattr("ooc_fw.model.record.PART_BYTES", 2 * 4 * D)
+    monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 2 * 4 * D)
     vectors, X = random_rows(9, density=1.0), random_rows(7, seed=5)
     model = make_model(vectors)
     np.testing.assert_allclose(
@@ -220,7 +221,7 @@ def test_data_scaled_otherwise_is_refused():
 def test_scaled_data_for_a_model_that_knows_no_scaling_is_mentioned(caplog):
     with caplog.at_level(logging.WARNING):
         make_model(random_rows(4)).check_source(WithScaling(minmax()))
-    assert "test.h5 is scaled (minmax) while the model does not know" in caplog.text
+    assert "test.h5 is scaled (minmax), and the model has no record" in caplog.text
 
 
 def test_wrong_number_of_features():
@@ -233,7 +234,7 @@ def test_wrong_number_of_features():
 
 def training_data(model, n_rows=8):
     """Data of which every second row is a support vector of `model`."""
-    machine = model.machines[0]
+    machine = model.classifiers[0]
     X, y = random_rows(n_rows, seed=9), np.ones(n_rows, dtype=np.int8)
     X[machine.rows] = model.support_vectors[machine.sv]
     y[machine.rows] = machine.labels
@@ -241,7 +242,7 @@ def training_data(model, n_rows=8):
 
 
 def test_training_rows_are_recognised(monkeypatch):
-    monkeypatch.setattr("ooc_fw.model.record.PART_BYTES", 3 * 4 * D)
+    monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 3 * 4 * D)
     model = make_model(random_rows(4))
     X, y = training_data(model)
     model.check_training_rows(open_source(X), (y + 1) // 2)
@@ -287,7 +288,7 @@ def test_impossible_machine_is_refused(changes, message):
 
 def test_three_classes_need_three_machines():
     model = make_model(random_rows(4))
-    with pytest.raises(InputError, match="for each pair of them, not 3 classes and 1 machines"):
+    with pytest.raises(InputError, match="for each pair of them, not 3 classes and 1 classifiers"):
         dataclasses.replace(model, classes=np.arange(3.0))
 
 
@@ -317,7 +318,7 @@ def test_save_and_load_give_the_model_back(tmp_path_factory, n, d, sparse, name,
     assert loaded.kernel == model.kernel
     assert (loaded.C, loaded.status) == (model.C, model.status)
     assert np.array_equal(loaded.classes, model.classes)
-    assert_same_fields(loaded.machines[0], model.machines[0])
+    assert_same_fields(loaded.classifiers[0], model.classifiers[0])
     if sparse:
         assert_same_fields(loaded.support_vectors, model.support_vectors)
     else:
@@ -460,7 +461,7 @@ def test_files_without_a_checksum_are_read(tmp_path):
             file.attrs[name] = file.attrs[name].decode()
 
     change_file(tmp_path / "model.h5", make_old)
-    assert_same_fields(load_model(tmp_path / "model.h5").machines[0], model.machines[0])
+    assert_same_fields(load_model(tmp_path / "model.h5").classifiers[0], model.classifiers[0])
     assert load_model(tmp_path / "model.h5").status == "converged"
 
 

@@ -134,7 +134,7 @@ def test_model_file_keeps_sigmoids(problem, tmp_path):
     model = plain.with_sigmoids(sigmoids)
     model.save(tmp_path / "model.h5")
     loaded = load_model(tmp_path / "model.h5")
-    assert [(m.sigmoid_a, m.sigmoid_b) for m in loaded.machines] == sigmoids
+    assert [(m.sigmoid_a, m.sigmoid_b) for m in loaded.classifiers] == sigmoids
     values = loaded.decision_function(X)
     np.testing.assert_array_equal(loaded.probabilities(values), model.probabilities(values))
     with pytest.raises(InputError, match="no sigmoid"):

@@ -189,7 +189,7 @@ def test_every_machine_has_the_penalties_of_its_rows(n_classes, tmp_path):
         truth = problem.truth(np.searchsorted(here, pair.solution.rows), pair.solution.alpha)
         assert truth.gap <= pair.solution.certified_gap <= 1e-4
     fitted.model.save(tmp_path / "m.h5")
-    for machine in load_model(tmp_path / "m.h5").machines:
+    for machine in load_model(tmp_path / "m.h5").classifiers:
         np.testing.assert_array_equal(machine.C, penalties[machine.rows])
 
 

@@ -84,12 +84,12 @@ def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
         model.engine(),
         model.C,
         rows=model.support_vectors,
-        row_ids=model.machines[0].rows,
-        alpha=model.machines[0].alpha,
+        row_ids=model.classifiers[0].rows,
+        alpha=model.classifiers[0].alpha,
         tol=1e-3,
     ).certified_gap
     assert gap <= 1e-3
-    assert model.machines[0].certified_gap == pytest.approx(gap, rel=0.01)
+    assert model.classifiers[0].certified_gap == pytest.approx(gap, rel=0.01)
     np.testing.assert_array_equal(model.classes, [1, 4])
 
 
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_search(data):
         for t in (1, 2)
     )
     assert [p.n_errors for p in a.points] == [p.n_errors for p in b.points]
-    np.testing.assert_array_equal(a.model.machines[0].alpha, b.model.machines[0].alpha)
+    np.testing.assert_array_equal(a.model.classifiers[0].alpha, b.model.classifiers[0].alpha)
 
 
 def test_two_points_without_hope_end_a_path(data, monkeypatch):
@@ -382,7 +382,7 @@ def test_several_classes(thirds):
     refit = result.refit()
     assert refit["status"] == "converged"
     assert refit["certified_gap"] <= 1e-3
-    assert len(result.pairs) == len(result.model.machines) == 3
+    assert len(result.pairs) == len(result.model.classifiers) == 3
     assert (result.model.predict(X) == y).mean() > 0.8
 
 

@@ -1,0 +1,222 @@
+"""The model file: an HDF5 image of a few megabytes, read without running any code.
+
+Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, status, class_names``
+and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
+float32 rows as in the training data, dense or a CSR group like a data file's ``/X``. Each group
+``/machines/<k>`` has the fields of a `BinaryClassifier`, in the order of `ooc_fw.model.pairs`; its
+data set ``C`` is there only where rows have penalties of their own. The attribute ``content_crc32``
+covers all of it and is compared on loading; a file without it is read nevertheless.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.attributes import get_text, put_text
+from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.checksums import CONTENT, content_crc32
+from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
+from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.classifier import BinaryClassifier
+from ooc_fw.system.errors import DamageError, InputError
+
+if TYPE_CHECKING:
+    from ooc_fw.model.record import Model
+
+FORMAT_VERSION = 1
+
+# Fields of a binary classifier, by how they are stored.
+_ARRAYS = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
+_CLASSES = ("positive", "negative")
+_NUMBERS = tuple(
+    field.name for field in fields(BinaryClassifier) if field.name not in {*_ARRAYS, *_CLASSES, "C"}
+)
+_OPTIONAL = ("certified_gap", "sampled_gap", "sigmoid_a", "sigmoid_b")
+
+
+def image_of(model: Model) -> bytes:
+    """Content of the file of a model."""
+    image = BytesIO()
+    with h5py.File(image, "w") as file:
+        _write(file, model)
+        file.attrs[CONTENT] = np.uint32(content_crc32(file))
+    return image.getvalue()
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
+    """A model file; its defects become an InputError that names the file."""
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise InputError(f"there is no model file {name}; write one with ooc-fw train")
+    try:
+        file = open_file(name)
+    except DamageError as error:
+        raise _damaged(name, error) from None
+    try:
+        with file:
+            yield file
+    except InputError as error:
+        raise InputError(f"{name} is not a usable model file: {error}") from None
+    except H5PY_ERRORS as error:
+        # What h5py raises for files that were cut short, overwritten, or lack a part.
+        raise _damaged(name, error) from None
+
+
+def _damaged(name: str, error: BaseException) -> InputError:
+    return InputError(
+        f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
+    )
+
+
+def read_fields(file: h5py.File) -> dict[str, Any]:
+    """Fields of the `Model` in a file, whose checksum is compared."""
+    attributes = file.attrs
+    if "kernel" not in attributes:
+        kind = "holds data" if "X" in file else "holds something else"
+        raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
+    version = int(attributes["format_version"])
+    if version != FORMAT_VERSION:
+        raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
+    check_plain_tree(file)
+    if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
+        raise DamageError("it does not match its checksum; restore a copy or train again")
+    kernel = make_kernel(
+        get_text(attributes, "kernel"),
+        gamma=float(attributes["gamma"]),
+        degree=int(attributes["degree"]),
+        coef0=float(attributes["coef0"]),
+    )
+    groups = [file[f"machines/{k}"] for k in range(len(file["machines"]))]
+    return {
+        "kernel": kernel,
+        "C": float(attributes["C"]),
+        "classes": _class_values(attributes["class_names"]),
+        "scaling": Scaling.read(file) if "scaling" in attributes else None,
+        "status": get_text(attributes, "status"),
+        "support_vectors": _read_rows(file["support_vectors"]),
+        "classifiers": [_read_classifier(group) for group in groups],
+    }
+
+
+def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Class values as a model holds them: numbers as float64, anything else as text."""
+    values = np.asarray(classes)
+    return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
+
+
+def _write(file: h5py.File, model: Model) -> None:
+    file.attrs["format_version"] = FORMAT_VERSION
+    put_text(file.attrs, "kernel", model.kernel.name)
+    file.attrs["gamma"] = model.kernel.gamma
+    file.attrs["degree"] = model.kernel.degree
+    file.attrs["coef0"] = model.kernel.coef0
+    file.attrs["C"] = float(model.C)
+    put_text(file.attrs, "status", model.status)
+    file.attrs["class_names"] = _storable(model.classes)
+    if model.scaling is not None:
+        model.scaling.write(file)
+    _write_rows(file, "support_vectors", model.support_vectors)
+    for k, classifier in enumerate(model.classifiers):
+        group = file.create_group(f"machines/{k}")
+        for name, dtype in _ARRAYS.items():
+            group.create_dataset(name, data=np.asarray(getattr(classifier, name), dtype=dtype))
+        if classifier.C is not None:
+            group.create_dataset("C", data=classifier.C)
+        for name in _NUMBERS:
+            value = getattr(classifier, name)
+            if value is not None:
+                group.attrs[name] = float(value)
+        for name in _CLASSES:
+            group.attrs[name] = _storable(np.asarray(getattr(classifier, name)))[()]
+
+
+def _read_classifier(group: h5py.Group) -> BinaryClassifier:
+    found: dict[str, Any] = {name: _vector(group[name], dtype) for name, dtype in _ARRAYS.items()}
+    for name in _NUMBERS:
+        missing = name in _OPTIONAL and name not in group.attrs
+        found[name] = None if missing else float(group.attrs[name])
+    for name in _CLASSES:
+        found[name] = _class_values(group.attrs[name]).item()
+    found["C"] = _vector(group["C"], np.float64) if "C" in group else None
+    return BinaryClassifier(**found)
+
+
+def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
+    """Vector of `dtype`; InputError where real numbers are stored in place of whole ones."""
+    kinds = "f" if dtype is np.float64 else "iu"
+    if stored.ndim != 1 or stored.dtype.kind not in kinds:
+        raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
+    return np.asarray(stored[...].astype(dtype))
+
+
+def _storable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Class values in the form that HDF5 attributes take: text as UTF-8 bytes."""
+    return np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
+
+
+def _class_values(stored: Any) -> npt.NDArray[Any]:
+    values = np.asarray(stored)
+    if values.dtype.kind == "S":
+        return np.asarray(np.char.decode(values, "utf-8"))
+    return values.astype(np.float64)
+
+
+def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:
+    if not isinstance(rows, CSRRows):
+        file.create_dataset(name, data=rows)
+        return
+    group = file.create_group(name)
+    group.attrs["encoding-type"] = "csr_matrix"
+    group.attrs["encoding-version"] = "0.1.0"
+    group.attrs["shape"] = rows.shape
+    for part in ("data", "indices", "indptr"):
+        group.create_dataset(part, data=getattr(rows, part))
+
+
+def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
+    if isinstance(stored, h5py.Dataset):
+        dense: npt.NDArray[np.float32] = np.ascontiguousarray(stored[...], dtype=np.float32)
+        if dense.ndim != 2:
+            raise InputError(f"support_vectors has {dense.ndim} dimensions instead of 2")
+        return dense
+    n_rows, n_features = (int(size) for size in stored.attrs["shape"])
+    kinds = {"data": "f", "indices": "iu", "indptr": "iu"}
+    for part, kind in kinds.items():
+        if stored[part].ndim != 1 or stored[part].dtype.kind not in kind:
+            raise InputError("support_vectors is no valid CSR group")
+    rows = CSRRows(
+        stored["data"][...].astype(np.float32),
+        stored["indices"][...].astype(np.int32),
+        stored["indptr"][...].astype(np.int64),
+        n_features,
+    )
+    _check_csr(rows, n_rows)
+    return rows
+
+
+def _check_csr(rows: CSRRows, n_rows: int) -> None:
+    """Refuse damaged arrays, which compiled code would trust."""
+    n_stored = len(rows.data)
+    pointers, columns = rows.indptr, rows.indices
+    if (
+        len(rows) != n_rows
+        or pointers[0] != 0
+        or pointers[-1] != n_stored
+        or len(columns) != n_stored
+        or (np.diff(pointers) < 0).any()
+        or (n_stored > 0 and not 0 <= columns.min() <= columns.max() < rows.n_features)
+        or canonical_csr(rows.data, columns, pointers, rows.n_features, "it").indices is not columns
+    ):
+        raise InputError("support_vectors is no valid CSR group")
