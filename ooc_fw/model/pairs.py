@@ -1,9 +1,7 @@
-"""The machines of pairs of classes: their order, their union, their vote.
+"""The binary classifiers of pairs of classes: their order, their union, their vote.
 
-What is predicted is the class that most machines vote for; ties go by the sums of their decision
-values. Two classes have one machine.
-
-Owns what model, trainer and estimator have to agree on about pairs. Computes no kernel value.
+The prediction is the class with most votes; the sums of decision values decide between equal votes.
+Two classes have one binary classifier.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from ooc_fw.solve.state import Solution, Status
 
 @dataclass(frozen=True)
 class PairSolution:
-    """The machine of one pair of classes.
+    """The solution for one pair of classes.
 
     Parameters
     ----------
     negative, positive : int
-        Places of the two classes; the second is +1, and larger.
+        Places of the two classes; the second one is larger and is +1.
     solution : Solution
-        Its `rows` are rows of the whole data set; of several machines it holds no support vectors.
+        Its `rows` are rows of the whole data set. One of several has no support vectors itself.
     """
 
     negative: int
@@ -37,12 +35,12 @@ class PairSolution:
 
 
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:
-    """All pairs of classes, in the order of their machines: (0, 1), (0, 2), ..., (1, 2), ..."""
+    """All pairs of classes, in the order of their classifiers: (0, 1), (0, 2), ..., (1, 2), ..."""
     return list(combinations(range(n_classes), 2))
 
 
 def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
-    """Votes for each class, with the sums of decision values as their fractions.
+    """Votes for each class, plus fractions that follow the sums of decision values.
 
     Parameters
     ----------
@@ -52,14 +50,14 @@ def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
     Returns
     -------
     ndarray of float64, shape (n_rows, n_classes)
-        A vote is 1. The sum of the decision values for a class, mapped monotonously to less than
-        half a vote either way, decides between equal votes.
+        A vote is 1. The sum of the decision values for a class, mapped monotonously into (-1/3,
+        1/3), decides between equal votes.
     """
     return _scores(values, values, n_classes)
 
 
 def _scores(for_positive: Float64Array, for_negative: Float64Array, n_classes: int) -> Float64Array:
-    """`class_scores` where the classes of a pair are told different decision values."""
+    """`class_scores` with other decision values for the positive than for the negative classes."""
     votes = np.zeros((len(for_positive), n_classes))
     sums = np.zeros((len(for_positive), n_classes))
     for k, (negative, positive) in enumerate(class_pairs(n_classes)):
@@ -71,21 +69,13 @@ def _scores(for_positive: Float64Array, for_negative: Float64Array, n_classes: i
 
 
 def is_decided(values: Float64Array, bound: Float64Array, n_classes: int) -> npt.NDArray[np.bool_]:
-    """Whether the class of largest score is the same whatever the error of the decision values.
+    """Whether no error within `bound` changes the class of largest score, shape (n_rows,).
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n_rows, n_pairs)
-        Decision values.
-    bound : ndarray of float64, shape (n_rows, n_pairs)
-        How far each may be off.
-
-    Returns
-    -------
-    ndarray of bool, shape (n_rows,)
+    `values` are the decision values and `bound` the bounds on their errors, both of shape
+    (n_rows, n_pairs).
     """
     rows = np.arange(len(values))
-    # Scores are rounded too: large sums of decision values differ in their last bits only.
+    # Scores are rounded, too: large sums of decision values differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
     first = class_scores(values, n_classes).argmax(axis=1)
@@ -96,7 +86,7 @@ def is_decided(values: Float64Array, bound: Float64Array, n_classes: int) -> npt
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:
-    """The status of all machines together: an interrupt, or the first that stopped early."""
+    """The status of all classifiers together: an interrupt, or the first that stopped early."""
     early = [status for status in statuses if not status.reached]
     if Status.INTERRUPTED in early:
         return Status.INTERRUPTED
@@ -106,13 +96,13 @@ def worst_status(statuses: Sequence[Status]) -> Status:
 
 
 def worst_gap(gaps: Iterable[float | None]) -> float | None:
-    """The largest of the gaps of all machines; None when one is unknown."""
+    """The largest of the gaps of all classifiers; None when one is unknown."""
     known = list(gaps)
     return None if None in known else max(gap for gap in known if gap is not None)
 
 
 def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
-    """Rows of the whole data set that support any machine; of several machines, increasing."""
+    """Rows of the whole data set that support any classifier; of several, increasing."""
     if len(pairs) == 1:
         return pairs[0].solution.rows
     return np.unique(np.concatenate([pair.solution.rows for pair in pairs]))

@@ -1,15 +1,10 @@
-"""Probabilities of decision values: the sigmoid of a machine, and classes from pairs of classes.
-
-Owns the two fits, from numbers to numbers. Which decision values a sigmoid is fitted to is
-`ooc_fw.training.held_out`; where it is kept is `ooc_fw.model.record`.
+"""Probabilities from decision values: sigmoids of binary classifiers, and coupling of pairs.
 
 References
 ----------
 Platt (1999), Probabilistic outputs for support vector machines.
-Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs for support vector machines,
-Machine Learning 68, algorithm 1.
-Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling,
-JMLR 5, second method.
+Lin, Lin and Weng (2007), A note on Platt's probabilistic outputs for support vector machines.
+Wu, Lin and Weng (2004), Probability estimates for multi-class classification by pairwise coupling.
 """
 
 from __future__ import annotations
@@ -24,38 +19,42 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.model.pairs import class_pairs
 
-MAX_STEPS = 100  # Newton's method takes about ten
-GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
-RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
-SHORTEST_STEP = 1e-10
-SUFFICIENT_DECREASE = 1e-4
-CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
-PART_BYTES = 8 << 20  # of the linear systems solved at once
-N_BINS = 10
+# Newton's method for a sigmoid, which takes about ten steps.
+_MAX_STEPS = 100
+_GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
+_RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
+_SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
+_SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
+
+_CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
+_N_BINS = 10
+
+PART_BYTES = 8 << 20
+"""Bytes of the linear systems that are solved at once."""
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Sigmoid that gives decision values their probabilities, by maximum likelihood.
+    """Sigmoid from decision values to probabilities, by maximum likelihood.
 
     Parameters
     ----------
     values : ndarray of float64, shape (n_rows,)
-        Decision values, finite, of rows that the machine was not trained on.
+        Finite decision values of rows that the classifier was not trained on.
     positive : ndarray of bool, shape (n_rows,)
         Whether each row is of the positive class. Either class may be absent.
 
     Returns
     -------
     a, b : float
-        P(positive | f) = 1 / (1 + exp(a f + b)); a is negative unless the machine is worse than
+        P(positive | f) = 1 / (1 + exp(a f + b)); a is negative unless the classifier is worse than
         chance on these rows.
 
     Notes
     -----
     Minimises the mean of -t log p - (1 - t) log(1 - p), which is convex, by Newton's method with
     backtracking (Lin, Lin and Weng 2007, algorithm 1, with a tighter stopping test). The targets
-    are Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that rows
-    set apart without error give no infinite slope.
+    are Platt's, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that
+    separable rows have a finite slope.
 
     Examples
     --------
@@ -66,34 +65,34 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     n_positive = int(positive.sum())
     n_negative = len(positive) - n_positive
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
-    # A machine may give values of any size; those of order 1 suit the tolerances.
+    # The tolerances suit values of the order of 1.
     scale = float(np.abs(values).max(initial=0)) or 1.0
     scaled = values / scale
     a, b = 0.0, float(np.log((n_negative + 1) / (n_positive + 1)))
     loss = _mean_loss(scaled, targets, a, b)
-    for _ in range(MAX_STEPS):
+    for _ in range(_MAX_STEPS):
         p = sigmoid(scaled, a, b)
         d1, d2 = targets - p, p * (1 - p)
         gradient_a, gradient_b = (scaled * d1).mean(), d1.mean()
-        if max(abs(gradient_a), abs(gradient_b)) < GRADIENT_TOLERANCE:
+        if max(abs(gradient_a), abs(gradient_b)) < _GRADIENT_TOLERANCE:
             break
-        h_aa = (scaled * scaled * d2).mean() + RIDGE
+        h_aa = (scaled * scaled * d2).mean() + _RIDGE
         h_ab = (scaled * d2).mean()
-        h_bb = d2.mean() + RIDGE
+        h_bb = d2.mean() + _RIDGE
         determinant = h_aa * h_bb - h_ab * h_ab
         step_a = -(h_bb * gradient_a - h_ab * gradient_b) / determinant
         step_b = -(h_aa * gradient_b - h_ab * gradient_a) / determinant
         slope = gradient_a * step_a + gradient_b * step_b
         length = 1.0
-        while length >= SHORTEST_STEP:
+        while length >= _SHORTEST_STEP:
             tried = a + length * step_a, b + length * step_b
             found = _mean_loss(scaled, targets, *tried)
-            if found < loss + SUFFICIENT_DECREASE * length * slope:
+            if found < loss + _SUFFICIENT_DECREASE * length * slope:
                 a, b, loss = *tried, found
                 break
             length /= 2
         else:
-            break  # as good as float64 can tell
+            break
     return float(a / scale), float(b)
 
 
@@ -113,21 +112,16 @@ def sigmoid(values: Float64Array, a: float, b: float) -> Float64Array:
 def class_probabilities(
     values: Float64Array, sigmoids: Sequence[tuple[float, float]], n_classes: int
 ) -> Float64Array:
-    """Probability of each class, given the decision values of all machines.
+    """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
 
     Parameters
     ----------
     values : ndarray of float64, shape (n_rows,) or (n_rows, n_pairs)
         Decision values; positive is for the larger class of a pair.
     sigmoids : sequence of tuple of float
-        a and b of each machine.
+        a and b of each classifier.
     n_classes : int
         Number of classes.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_rows, n_classes)
-        Each row sums to 1.
     """
     columns = values.reshape(len(values), -1).T
     of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, sigmoids, strict=True)]
@@ -139,7 +133,7 @@ def class_probabilities(
 
 
 def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
-    """Probabilities of classes that agree best with those of pairs of classes.
+    """Probabilities of classes that agree best with those of pairs, shape (n_rows, n_classes).
 
     Parameters
     ----------
@@ -149,18 +143,12 @@ def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     n_classes : int
         Number of classes.
 
-    Returns
-    -------
-    ndarray of float64, shape (n_rows, n_classes)
-        Each row sums to 1.
-
     Notes
     -----
     With r_ij the probability of class i rather than j, p minimises
     sum over i and j of (r_ji p_i - r_ij p_j)^2 subject to sum p = 1: Q p + c e = 0 with
-    Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive by itself
-    (Wu, Lin and Weng 2004, theorem 2); these systems are small and solved directly, O(n_classes^3)
-    for each row.
+    Q_ii = sum over j of r_ji^2 and Q_ij = -r_ji r_ij. The solution is positive (Wu, Lin and Weng
+    2004, theorem 2). These small systems are solved directly, O(n_classes^3) for each row.
 
     Examples
     --------
@@ -171,7 +159,7 @@ def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     result = np.empty((len(of_pairs), n_classes))
     for start in range(0, len(of_pairs), step):
         part = slice(start, start + step)
-        result[part] = _couple_part(np.clip(of_pairs[part], CLIP, 1 - CLIP), n_classes)
+        result[part] = _couple_part(np.clip(of_pairs[part], _CLIP, 1 - _CLIP), n_classes)
     return result
 
 
@@ -179,7 +167,7 @@ def _couple_part(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     n = len(of_pairs)
     system = np.zeros((n, n_classes + 1, n_classes + 1))
     for r, (i, j) in zip(of_pairs.T, class_pairs(n_classes), strict=True):
-        # r is that of j rather than i.
+        # r is the probability of j rather than i.
         system[:, i, i] += r * r
         system[:, j, j] += (1 - r) * (1 - r)
         system[:, i, j] = system[:, j, i] = -r * (1 - r)
@@ -187,21 +175,13 @@ def _couple_part(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     right = np.zeros((n, n_classes + 1, 1))
     right[:, -1] = 1
     found = np.linalg.solve(system, right)[:, :-1, 0]
-    found = np.maximum(found, 0)  # rounding alone takes it below
+    found = np.maximum(found, 0)  # only rounding makes it negative
     return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-
-# -- how good probabilities are ------------------------------------------------------------------
 
 
 @dataclass
 class Reliability:
     """Brier score and reliability of probabilities, block by block.
-
-    Parameters
-    ----------
-    n_classes : int
-        Number of classes.
 
     Notes
     -----
@@ -216,19 +196,14 @@ class Reliability:
     def __post_init__(self) -> None:
         self._n_rows = 0
         self._sum = 0.0
-        self._counts = np.zeros(N_BINS, dtype=np.int64)
-        self._expected = np.zeros(N_BINS)
-        self._right = np.zeros(N_BINS)
+        self._counts = np.zeros(_N_BINS, dtype=np.int64)
+        self._expected = np.zeros(_N_BINS)
+        self._right = np.zeros(_N_BINS)
 
     def add(self, probabilities: Float64Array, codes: Int64Array) -> None:
-        """Take rows in.
+        """Add rows: their probabilities, shape (n_rows, n_classes), and places of their classes.
 
-        Parameters
-        ----------
-        probabilities : ndarray of float64, shape (n_rows, n_classes)
-            Of each class.
-        codes : ndarray of int64, shape (n_rows,)
-            Class of each row, -1 where it is none of them.
+        A row that is of none of the classes has the place -1.
         """
         truth = codes[:, None] == np.arange(self.n_classes)
         if self.n_classes == 2:
@@ -239,19 +214,19 @@ class Reliability:
             p, right = probabilities.max(axis=1), best == codes
             self._sum += float(((probabilities - truth) ** 2).sum())
         self._n_rows += len(codes)
-        bins = np.minimum((p * N_BINS).astype(np.int64), N_BINS - 1)
-        self._counts += np.bincount(bins, minlength=N_BINS)
-        self._expected += np.bincount(bins, p, minlength=N_BINS)
-        self._right += np.bincount(bins, right, minlength=N_BINS)
+        bins = np.minimum((p * _N_BINS).astype(np.int64), _N_BINS - 1)
+        self._counts += np.bincount(bins, minlength=_N_BINS)
+        self._expected += np.bincount(bins, p, minlength=_N_BINS)
+        self._right += np.bincount(bins, right, minlength=_N_BINS)
 
     def measures(self) -> dict[str, Any]:
-        """``brier_score``, and ``reliability``: for each bin its rows, mean probability, share."""
+        """``brier_score``, and for each bin of ``reliability`` rows, mean probability and share."""
         return {
             "brier_score": self._sum / self._n_rows,
             "reliability": [
                 {
-                    "from": k / N_BINS,
-                    "to": (k + 1) / N_BINS,
+                    "from": k / _N_BINS,
+                    "to": (k + 1) / _N_BINS,
                     "rows": int(count),
                     "mean_probability": float(self._expected[k] / count) if count else None,
                     "share": float(self._right[k] / count) if count else None,

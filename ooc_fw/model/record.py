@@ -6,7 +6,6 @@ The file is in :mod:`ooc_fw.model.file`, the computation of decision values in
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -20,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, open_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.checks import check_source
 from ooc_fw.model.classifier import BinaryClassifier
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
@@ -42,8 +42,6 @@ from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
     from ooc_fw.solve.state import Solution
-
-logger = logging.getLogger(__name__)
 
 _OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 """Fields that a `Solution` and a `BinaryClassifier` have in common."""
@@ -221,7 +219,7 @@ class Model:
         `decision_function`.
         """
         with self.engine(threads) as engine:
-            self.check_source(source)
+            check_source(self, source)
             slices = block_slices(source, 0, source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
@@ -327,64 +325,6 @@ class Model:
         with h5py.File(BytesIO(content), "r") as file:
             return cls(**read_fields(file))
 
-    # -- is this the right data? -----------------------------------------------------------------
-
-    def check_source(self, source: RowSource) -> None:
-        """Raise InputError unless rows of `source` can be compared with the support vectors."""
-        if source.n_features != self.n_features:
-            raise InputError(
-                f"{source.name} has {source.n_features} features but the model was trained on "
-                f"{self.n_features}; convert it with --like and the training file"
-            )
-        if source.scaling is None:
-            return
-        if self.scaling is None:
-            logger.warning(
-                "%s is scaled (%s), and the model has no record of the scaling of its training "
-                "data; the values are taken as they are",
-                source.name,
-                source.scaling.kind,
-            )
-        elif not source.scaling.same_as(self.scaling):
-            raise InputError(
-                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-                f"training data ({self.scaling.kind}); convert it with --like and the training file"
-            )
-
-    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
-        """Raise InputError unless `source` is the data this model was trained on.
-
-        Compares every support vector and its class with the row that it should come from; `codes`
-        has the place in `classes` of the label of each row.
-        """
-        self.check_source(source)
-        for own in self.classifiers:
-            self._check_rows(own, source, codes)
-
-    def _check_rows(self, own: BinaryClassifier, source: RowSource, codes: Int64Array) -> None:
-        pair = np.searchsorted(self.classes, [own.negative, own.positive])
-        classes = pair[(own.labels > 0).astype(np.intp)]
-        order = np.argsort(own.rows)
-        rows = own.rows[order]
-        if rows[0] < 0 or rows[-1] >= source.n_rows:
-            raise InputError(
-                f"{source.name} has {source.n_rows} rows but the model was trained on row "
-                f"{rows[-1]}; give the file it was trained on"
-            )
-        step = rows_at_once(self.n_features)
-        for start in range(0, len(rows), step):
-            part = order[start : start + step]
-            found = _dense(source.take(rows[start : start + step]))
-            expected = _dense(take_rows(self.support_vectors, own.sv[part]))
-            differs = (found != expected).any(axis=1)
-            differs |= codes[own.rows[part]] != classes[part]
-            if differs.any():
-                row = own.rows[part[differs.argmax()]]
-                raise InputError(
-                    f"row {row} of {source.name} is not the model's support vector of that row; "
-                    "give the file it was trained on"
-                )
-
 
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Read a model file.
@@ -407,7 +347,3 @@ def borrow_source(X: Any, labels: Any = None) -> Iterator[RowSource]:
     finally:
         if source is not X:
             source.close()
-
-
-def _dense(rows: Rows) -> npt.NDArray[np.float32]:
-    return rows.toarray() if isinstance(rows, CSRRows) else rows

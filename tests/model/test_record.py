@@ -19,6 +19,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.checks import check_source, check_training_rows
 from ooc_fw.model.classifier import BinaryClassifier
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
@@ -207,20 +208,20 @@ class WithScaling:
 
 def test_data_of_equal_or_unstated_scaling_is_taken():
     model = make_model(random_rows(4), scaling=minmax())
-    model.check_source(WithScaling(minmax()))
-    model.check_source(WithScaling(None))
+    check_source(model, WithScaling(minmax()))
+    check_source(model, WithScaling(None))
 
 
 def test_data_scaled_otherwise_is_refused():
     model = make_model(random_rows(4), scaling=minmax())
     other = Scaling("maxabs", False, np.zeros(D), np.ones(D))
     with pytest.raises(InputError, match=r"test\.h5 is scaled \(maxabs\) in another way .*--like"):
-        model.check_source(WithScaling(other))
+        check_source(model, WithScaling(other))
 
 
 def test_scaled_data_for_a_model_that_knows_no_scaling_is_mentioned(caplog):
     with caplog.at_level(logging.WARNING):
-        make_model(random_rows(4)).check_source(WithScaling(minmax()))
+        check_source(make_model(random_rows(4)), WithScaling(minmax()))
     assert "test.h5 is scaled (minmax), and the model has no record" in caplog.text
 
 
@@ -245,7 +246,7 @@ def test_training_rows_are_recognised(monkeypatch):
     monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 3 * 4 * D)
     model = make_model(random_rows(4))
     X, y = training_data(model)
-    model.check_training_rows(open_source(X), (y + 1) // 2)
+    check_training_rows(model, open_source(X), (y + 1) // 2)
 
 
 @pytest.mark.parametrize("change", ["value", "label", "fewer rows"])
@@ -261,7 +262,7 @@ def test_other_data_is_refused(change):
         X, y = X[:6], y[:6]
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
-        model.check_training_rows(open_source(X), (y + 1) // 2)
+        check_training_rows(model, open_source(X), (y + 1) // 2)
 
 
 # -- record ----------------------------------------------------------------------------------------
