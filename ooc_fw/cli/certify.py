@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     worst: dict[str, Any] = max(found, key=lambda fields: fields["certified_gap"])
     machines = [
         {"negative": machine.negative, "positive": machine.positive, **fields}
-        for machine, fields in zip(model.machines, found, strict=True)
+        for machine, fields in zip(model.classifiers, found, strict=True)
     ]
     several = {"machines": machines} if len(found) > 1 else {}
     lines = common.aligned(worst) + common.gap_lines(several.get("machines", ()))
@@ -69,8 +69,9 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     from ooc_fw.certify.sweep import certify
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
+    from ooc_fw.model.checks import check_training_rows
+    from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
-    from ooc_fw.model.record import as_class_values
     from ooc_fw.training.one_versus_one import split_classes
 
     certificates = []
@@ -78,7 +79,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
         source = stack.enter_context(common.open_data(args))
         classes, codes = encode_labels(source)
         _check_classes(model, as_class_values(classes), source.name)
-        model.check_training_rows(source, codes)
+        check_training_rows(model, source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads))
         pairs, split = class_pairs(len(classes)), None
@@ -86,7 +87,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
             split = stack.enter_context(split_classes(source, codes, len(classes)))
             workers = None  # other processes cannot read the partition
         for k, (machine, (negative, positive)) in enumerate(
-            zip(model.machines, pairs, strict=True)
+            zip(model.classifiers, pairs, strict=True)
         ):
             rows, y, ids = source, (2 * codes - 1).astype(np.int8), machine.rows
             if split is not None:

@@ -63,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ooc_fw.cli.applying import apply_model
+    from ooc_fw.model.file import as_class_values
     from ooc_fw.model.probabilities import Reliability
-    from ooc_fw.model.record import as_class_values, load_model
+    from ooc_fw.model.record import load_model
 
     started = time.perf_counter()
     model = load_model(args.model)

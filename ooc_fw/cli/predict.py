@@ -167,7 +167,7 @@ class _Table:
     def __init__(self, file: IO[str], wanted: _Wanted) -> None:
         self._writer, self._wanted = csv.writer(file, lineterminator="\n"), wanted
         header = ["row", "label"]
-        machines = wanted.model.machines
+        machines = wanted.model.classifiers
         if wanted.decision and len(machines) == 1:
             header.append("decision")
         elif wanted.decision:
@@ -205,7 +205,7 @@ class _Datasets:
         file.attrs["classes"] = self._labels
         self._add("row", np.int64)
         self._add("label", self._labels.dtype)
-        n_pairs = len(wanted.model.machines)
+        n_pairs = len(wanted.model.classifiers)
         if wanted.decision:
             self._add("decision", np.float64, *(() if n_pairs == 1 else (n_pairs,)))
         if wanted.probability:

@@ -240,7 +240,7 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, t
     outcome = ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4")
     assert outcome.status == 0
     model = load_model(path)
-    (machine,) = model.machines
+    (machine,) = model.classifiers
     np.testing.assert_array_equal(machine.C, np.where(machine.labels > 0, 8.0, 1.0))
     assert model.C == 2
     with h5py.File(data_file) as file:
@@ -261,6 +261,6 @@ def test_balanced_class_weights(ooc_fw, data_file, tmp_path):
     assert outcome.status == 0
     with h5py.File(data_file) as file:
         y = file["y"][...]
-    (machine,) = load_model(tmp_path / "m.h5").machines
+    (machine,) = load_model(tmp_path / "m.h5").classifiers
     expected = np.where(machine.labels > 0, 100 / (y == 3).sum(), 100 / (y == -7).sum())
     np.testing.assert_allclose(machine.C, expected)
