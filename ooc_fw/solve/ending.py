@@ -115,9 +115,10 @@ def last_sampled_gap(setting: Setting, state: RunState) -> float:
     grad = float(active.grad.min())
     if seen.worst >= 0 and active.place_of(seen.worst) is None:
         support, worst = active.support, np.array([seen.worst])
-        z = engine.prepare64(take_rows(active.rows, support))
+        z = engine.prepare(take_rows(active.rows, support), exact=True)
         beta = active.alpha[support] * active.labels[support]
-        values = engine.weighted_sum64(engine.prepare64(rows.take(worst)), z, beta) + beta.sum()
+        x = engine.prepare(rows.take(worst), exact=True)
+        values = engine.weighted_sum(x, z, beta) + beta.sum()
         grad = min(grad, float(labels[worst[0]] * values[0]))
     return relative_gap(active.rho, grad)
 

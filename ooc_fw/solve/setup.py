@@ -15,7 +15,8 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CachedSource, RowSource
 from ooc_fw.data.sources.base import CHUNK_BYTES
-from ooc_fw.kernels.engine import Engine, choose_arithmetic
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
@@ -119,7 +120,7 @@ def prepare(
     arithmetic = choose_arithmetic(problem.kernel, probe)
     dask = session.dask
     with (
-        Engine(problem.kernel, options.threads, *arithmetic) as engine,
+        Engine(problem.kernel, options.threads, arithmetic) as engine,
         nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
     ):
         if workers is not None:
@@ -240,7 +241,7 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
     stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)
     row_ids = np.unique(stretches[:, None] + np.arange(_GAMMA_ROWS))
     rows = source.take(row_ids[row_ids < source.n_rows])
-    with Engine(kernel, 1, *choose_arithmetic(kernel, rows)) as engine:
+    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
         x = engine.prepare(rows)
         values = np.empty((len(x), len(x)), dtype=np.float32)
         engine.block(x, x, values)
