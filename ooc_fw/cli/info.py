@@ -139,15 +139,16 @@ def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
     storage : dict
         Result of `_storage`.
     """
-    from ooc_fw.convert.preflight import Circumstances, advice, look_at_labels, look_at_source
+    from ooc_fw.convert.advice import Circumstances, advice
+    from ooc_fw.convert.preflight import inspect_labels, inspect_source
     from ooc_fw.data.statistics import average_squared_distance
 
-    labels = look_at_labels(source)
+    labels = inspect_labels(source)
     statistics = source.statistics
     sigma2 = None
     if statistics is not None:
         sigma2 = average_squared_distance(statistics.mean, statistics.mean_square_norm)
-    found = look_at_source(source)
+    found = inspect_source(source)
     names = storage.pop("columns")
     chunk_bytes = source.chunk_rows * source.decoded_bytes // source.n_rows
     data = Circumstances(
@@ -181,14 +182,9 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Tell what the beginning of LIBSVM text holds."""
     import numpy as np
 
+    from ooc_fw.convert.advice import Circumstances, advice
     from ooc_fw.convert.libsvm import iter_libsvm
-    from ooc_fw.convert.preflight import (
-        TEXT_BYTES,
-        Circumstances,
-        advice,
-        count_labels,
-        look_at_rows,
-    )
+    from ooc_fw.convert.preflight import TEXT_BYTES, count_labels, inspect_rows
     from ooc_fw.data.rows import rows_bytes
 
     kept, labels, n_bytes, whole = [], [], 0, True
@@ -201,7 +197,7 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
             kept.append(rows)
             labels.append(block_labels)
             n_bytes += rows_bytes(rows)
-    found, counted = look_at_rows(kept), count_labels([np.concatenate(labels)])
+    found, counted = inspect_rows(kept), count_labels([np.concatenate(labels)])
     data = Circumstances(n_rows=found.n_looked, storage="text")
     return {
         "kind": "text",
@@ -217,8 +213,9 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Tell what the beginning of a table holds, and how to convert it."""
+    from ooc_fw.convert.advice import advice_on_table
     from ooc_fw.convert.inputs import open_table
-    from ooc_fw.convert.preflight import advice_on_table, look_at_table
+    from ooc_fw.convert.preflight import inspect_table
     from ooc_fw.convert.record import find_column
     from ooc_fw.options import ConvertOptions
 
@@ -229,7 +226,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
-        n_looked, columns = look_at_table(reader)
+        n_looked, columns = inspect_table(reader)
     command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     return {
         "kind": "table",

@@ -136,9 +136,9 @@ def _writer(output: Path | None, wanted: _Wanted) -> Iterator[_Writer]:
     if output is None:
         yield _Lines(sys.stdout, wanted)
     elif suffix in HDF5_SUFFIXES:
-        from ooc_fw.convert.writer import create_file
+        from ooc_fw.convert.writer import OutputFile
 
-        with atomic_path(output) as path, create_file(path) as file:
+        with atomic_path(output) as path, OutputFile(path) as file:
             yield _Datasets(file, wanted)
     else:
         with open_output(output, encoding="utf-8", newline="") as text:

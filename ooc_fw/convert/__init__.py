@@ -11,7 +11,7 @@
     writer.py     the HDF5 layout
     pipeline.py   threads and progress
     verify.py     comparison of a file with its checksums
-    preflight.py  measures and advice before training
+    preflight.py  measures of data before training; advice.py turns them into sentences
 
 Nothing is imported here: `ooc_fw.convert.libsvm` loads numba.
 """

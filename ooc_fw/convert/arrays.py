@@ -67,17 +67,7 @@ class _Arrays:
 
 
 class ArrayReader(TableReader):
-    """Named arrays as a table: rows in one and labels in another, or an array for each column.
-
-    Parameters
-    ----------
-    path : str
-        File to open.
-    format_name : {"npy", "npz", "hdf5"}
-        Its format.
-    options : ConvertOptions
-        Names of rows and labels, and a file of labels.
-    """
+    """Named arrays as a table: rows in one and labels in another, or an array for each column."""
 
     takes_label_file = True
 
@@ -324,16 +314,9 @@ class _HDF5Array(DatasetSlices):
 
 
 class _Categories:
-    """Words as AnnData writes categories: a code for each row, -1 where it is missing.
+    """Labels as AnnData writes categories: a code for each row, -1 where it is missing.
 
-    Parameters
-    ----------
-    path : str
-        The file, for messages.
-    group : h5py.Group
-        With the data sets codes and categories.
-    drop : bool
-        Whether there may be rows without a category, which will be left out.
+    Missing ones are an error unless rows without a label will be dropped.
     """
 
     def __init__(self, path: str, group: Any, *, drop: bool) -> None:
@@ -388,17 +371,7 @@ def _label_names(file: Any, x_name: str) -> tuple[str, ...]:
 
 
 class _ZipArray:
-    """An array in an .npz file, read front to back.
-
-    Parameters
-    ----------
-    path : str
-        The file, for messages.
-    archive : ZipFile
-        The file.
-    item : ZipInfo
-        The array.
-    """
+    """An array in an .npz file, read front to back."""
 
     def __init__(self, path: str, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> None:
         self._name = f"{path}: {item.filename}"

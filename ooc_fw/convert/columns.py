@@ -22,11 +22,6 @@ class LogTable(threading.local):
 
     Columns of counts, rates and sizes hold few different numbers, and a lookup takes a tenth of the
     time of a logarithm.
-
-    Parameters
-    ----------
-    scaling : Scaling
-        Computes the logarithms that are not in the table yet.
     """
 
     def __init__(self, scaling: Scaling) -> None:
@@ -48,13 +43,7 @@ class LogTable(threading.local):
 
 
 class ColumnMoments:
-    """Mean of each column and mean squared norm of rows, in float64 and in the order of the rows.
-
-    Parameters
-    ----------
-    n_features : int
-        Width of the rows.
-    """
+    """Mean of each column and mean squared norm of rows, summed in float64 row by row."""
 
     def __init__(self, n_features: int) -> None:
         self._n_rows = 0

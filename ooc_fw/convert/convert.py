@@ -34,9 +34,9 @@ from ooc_fw.convert.tables import MAX_CLASSES, TableEncoder, too_many_classes
 from ooc_fw.convert.writer import (
     DatasetWriter,
     Layout,
+    OutputFile,
     Summary,
     chunk_rows,
-    create_file,
     filter_options,
 )
 from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges
@@ -81,56 +81,24 @@ _DISK_ERRORS = (
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did.
+    """What a conversion did."""
 
-    Parameters
-    ----------
-    output : str
-        The file written.
-    n_rows, n_features : int
-        Its size.
-    class_counts : dict
-        Rows of each label, a number or a word, sorted by label.
-    sparse : bool
-        Whether rows are stored as CSR.
-    density : float
-        Nonzeros / (rows x features), before scaling.
-    scaling : Scaling
-        What was done to the values.
-    seed : int or None
-        Seed of the shuffle; None when rows keep the order of the input.
-    dropped_features, dropped_values : int
-        Columns beyond the width asked for, and the values written in them.
-    n_skipped : int
-        Lines or rows left out because of an error.
-    skipped : tuple of str
-        What was wrong with the first few of them.
-    unseen_labels : tuple of float or str
-        Labels that the `like` file does not have; their rows are kept.
-    notes : tuple of str
-        What a user may not expect, one sentence each.
-    text_bytes : int
-        Size of the input, decompressed.
-    seconds : float
-        Wall time.
-    """
-
-    output: str
-    n_rows: int
+    output: str  # the file written
+    n_rows: int  # its size
     n_features: int
-    class_counts: dict[Any, int]
-    sparse: bool
-    density: float
-    scaling: Scaling
-    seed: int | None
-    dropped_features: int
+    class_counts: dict[Any, int]  # rows of each label, a number or a word, sorted by label
+    sparse: bool  # whether rows are stored as CSR
+    density: float  # nonzeros / (rows x features), before scaling
+    scaling: Scaling  # what was done to the values
+    seed: int | None  # seed of the shuffle; None when rows keep the order of the input
+    dropped_features: int  # columns beyond the width asked for, and the values written in them
     dropped_values: int
-    n_skipped: int
-    skipped: tuple[str, ...]
-    unseen_labels: tuple[Any, ...]
-    notes: tuple[str, ...]
-    text_bytes: int
-    seconds: float
+    n_skipped: int  # lines or rows left out because of an error
+    skipped: tuple[str, ...]  # what was wrong with the first few of them
+    unseen_labels: tuple[Any, ...]  # labels that the `like` file does not have; their rows are kept
+    notes: tuple[str, ...]  # what a user may not expect, one sentence each
+    text_bytes: int  # size of the input, decompressed
+    seconds: float  # wall time
 
     @property
     def megabytes_per_second(self) -> float:
@@ -208,7 +176,7 @@ def convert(
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
-            create_file(temporary) as file,
+            OutputFile(temporary) as file,
         ):
             writer = DatasetWriter(file, layout)
             moments = _write(job, writer, layout, scaling, label_values)

@@ -36,15 +36,7 @@ _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\
 
 
 class CSVReader(TextInput, TableReader):
-    """A CSV table; a cell holds no line break, so that any thread parses any block of lines.
-
-    Parameters
-    ----------
-    path : str
-        A file, or "-" for standard input.
-    options : ConvertOptions
-        Header and delimiter.
-    """
+    """A CSV table; a cell holds no line break, so that any thread parses any block of lines."""
 
     untyped = True
 

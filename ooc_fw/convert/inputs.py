@@ -17,13 +17,7 @@ from ooc_fw.system.errors import InputError
 
 
 def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
-    """Format of the inputs, which must all have the same one.
-
-    Raises
-    ------
-    InputError
-        There is no input, there are several formats, or the options are for another format.
-    """
+    """Format that all inputs have; InputError if there is none, or options are for another one."""
     if not names:
         raise InputError("no input given; name a file, or - for standard input")
     if names.count(STANDARD_INPUT) > 1:
@@ -66,13 +60,7 @@ def open_inputs(
 
 
 def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
-    """Open a table of a known format.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, or a package for it is not installed.
-    """
+    """Open a table of a known format; InputError if it, or a package for it, is missing."""
     if kind == "csv":
         return CSVReader(path, options)
     if path == STANDARD_INPUT:

@@ -43,13 +43,7 @@ _SHOWN_BYTES = 40
 
 
 class LineEncoder:
-    """Makes rows of LIBSVM text; the counterpart of `ooc_fw.convert.tables.TableEncoder`.
-
-    Parameters
-    ----------
-    options : ParseOptions
-        How lines become rows.
-    """
+    """Makes rows of LIBSVM text; the counterpart of `ooc_fw.convert.tables.TableEncoder`."""
 
     record = None
     labelled = True
@@ -133,13 +127,7 @@ def iter_libsvm(
 
 
 def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
-    """Parse one block of text.
-
-    Raises
-    ------
-    InputError
-        At the first bad line, unless `options` say to skip it.
-    """
+    """Parse one block of text; a bad line raises InputError, unless it is to be skipped."""
     limit = NO_LIMIT if options.n_features is None else options.n_features
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: pages of an array that are never written take no memory.

@@ -19,33 +19,15 @@ from ooc_fw.system.errors import DamageError, InputError
 
 @dataclass(frozen=True)
 class TrainingFile:
-    """What is known of a training file.
+    """What is known of a training file."""
 
-    Parameters
-    ----------
-    name : str
-        The file, for messages.
-    n_features : int
-        Its width.
-    sparse : bool
-        Whether its rows are sparse.
-    scaling : Scaling
-        What was done to its values.
-    classes : tuple of (float or str), or None
-        Its labels; None where they are unknown.
-    record : TableRecord or None
-        How a table became its features.
-    is_model : bool
-        Whether it is a model, which does not know about tables.
-    """
-
-    name: str
-    n_features: int
-    sparse: bool
-    scaling: Scaling
-    classes: tuple[Any, ...] | None = None
-    record: TableRecord | None = None
-    is_model: bool = False
+    name: str  # the file, for messages
+    n_features: int  # its width
+    sparse: bool  # whether its rows are sparse
+    scaling: Scaling  # what was done to its values
+    classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    record: TableRecord | None = None  # how a table became its features
+    is_model: bool = False  # whether it is a model, which does not know about tables
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -54,13 +36,7 @@ class TrainingFile:
 
 
 def read_like(path: Path) -> TrainingFile:
-    """Read a converted file, an HDF5 file with rows, or a model.
-
-    Raises
-    ------
-    InputError
-        It is none of these, unfinished or damaged.
-    """
+    """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
     if not path.exists():
         raise InputError(f"{path} does not exist; --like takes a converted file")
     strange = InputError(f"{path} is not a converted file; --like takes one made by ooc-fw convert")

@@ -26,13 +26,7 @@ from ooc_fw.system.errors import InputError
 
 
 class ParquetReader(TableReader):
-    """A Parquet file, read page by page.
-
-    Parameters
-    ----------
-    path : str
-        File to open.
-    """
+    """A Parquet file, read page by page."""
 
     compressed = True
 

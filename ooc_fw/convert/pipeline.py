@@ -60,17 +60,7 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
 
 
 class Meter:
-    """Reports bytes done to a progress function, pass after pass.
-
-    Parameters
-    ----------
-    progress : callable or None
-        Function to call.
-    pass_bytes : int or None
-        Bytes of one pass, if known.
-    n_passes : int
-        Passes in all.
-    """
+    """Reports bytes done to a progress function, pass after pass of `pass_bytes` each, if known."""
 
     def __init__(self, progress: Progress | None, pass_bytes: int | None, n_passes: int = 1):
         self._progress = progress

@@ -43,24 +43,20 @@ MISSING_LABELS = frozenset(MISSING) - {"-"}
 class Reader(ABC):
     """An open input; a context manager.
 
-    Attributes
+    Parameters
     ----------
     name : str
         The input, for messages.
     size : int or None
         Bytes on disk; None where there is no file with a size.
-    compressed : bool
-        Whether the content takes much more room than the file.
-    text_bytes : int
-        Bytes of content handed out so far.
     """
 
-    compressed = False
+    compressed = False  # whether the content takes much more room than the file
 
     def __init__(self, name: str, size: int | None = None) -> None:
         self.name = name
         self.size = size
-        self.text_bytes = 0
+        self.text_bytes = 0  # content handed out so far
         self.resources = ExitStack()
 
     @property
@@ -84,42 +80,18 @@ class Reader(ABC):
 
 
 class TableReader(Reader):
-    """An open table.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Names of its columns.
-    words : frozenset of str
-        Columns that are known to hold words.
-    untyped : bool
-        Whether the types of the columns are unknown, so that labels are read as words.
-    unusable : mapping
-        Columns that hold neither numbers nor words, and the type of each.
-    own_label : str or None
-        Column that holds the labels because of its name.
-    index : frozenset of str
-        Columns that only number or name the rows; they are no features.
-    header : bool
-        Whether the columns have names of their own.
-    label_names : tuple of str
-        What else could hold the labels, but is no column.
-    sparse : bool
-        Whether the numbers arrive as `CSRRows`.
-    takes_label_file : bool
-        Whether labels may come from a file of their own.
-    """
+    """An open table."""
 
     columns: tuple[str, ...] = ()
-    words: frozenset[str] = frozenset()
-    untyped = False
-    unusable: Mapping[str, str] = MappingProxyType({})
-    own_label: str | None = None
-    index: frozenset[str] = frozenset()
-    header = True
-    label_names: tuple[str, ...] = ()
-    sparse = False
-    takes_label_file = False
+    words: frozenset[str] = frozenset()  # columns that are known to hold words
+    unusable: Mapping[str, str] = MappingProxyType({})  # columns of other types, and the types
+    untyped = False  # whether types are unknown, so that labels are read as words
+    own_label: str | None = None  # column that holds the labels because of its name
+    index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
+    header = True  # whether the columns have names of their own
+    label_names: tuple[str, ...] = ()  # what else could hold the labels, but is no column
+    sparse = False  # whether the numbers arrive as `CSRRows`
+    takes_label_file = False  # whether labels may come from a file of their own
 
     @property
     def proper_columns(self) -> tuple[str, ...]:
@@ -128,28 +100,14 @@ class TableReader(Reader):
 
     @abstractmethod
     def parse(self, block: Any, wanted: Wanted) -> Cells:
-        """Cells of a block; for any thread.
-
-        Raises
-        ------
-        InputError
-            A row cannot be read, or a cell is no number.
-        """
+        """Cells of a block, for any thread; InputError where a cell or row cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A column of words, each different one written once.
+    """A column of words, each different one written once."""
 
-    Parameters
-    ----------
-    codes : ndarray of int64, shape (n_rows,)
-        Position of each row's word in `values`; -1 where it is missing.
-    values : tuple of str
-        The different words.
-    """
-
-    codes: Int64Array
+    codes: Int64Array  # position of each row's word in `values`; -1 where it is missing
     values: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -161,50 +119,24 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns to read.
+    """The columns to read."""
 
-    Parameters
-    ----------
-    label : str or None
-        Column of the labels; None makes all labels 0.
-    numbers, words : tuple of str
-        Columns to read as numbers, and as words.
-    skip : bool
-        Whether rows that cannot be read are left out rather than refused.
-    """
-
-    label: str | None
+    label: str | None  # None makes all labels 0
     numbers: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    skip: bool = False
+    skip: bool = False  # whether rows that cannot be read are left out rather than refused
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Some rows of a table.
+    """Some rows of a table."""
 
-    Parameters
-    ----------
-    name : str
-        The input, for messages.
-    labels : ndarray of float64 or Words
-        One per row; missing ones are NaN or -1.
-    numbers : ndarray of float64, shape (n_rows, n_numbers), or CSRRows of float64
-        Missing ones are NaN.
-    words : tuple of Words
-        One for each column of words.
-    place : callable
-        Returns where a row of this block is, as "row 17" or "line 19".
-    skipped : tuple of str
-        What was wrong with rows that were left out.
-    """
-
-    name: str
-    labels: Float64Array | Words
-    numbers: Float64Array | CSRRows
-    words: tuple[Words, ...]
-    place: Callable[[int], str]
-    skipped: tuple[str, ...] = ()
+    name: str  # the input, for messages
+    labels: Float64Array | Words  # missing ones are NaN or -1
+    numbers: Float64Array | CSRRows  # (n_rows, n_numbers), of float64; missing ones are NaN
+    words: tuple[Words, ...]  # one for each column of words
+    place: Callable[[int], str]  # returns where a row is, as "row 17" or "line 19"
+    skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -224,56 +156,27 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class ParseOptions:
-    """How blocks become rows.
+    """How blocks become rows."""
 
-    Parameters
-    ----------
-    zero_based : bool
-        Whether LIBSVM text calls its first column 0, not 1.
-    n_features : int or None
-        Columns from this one on are left out and counted; None keeps all.
-    log1p : bool
-        Whether log1p will be taken, so that values must be above -1.
-    skip : bool
-        Whether a bad line or row is left out and counted, or is an error.
-    exact : bool
-        Whether values of LIBSVM text stay float64, to be scaled before they are rounded. Those of
-        tables always do.
-    """
-
-    zero_based: bool = False
-    n_features: int | None = None
-    log1p: bool = False
-    skip: bool = False
+    zero_based: bool = False  # whether LIBSVM text calls its first column 0, not 1
+    n_features: int | None = None  # columns from this one on are left out and counted
+    log1p: bool = False  # whether log1p will be taken, so that values must be above -1
+    skip: bool = False  # whether a bad line or row is left out and counted, or is an error
+    # Whether values of LIBSVM text stay float64, to be scaled before they are rounded. Those of
+    # tables always do.
     exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """Rows of one block.
+    """Rows of one block."""
 
-    Parameters
-    ----------
-    labels : ndarray of float64, shape (n_rows,)
-        Labels, or codes of labels that are words.
-    rows : CSRRows
-        Values; the width of text is the least that holds them.
-    width : int
-        1 + largest column met, columns left out and explicit zeros included.
-    n_dropped : int
-        Values left out because of their column.
-    n_skipped : int
-        Lines or rows left out because of an error.
-    skipped : tuple of str
-        What was wrong with the first few of them.
-    """
-
-    labels: Float64Array
-    rows: CSRRows
-    width: int
-    n_dropped: int
-    n_skipped: int
-    skipped: tuple[str, ...]
+    labels: Float64Array  # labels, or codes of labels that are words
+    rows: CSRRows  # the width of text is the least that holds them
+    width: int  # 1 + largest column met, columns left out and explicit zeros included
+    n_dropped: int  # values left out because of their column
+    n_skipped: int  # lines or rows left out because of an error
+    skipped: tuple[str, ...]  # what was wrong with the first few of them
 
 
 Parse: TypeAlias = Callable[[Any], ParsedBlock]
@@ -301,14 +204,9 @@ def collect_words(
     codes : ndarray of int
         Position of each row's value; negative where it is missing.
     values : iterable
-        The different values.
+        The different values; InputError for text in another encoding than UTF-8.
     place : callable
         Returns the file and row of a row of this column.
-
-    Raises
-    ------
-    InputError
-        A value is text in another encoding than UTF-8.
     """
     names: dict[str, int] = {}
     places: list[int] = []
@@ -355,13 +253,7 @@ def label_not_exact(place: str, label: object) -> InputError:
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """Import pyarrow, which is not needed for other formats.
-
-    Raises
-    ------
-    InputError
-        It is not installed.
-    """
+    """Import pyarrow; InputError if it is not installed."""
     try:
         import pyarrow
     except ImportError:

@@ -32,27 +32,15 @@ COLUMNS = "columns"
 
 @dataclass(frozen=True)
 class TableRecord:
-    """How the columns of a table become features.
+    """How the columns of a table become features."""
 
-    Parameters
-    ----------
-    label : str
-        Column of the labels.
-    columns : tuple of str
-        Columns that are used, in order.
-    categories : tuple of (tuple of str or None)
-        Categories of each column, sorted; None for a column of numbers.
-    means : tuple of float, or None
-        What a missing number of each column becomes (0 for categories); None when it is an error.
-    header : bool
-        Whether the columns had names of their own.
-    """
-
-    label: str
-    columns: tuple[str, ...]
+    label: str  # column of the labels
+    columns: tuple[str, ...]  # columns that are used, in order
+    # Categories of each column, sorted; None for a column of numbers.
     categories: tuple[tuple[str, ...] | None, ...]
+    # What a missing number of each column becomes (0 for categories); None when it is an error.
     means: tuple[float, ...] | None = None
-    header: bool = True
+    header: bool = True  # whether the columns had names of their own
 
     @property
     def hot(self) -> list[int]:
@@ -87,10 +75,7 @@ class TableRecord:
     def read(attributes: Any) -> TableRecord | None:
         """Read what `write` stored; None when the file was no table.
 
-        Raises
-        ------
-        KeyError, ValueError, TypeError
-            It is damaged.
+        KeyError, ValueError or TypeError tell that the record is damaged.
         """
         if RECORD not in attributes:
             return None
@@ -105,13 +90,7 @@ class TableRecord:
         )
 
     def wanted(self, reader: TableReader, label: str | None, *, skip: bool) -> Wanted:
-        """Columns to read from a table that must have those of this record.
-
-        Raises
-        ------
-        InputError
-            It lacks some, or they cannot hold what they should.
-        """
+        """Columns to read from a table; InputError if it lacks some, or they have other types."""
         needed = self.columns if label is None else (*self.columns, label)
         missing = [repr(name) for name in needed if name not in reader.columns]
         if missing:
@@ -140,13 +119,7 @@ def find_column(reader: TableReader, name: str, option: str) -> str:
 
 
 def find_label(reader: TableReader, wanted: str | None) -> str:
-    """Column of the labels.
-
-    Raises
-    ------
-    InputError
-        There is none, or it cannot hold labels.
-    """
+    """Column of the labels; InputError if there is none, or it cannot hold labels."""
     label = reader.own_label if wanted is None else find_column(reader, wanted, "--label")
     if label is None:
         hint = " or --labels FILE.npy" if reader.takes_label_file else ""
@@ -216,20 +189,9 @@ def fit_record(
     options: ConvertOptions,
     on_bytes: Callable[[int], None],
 ) -> TableRecord:
-    """Find categories and means in one pass over the inputs.
+    """Find categories, and means if wanted, in one pass over inputs with the columns of a record.
 
-    Parameters
-    ----------
-    inputs : sequence of str
-        Tables with the same columns.
-    open_input : callable
-        Opens one of them.
-    record : TableRecord
-        The columns.
-    options : ConvertOptions
-        Whether means are wanted, and whether bad rows are left out.
-    on_bytes : callable
-        Called now and then with the bytes read of all inputs.
+    `on_bytes` is called now and then with the bytes read of all inputs.
     """
     if not all(os.path.isfile(path) for path in inputs):  # standard input, a pipe
         raise InputError(

@@ -38,21 +38,11 @@ UNKNOWN_SIZE_BITS = 6
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows with their labels and numbers.
+    """Rows with their labels and numbers."""
 
-    Parameters
-    ----------
-    rows : CSRRows
-        Features, as float32, or as float64 where they are still to be scaled.
-    labels : ndarray of float64, shape (n_rows,)
-        Labels as written.
-    row_ids : ndarray of int64, shape (n_rows,)
-        Position of each row in the input, from 0.
-    """
-
-    rows: CSRRows
-    labels: Float64Array
-    row_ids: Int64Array
+    rows: CSRRows  # features, as float32, or as float64 where they are still to be scaled
+    labels: Float64Array  # (n_rows,): labels as written
+    row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -47,11 +47,7 @@ def too_many_classes(name: str) -> InputError:
 class LabelCodes:
     """Codes of labels that are words, in the order in which they are met; for any thread.
 
-    Parameters
-    ----------
-    known : sequence of str
-        Words that are labels in the training file. If there are any, all labels are words, even if
-        they look like numbers.
+    If `known` words are labels in the training file, all labels are words, even numbers.
     """
 
     def __init__(self, known: Sequence[str] = ()) -> None:
@@ -97,20 +93,8 @@ def _label_number(word: str) -> float | None:
 class TableEncoder:
     """Makes rows of open tables; the counterpart of `ooc_fw.convert.libsvm.LineEncoder`.
 
-    Parameters
-    ----------
-    readers : sequence of TableReader
-        The inputs.
-    record : TableRecord or None
-        Features; None for sparse rows, whose columns have no names.
-    label : str or None
-        Column of the labels, if it is not that of the record.
-    options : ParseOptions
-        Width, log1p, and what becomes of bad rows.
-    like : TrainingFile or None
-        The training file.
-    drop_unlabelled : bool
-        Whether rows without a label are left out.
+    Without a record, rows are sparse and columns have no names. `label` overrides the label column
+    of the record; `like` is the training file.
     """
 
     exact_parser = None

@@ -39,39 +39,19 @@ _LONGEST_MAGIC = 8
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Whole lines of one input.
+    """Whole lines of one input."""
 
-    Parameters
-    ----------
-    name : str
-        The input, for messages.
-    text : bytes
-        The lines; the last one ends in a newline, too.
-    first_line : int
-        Number of the first line, from 1.
-    n_lines : int
-        Number of newlines in `text`.
-    """
-
-    name: str
-    text: bytes
-    first_line: int
-    n_lines: int
+    name: str  # the input, for messages
+    text: bytes  # the lines; the last one ends in a newline, too
+    first_line: int  # number of the first line, from 1
+    n_lines: int  # number of newlines in `text`
 
 
 class TextInput(readers.Reader):
-    """An open text.
+    """An open text: a file, plain or compressed by gzip, bzip2 or xz, or "-", standard input.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        A file (plain, or compressed by gzip, bzip2 or xz, whatever its name says), or "-" for
-        standard input, which stays open.
-
-    Raises
-    ------
-    InputError
-        The input is missing, unreadable, or obviously not text.
+    Compression is recognised by content. InputError if the input is missing, unreadable, or
+    obviously not text.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -110,12 +90,8 @@ class TextInput(readers.Reader):
     def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
         """Cut the text at line ends into blocks of about `block_bytes`.
 
-        A longer line makes a longer block, up to MAX_LINE_BYTES; a missing last newline is added.
-
-        Raises
-        ------
-        InputError
-            A line is too long, or the input cannot be read.
+        A longer line makes a longer block, and one above MAX_LINE_BYTES an InputError. A missing
+        last newline is added.
         """
         block_bytes = readers.BLOCK_BYTES if block_bytes is None else block_bytes
         line = 1

@@ -39,49 +39,24 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class ArrayReport:
-    """What was found in one array.
+    """What was found in one array."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the file.
-    n_bytes : int
-        Bytes of its values, before compression.
-    n_chunks : int
-        Chunks it is stored in.
-    n_damaged : int
-        Stretches that could not be read or do not match their checksums.
-    damage : tuple of str
-        Sentences about the first of them.
-    """
-
-    name: str
-    n_bytes: int
-    n_chunks: int
-    n_damaged: int = 0
-    damage: tuple[str, ...] = ()
+    name: str  # its name in the file
+    n_bytes: int  # bytes of its values, before compression
+    n_chunks: int  # chunks it is stored in
+    n_damaged: int = 0  # stretches that could not be read or do not match their checksums
+    damage: tuple[str, ...] = ()  # sentences about the first of them
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify_file` found.
+    """What `verify_file` found."""
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    n_bytes : int
-        Its size.
-    has_checksums : bool
-        Whether there was something to compare with. Without it a file can only be found readable.
-    arrays : tuple of ArrayReport
-        The arrays, in the order of reading.
-    """
-
-    path: str
-    n_bytes: int
+    path: str  # the file
+    n_bytes: int  # its size
+    # Whether there was something to compare with. Without it a file can only be found readable.
     has_checksums: bool
-    arrays: tuple[ArrayReport, ...]
+    arrays: tuple[ArrayReport, ...]  # the arrays, in the order of reading
 
     @property
     def intact(self) -> bool:

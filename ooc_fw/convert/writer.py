@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -37,28 +39,14 @@ default of HDF5 is larger and fills up over the first million rows."""
 
 @dataclass(frozen=True)
 class Layout:
-    """Size and form of a file, known before it is begun.
-
-    Parameters
-    ----------
-    n_rows, n_features : int
-        Size.
-    n_stored : int
-        Upper limit of the stored values; used for sparse rows only.
-    sparse : bool
-        Whether /X is a CSR group.
-    compression : {"none", "gzip", "lz4", "zstd"}
-        Filter of the large data sets.
-    labelled : bool
-        Whether there are labels; new rows may have none yet.
-    """
+    """Size and form of a file, known before it is begun."""
 
     n_rows: int
     n_features: int
-    n_stored: int
-    sparse: bool
-    compression: str = "none"
-    labelled: bool = True
+    n_stored: int  # upper limit of the stored values; used for sparse rows only
+    sparse: bool  # whether /X is a CSR group
+    compression: str = "none"  # filter of the large data sets
+    labelled: bool = True  # whether there are labels; new rows may have none yet
 
     @property
     def n_bytes(self) -> int:
@@ -70,38 +58,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of the rows when all are written.
+    """What is known of the rows when all are written."""
 
-    Parameters
-    ----------
-    class_counts : dict
-        Rows of each label value.
-    source : str
-        Names of the inputs.
-    scaling : Scaling
-        What was done to the values.
-    mean : ndarray of float64, shape (n_features,)
-        Column means of the values as stored.
-    mean_square_norm : float
-        Mean squared norm of the rows as stored.
-    seed : int or None
-        Seed of the shuffle; None for the order of the input.
-    label_names : sequence of str or None
-        Words that the label values 0, 1, ... stand for; None where labels are numbers.
-    """
-
-    class_counts: dict[float, int]
-    source: str
+    class_counts: dict[float, int]  # rows of each label value
+    source: str  # names of the inputs
     scaling: Scaling
-    mean: Float64Array
-    mean_square_norm: float
-    seed: int | None = None
+    mean: Float64Array  # of each column, as stored
+    mean_square_norm: float  # of the rows as stored
+    seed: int | None = None  # of the shuffle; None for the order of the input
+    # Words that the label values 0, 1, ... stand for; None where labels are numbers.
     label_names: Sequence[str] | None = None
-
-
-def create_file(path: str | os.PathLike[str]) -> OutputFile:
-    """Create an HDF5 file for a `DatasetWriter`."""
-    return OutputFile(path)
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
@@ -110,11 +76,6 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
     HDF5 does not survive a failed write: it tries to write the same data again when the file is
     closed and when the interpreter ends, and crashes there. Therefore HDF5 is told that all writes
     succeed, and `check` and the end of the ``with`` statement raise the error.
-
-    Parameters
-    ----------
-    path : str or PathLike
-        File to create or to empty.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -140,64 +101,45 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
             self.check()
 
 
-class _Sink:
+class _Sink(io.FileIO):
     """The file object that HDF5 writes to; it remembers its first error and continues."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, "w+b")
         self._path = os.fspath(path)
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, mode=0o666)
-        self._position = 0
-        self._behind = DropBehind(self._descriptor)
+        self._behind = DropBehind(self.fileno())
         self.error: OSError | None = None
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        end = os.fstat(self._descriptor).st_size if whence == os.SEEK_END else 0
-        self._position = end + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, n_bytes: int) -> bytes:
-        """Bytes at the position; zeros where nothing was written, as from any HDF5 driver."""
-        return os.pread(self._descriptor, n_bytes, self._position).ljust(n_bytes, b"\0")
-
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, with zeros where nothing was written, as any HDF5 driver does."""
         view = memoryview(buffer).cast("B")
-        view[:] = self.read(len(view))
+        view[:] = os.pread(self.fileno(), len(view), self.tell()).ljust(len(view), b"\0")
         return len(view)
 
     def write(self, data: Any) -> int:
+        """Write all of `data` at the position, which HDF5 sets before every write."""
         view = memoryview(data).cast("B")
-        n_bytes, offset = view.nbytes, self._position
-        try:
+        n_bytes, offset = view.nbytes, self.tell()
+        with self._remembering():
             while view and self.error is None:
-                count = os.pwrite(self._descriptor, view, offset)
+                count = os.pwrite(self.fileno(), view, offset)
                 view, offset = view[count:], offset + count
             self._behind.wrote(offset)
-        except OSError as error:
-            self._remember(error)
         return n_bytes
 
-    def truncate(self, size: int) -> int:
-        try:
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size of the file."""
+        with self._remembering():
             if self.error is None:
-                os.ftruncate(self._descriptor, size)
+                super().truncate(size)
+        return size or 0
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            self._remember(error)
-        return size
-
-    def flush(self) -> None:
-        """Do nothing: `write` holds nothing back."""
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _remember(self, error: OSError) -> None:
-        self.error = OSError(error.errno, error.strerror, self._path)
+            self.error = OSError(error.errno, error.strerror, self._path)
 
 
 def chunk_rows(n_features: int) -> int:
@@ -212,13 +154,7 @@ def _chunk_length(row_bytes: int) -> int:
 
 
 def filter_options(compression: str) -> dict[str, Any]:
-    """Arguments of `h5py.Group.create_dataset` for a compression.
-
-    Raises
-    ------
-    InputError
-        Its plugin is not installed.
-    """
+    """Arguments of `create_dataset` for a compression; InputError if its plugin is missing."""
     if compression == "none":
         return {}
     if compression == "gzip":
@@ -237,14 +173,7 @@ def filter_options(compression: str) -> dict[str, Any]:
 class ChunkAppender:
     """Append to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
 
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        Chunked along its first axis only.
-    direct : bool
-        Whether there is no filter.
-    pool : ThreadPoolExecutor
-        Computes checksums of chunks while they are written.
+    Checksums of a chunk are computed in `pool` while it is written.
     """
 
     def __init__(self, dataset: h5py.Dataset, direct: bool, pool: ThreadPoolExecutor) -> None:
@@ -299,15 +228,7 @@ class ChunkAppender:
 
 
 class DatasetWriter:
-    """Append rows to an open, empty HDF5 file; `finish` marks it complete.
-
-    Parameters
-    ----------
-    file : OutputFile
-        New and empty.
-    layout : Layout
-        What it will hold.
-    """
+    """Append rows to an open, empty HDF5 file; `finish` marks it complete."""
 
     def __init__(self, file: OutputFile, layout: Layout) -> None:
         self._file = file
@@ -344,13 +265,7 @@ class DatasetWriter:
         return ChunkAppender(dataset, not self._filter, self._pool)
 
     def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
-        """Write rows below those written so far.
-
-        Raises
-        ------
-        OSError
-            The disk is full or failing.
-        """
+        """Write rows below those written so far; OSError if the disk is full or failing."""
         parts = self._parts
         if "y" in parts:
             parts["y"].append(labels)

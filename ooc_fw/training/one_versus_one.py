@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.convert.writer import DatasetWriter, Layout, Summary, create_file
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
 from ooc_fw.data.rows import (
     CSRRows,
     Int8Array,
@@ -211,7 +211,7 @@ def _split_on_disk(
     paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:
         writers = [
-            DatasetWriter(files.enter_context(create_file(path)), replace(layout, n_rows=len(own)))
+            DatasetWriter(files.enter_context(OutputFile(path)), replace(layout, n_rows=len(own)))
             for path, own in zip(paths, rows, strict=True)
         ]
         written = np.zeros(len(rows), dtype=np.int64)

@@ -316,7 +316,7 @@ def test_like_unusable(train, tmp_path):
         ({"scale": "best"}, "scale must be one of none, minmax, maxabs, standard, not 'best'"),
         ({"compression": "rar"}, "compression must be one of none, gzip, lz4, zstd, not 'rar'"),
         ({"seed": -1}, "seed must be .* not negative, not -1"),
-        ({"n_features": 0}, "n_features must be .* at least 1 .*, not 0"),
+        ({"n_features": 0}, "n_features must be .* at least 1, not 0"),
         ({"on_error": "maybe"}, "on_error must be"),
         ({"like": "x.h5", "log1p": True}, r"come from x\.h5 here; leave out"),
         ({"like": "x.h5", "scale": "minmax"}, r"come from x\.h5 here; leave out"),

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import preflight
+from ooc_fw.convert.advice import Circumstances, advice
 from ooc_fw.convert.preflight import (
-    Circumstances,
-    advice,
     count_labels,
-    look_at_labels,
-    look_at_rows,
-    look_at_source,
+    inspect_labels,
+    inspect_rows,
+    inspect_source,
     sample_slices,
 )
 from ooc_fw.data.rows import CSRRows
@@ -41,7 +40,7 @@ def test_findings_equal_those_of_numpy(source_of):
     X[:, 4] = 0
     X[100:140] = X[:40]
     X += 0.0  # no -0, which a dense row tells from 0
-    found = look_at_source(source_of(X))
+    found = inspect_source(source_of(X))
     assert (found.n_looked, found.n_bad, found.n_repeated) == (
         500,
         0,
@@ -57,16 +56,16 @@ def test_findings_equal_those_of_numpy(source_of):
 def test_rows_that_are_not_finite_are_counted_and_left_out(source_of, monkeypatch):
     X = np.ones((300, 3))
     X[7, 1] = X[8, 2] = X[250, 0] = np.inf
-    found = look_at_source(source_of(X))
+    found = inspect_source(source_of(X))
     assert (found.n_looked, found.n_bad) == (300, 3)
     assert "row 7 holds a value in column 1" in found.bad_example
     assert found.high.tolist() == [1, 1, 1]
     monkeypatch.setattr(preflight, "BAD_ROWS", 1)
-    assert look_at_source(source_of(X)).n_bad == 1
+    assert inspect_source(source_of(X)).n_bad == 1
 
 
 def test_only_bad_rows():
-    found = look_at_source(open_source(np.full((3, 2), np.nan)))
+    found = inspect_source(open_source(np.full((3, 2), np.nan)))
     assert (found.n_bad, found.n_repeated, found.density) == (3, 0, 0)
     assert found.swamping()[1] == 0
 
@@ -76,7 +75,7 @@ def test_damage_is_no_finding(tmp_path):
     with open_source(tmp_path / "X.npy") as source:
         (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:500])
         with pytest.raises(DamageError):
-            look_at_source(source)
+            inspect_source(source)
 
 
 def test_sample_of_a_large_source_comes_from_all_over_it(monkeypatch):
@@ -89,7 +88,7 @@ def test_sample_of_a_large_source_comes_from_all_over_it(monkeypatch):
     assert ends == sorted(ends)
     assert np.diff([start for start, _ in slices]).max() < 3 * 100_000 / preflight.STRETCHES
     assert slices == sample_slices(source)
-    assert look_at_source(source).n_looked == sum(stop - start for start, stop in slices)
+    assert inspect_source(source).n_looked == sum(stop - start for start, stop in slices)
     assert sample_slices(open_source(np.zeros((10_000, 1)))) == [(0, 10_000)]
 
 
@@ -104,7 +103,7 @@ def test_sample_of_a_large_source_comes_from_all_over_it(monkeypatch):
 )
 def test_columns_that_outweigh_others(columns, heavy, n_small):
     X = np.array(columns, dtype=np.float32).T[[0, 1, 0, 1]]
-    found = look_at_source(open_source(X))
+    found = inspect_source(open_source(X))
     assert (found.swamping()[0].tolist(), found.swamping()[1]) == (heavy, n_small)
 
 
@@ -113,25 +112,25 @@ def test_scaled_columns_outweigh_none():
     rare = (rng.random((5000, 1)) < 0.001).astype(float)
     even = rng.random((5000, 1))
     for X in (np.hstack([rare, even]), np.hstack([rare, even]) / [[rare.std(), even.std()]]):
-        assert look_at_source(open_source(X)).swamping()[1] == 0
+        assert inspect_source(open_source(X)).swamping()[1] == 0
 
 
 def test_labels_are_counted_in_blocks(monkeypatch):
     monkeypatch.setattr(preflight, "LABELS", 7)
     y = np.array([1.0] * 20 + [2.0] * 20 + [np.nan] + [3.0] * 9)
-    labels = look_at_labels(open_source(np.ones((50, 1)), y))
+    labels = inspect_labels(open_source(np.ones((50, 1)), y))
     assert labels.counts == {1: 20, 2: 20, 3: 9}
     assert (labels.n_runs, labels.n_missing, labels.sorted) == (3, 1, True)
     shuffled = np.random.default_rng(0).permutation(y[:40])
     assert not count_labels([shuffled]).sorted
     assert count_labels([np.array(["b", "a"])]).counts == {"a": 1, "b": 1}
-    assert look_at_labels(open_source(np.ones((5, 1)))) is None
+    assert inspect_labels(open_source(np.ones((5, 1)))) is None
 
 
 def said(X, y=None, *, storage="dense", **data):
     """Advice on rows, as one text."""
     source = open_source(np.asarray(X, dtype=np.float32), y)
-    found, labels = look_at_source(source), look_at_labels(source)
+    found, labels = inspect_source(source), inspect_labels(source)
     known = {"shuffled": True, "has_checksums": True, "storage": storage, **data}
     return "\n".join(advice(found, labels, Circumstances(n_rows=source.n_rows, **known)))
 
@@ -186,7 +185,7 @@ def test_text_may_grow_wider():
         CSRRows.from_dense(np.array([[1, 2]], np.float32)),
         CSRRows.from_dense(np.array([[1, 0, 5]], np.float32)),
     ]
-    found = look_at_rows(blocks)
+    found = inspect_rows(blocks)
     assert found.low.tolist() == [1, 0, 0]
     assert found.high.tolist() == [1, 2, 5]
 
@@ -196,7 +195,7 @@ def test_converted_file_with_every_storage(tmp_path):
         file.create_dataset("X", data=np.eye(50), chunks=(7, 50), compression="gzip")
         file["y"] = np.arange(50) % 2
     with open_source(tmp_path / "x.h5") as source:
-        found = look_at_source(source)
+        found = inspect_source(source)
     assert found.n_looked == 50
     assert found.density == pytest.approx(0.02)
 
@@ -204,6 +203,6 @@ def test_converted_file_with_every_storage(tmp_path):
 @pytest.mark.parametrize(("size", "said"), [(3000.0, True), (1.0, False)])
 def test_a_word_on_gamma_where_columns_are_raw(size, said):
     X = np.random.default_rng(0).uniform(-size, size, (200, 5)).astype(np.float32)
-    found = look_at_source(open_source(X))
+    found = inspect_source(open_source(X))
     sentences = list(advice(found, None, Circumstances(n_rows=200, storage="dense")))
     assert any("--gamma auto" in sentence for sentence in sentences) == said

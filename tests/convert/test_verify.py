@@ -342,7 +342,7 @@ def test_a_disk_that_fills_up_at_any_write(text, tmp_path):
 
 
 def test_errors_of_the_disk_come_when_it_is_safe(tmp_path, monkeypatch):
-    file = writer_module.create_file(tmp_path / "a")
+    file = writer_module.OutputFile(tmp_path / "a")
     file.check()
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", _raise_broken)
