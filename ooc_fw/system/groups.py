@@ -1,7 +1,7 @@
 """Control groups of Linux, by which containers limit memory and processors.
 
-psutil reports those of the machine, and joblib, which knows groups, takes a quarter of a second to
-import.
+Libraries do not replace it: psutil reports those of the machine, and joblib, which knows quotas of
+processors, imports NumPy, for which ``ooc-fw --help`` cannot wait.
 """
 
 from __future__ import annotations
