@@ -194,7 +194,7 @@ def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unb
             text=True,
         )
     said = "ooc-fw: standard output: No space left on device\n"
-    assert (program.returncode, program.stderr) == (1, said)
+    assert (program.returncode, program.stderr) == (3, said)
 
 
 def test_a_full_disk_under_messages_costs_no_model(data_file, tmp_path, full_device):
