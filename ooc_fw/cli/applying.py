@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import h5py
 import numpy as np
 
 from ooc_fw.cli import common
+from ooc_fw.data.formats import detect_format
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 
@@ -25,41 +24,14 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 16 << 20
 """Bytes of results that are sorted at once in RAM; more results wait on disk."""
 
-_NPY_MAGIC = b"\x93NUMPY"
-
 
 class AppliedRows(NamedTuple):
-    """Decision values of a block of rows.
+    """Decision values of a block of rows."""
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n,) or (n, n_pairs)
-        Decision values of the binary classifiers.
-    row_ids : ndarray of int64, shape (n,)
-        Positions of the rows in the user's input, from 0.
-    labels : ndarray of shape (n,) or None
-        Their labels, if they were asked for.
-    n_rows : int or None
-        Rows of the whole input; None if only its end tells.
-    """
-
-    values: Float64Array
-    row_ids: Int64Array
-    labels: npt.NDArray[Any] | None
-    n_rows: int | None
-
-
-def is_text(path: str) -> bool:
-    """Whether DATA is read as LIBSVM text: it is neither HDF5 nor a .npy array."""
-    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
-        return not os.path.isdir(path)  # the first bytes of a pipe can be read only once
-    if h5py.is_hdf5(path):
-        return False
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_NPY_MAGIC)) != _NPY_MAGIC
-    except OSError:  # the text reader reports it
-        return True
+    values: Float64Array  # (n,) or (n, n_pairs)
+    row_ids: Int64Array  # (n,), positions in the user's input, from 0
+    labels: npt.NDArray[Any] | None  # (n,), if they were asked for
+    n_rows: int | None  # of the whole input; None if only its end tells
 
 
 def apply_model(
@@ -73,7 +45,8 @@ def apply_model(
 
     With `labels_only` the values are only as exact as predicted labels need.
     """
-    apply = _apply_to_text if is_text(args.data) else _apply_to_source
+    is_text = detect_format(args.data) in ("libsvm", "csv")
+    apply = _apply_to_text if is_text else _apply_to_source
     return apply(model, args, with_labels, labels_only)
 
 
@@ -137,27 +110,11 @@ def in_order(
     folder: Path | None = None,
     bucket_bytes: int | None = None,
 ) -> Iterator[Float64Array]:
-    """Decision values in the order of the user's rows.
+    """Decision values in the order of the user's rows, block by block.
 
     Rows that arrive in order pass through. From the first other block on, all results wait in a
-    table.
-
-    Parameters
-    ----------
-    blocks : iterable of AppliedRows
-        In any order; every row of the input once.
-    name : str
-        Name of the input, for messages.
-    folder : Path or None
-        Where the table is written if it does not fit in RAM: 8 bytes for each row and 8 for each of
-        its values. None is the folder of temporary files.
-    bucket_bytes : int or None
-        Bytes of results in RAM; None is `BUCKET_BYTES`.
-
-    Yields
-    ------
-    ndarray of float64, shape (n,) or (n, n_pairs)
-        Blocks of consecutive rows, from row 0 on.
+    table of `bucket_bytes` in RAM and the rest in `folder`, or that of temporary files: 8 bytes for
+    each row and 8 for each of its values. `name` is that of the input, for messages.
 
     Raises
     ------

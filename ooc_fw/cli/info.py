@@ -43,18 +43,19 @@ def run(args: argparse.Namespace) -> int:
 
     if args.data != "-":
         check_regular(args.data)  # it is opened several times
-    if _is_model(args.data):
+    kind = _kind(args)
+    if kind == "model":
         from ooc_fw.model.record import load_model
 
         result = describe_model(load_model(args.data))
-    elif (format_name := _table_format(args)) is not None:
-        result = describe_table(args, format_name)
-    elif _is_text(args.data):
+    elif kind == "text":
         result = describe_text(args)
-    else:
+    elif kind == "data":
         with common.open_data(args) as source:
             storage = _storage(args.data, args.x_name)
             result = describe_data(source, storage) | storage
+    else:
+        result = describe_table(args, kind)
     shown = {
         name: _brief(value) for name, value in result.items() if name not in ("advice", "machines")
     }
@@ -82,7 +83,7 @@ def _brief(value: Any) -> Any:
 
 
 def _in_words(column: dict[str, Any]) -> str:
-    """What a column of a table holds."""
+    """Content of a column of a table."""
     if column["holds"] == "numbers":
         words = f"{column['low']:g} to {column['high']:g}"
     elif column["holds"] == "words":
@@ -93,12 +94,11 @@ def _in_words(column: dict[str, Any]) -> str:
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """Tell what a model file holds; relative gaps, None for what is not known.
+    """Content of a model file, None for what is not known.
 
-    Of several machines, gaps are those of the worst; ``machines`` has each.
+    Of several binary classifiers, gaps are those of the worst; ``machines`` has each.
     """
-    several = len(model.classifiers) > 1
-    first = model.classifiers[0]
+    several, first = len(model.classifiers) > 1, model.classifiers[0]
     result: dict[str, Any] = {
         "kind": "model",
         **{("kernel" if name == "name" else name): v for name, v in model.kernel.to_dict().items()},
@@ -114,15 +114,13 @@ def describe_model(model: Model) -> dict[str, Any]:
         **_scaling(model.scaling),
     }
     if several:
+        names = ("rho", "objective", "certified_gap", "sampled_gap")
         result["machines"] = [
             {
                 "negative": machine.negative,
                 "positive": machine.positive,
                 "n_support": len(machine.alpha),
-                "rho": machine.rho,
-                "objective": machine.objective,
-                "certified_gap": machine.certified_gap,
-                "sampled_gap": machine.sampled_gap,
+                **{name: getattr(machine, name) for name in names},
             }
             for machine in model.classifiers
         ]
@@ -130,14 +128,9 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
-    """Tell what a source holds; None for what it does not say.
+    """Content of a source, of which all labels and a sample of the rows are read.
 
-    Parameters
-    ----------
-    source : RowSource
-        Rows, of which a sample is read, and labels, which are all read.
-    storage : dict
-        Result of `_storage`.
+    `storage` is what `_storage` found; None stands for what is not known.
     """
     from ooc_fw.convert.advice import Circumstances, advice
     from ooc_fw.convert.preflight import inspect_labels, inspect_source
@@ -179,7 +172,7 @@ def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
-    """Tell what the beginning of LIBSVM text holds."""
+    """Content of the beginning of LIBSVM text."""
     import numpy as np
 
     from ooc_fw.convert.advice import Circumstances, advice
@@ -212,12 +205,11 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
-    """Tell what the beginning of a table holds, and how to convert it."""
+    """Content of the beginning of a table, and the command to convert it."""
     from ooc_fw.convert.advice import advice_on_table
     from ooc_fw.convert.inputs import open_table
     from ooc_fw.convert.preflight import inspect_table
     from ooc_fw.convert.record import find_column
-    from ooc_fw.options import ConvertOptions
 
     options = ConvertOptions(
         header=args.header, labels=args.labels, x_name=args.x_name, y_name=args.y_name
@@ -250,7 +242,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
 
 
 def _classes(labels: Labels | None) -> dict[str, Any]:
-    """Classes, how many rows they have, and the share of the rarest."""
+    """Rows of each class, and the share of the rarest."""
     if labels is None:
         return {"classes": None, "smallest_class": None}
     counts = {
@@ -265,7 +257,7 @@ def _classes(labels: Labels | None) -> dict[str, Any]:
 
 
 def _findings(found: Findings, names: list[str] | None) -> dict[str, Any]:
-    """What was measured on the rows looked at."""
+    """Measures of the sample of rows."""
 
     def words(columns: Any) -> list[Any]:
         return [names[j] if names else j for j in columns.tolist()]
@@ -288,64 +280,40 @@ def _scaling(scaling: Scaling | None) -> dict[str, Any]:
     return {"scaling": scaling.kind, "log1p": scaling.log1p}
 
 
-def _is_model(path: str) -> bool:
-    from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
-
-    # Not HDF5, or not there: whoever opens it as data explains.
-    with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
-        return "kernel" in file.attrs
-    return False
-
-
-def _is_text(path: str) -> bool:
-    """Whether DATA is LIBSVM text rather than something else or damaged."""
-    from ooc_fw.cli.applying import is_text
-
-    if not is_text(path):
-        return False
-    if path == "-":
-        return True
-    from ooc_fw.data.formats import HEAD_BYTES, PACKED, format_of
-
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError:  # `open_data` says what is wrong with it
-        return False
-    return bool(head) and (format_of(head) in PACKED or b"\0" not in head)
-
-
-def _table_format(args: argparse.Namespace) -> str | None:
-    """Format of DATA if it is a table that training does not read as it is."""
+def _kind(args: argparse.Namespace) -> str:
+    """What DATA is: "model", "data" that training reads, "text", or the format of another table."""
     import h5py
 
-    from ooc_fw.data.formats import detect_format
+    from ooc_fw.data.formats import HEAD_BYTES, PACKED, detect_format, format_of
     from ooc_fw.data.sources.memmap import open_npy
     from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
     path, is_table = args.data, args.label is not None or args.header is not None
-    if path != "-" and not os.path.isfile(path):  # whoever opens it says what is wrong
-        return None
     found = detect_format(path, is_table=is_table)
+    # What cannot be opened here is called data, since `open_data` explains it.
     if found == "npy":
         with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
-            return found if is_table or array.dtype.names else None
-        return None
+            return "npy" if is_table or array.dtype.names else "data"
+        return "data"
     if found == "hdf5":
         with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
+            if "kernel" in file.attrs:
+                return "model"
             if "indptr" in set(file) or "format_version" in file.attrs:
-                return None
-            nodes = [find_node(file, name) for name in (args.x_name, *file)]
-            is_rows = nodes[0] is not None
-            return (
-                found if not is_rows and any(isinstance(n, h5py.Dataset) for n in nodes) else None
-            )
-        return None
-    return None if found == "libsvm" else found
+                return "data"
+            rows, *nodes = (find_node(file, name) for name in (args.x_name, *file))
+            if rows is None and any(isinstance(node, h5py.Dataset) for node in nodes):
+                return "hdf5"
+        return "data"
+    if found == "libsvm" and os.path.isfile(path):
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+        return "text" if head and (format_of(head) in PACKED or b"\0" not in head) else "data"
+    return "text" if found == "libsvm" else found
 
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Bytes of the file, the filter of its values, and what the file says beside its rows."""
+    """Size of the file, the filter of its values, and its attributes."""
     import h5py
 
     from ooc_fw.data.attributes import get_texts
@@ -369,15 +337,11 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
 
 
 def _filter_name(values: Any) -> str:
-    """Name of a compression filter; those of plugins are known by number only."""
-    filters = {32004: "lz4", 32015: "zstd"}
+    """Name of the compression filter of a data set."""
+    names = {1: "gzip", 32004: "lz4", 32015: "zstd"}  # plugins have no other name than a number
     listed = values.id.get_create_plist()
     for position in range(listed.get_nfilters()):
         code, _, _, name = listed.get_filter(position)
-        if code in filters:
-            return filters[code]
-        if code == 1:  # H5Z_FILTER_DEFLATE
-            return "gzip"
-        if code > 3:  # 2 and 3 are shuffle and checksum, which compress nothing
-            return name.decode() or str(code)
+        if code in names or code > 3:  # 2 and 3, shuffle and checksum, compress nothing
+            return names.get(code) or name.decode() or str(code)
     return "none"

@@ -6,11 +6,11 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import (
@@ -23,6 +23,8 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs, is_stream, open_output
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ooc_fw.data.rows import Float64Array
     from ooc_fw.model.record import Model
 
@@ -74,11 +76,17 @@ def run(args: argparse.Namespace) -> int:
 
     started = time.perf_counter()
     output = None if args.output == "-" else Path(args.output)
+    suffix = "" if output is None else output.suffix.lower()
     if output is not None:
-        streamed = output.suffix.lower() not in HDF5_SUFFIXES
+        streamed = suffix not in HDF5_SUFFIXES
         check_outputs([Output("output", output, streamed)], [args.model, args.data])
     elif args.json:
         raise InputError("--json needs -o FILE, where the predictions go")
+    if suffix not in (".csv", *HDF5_SUFFIXES) and args.decision and args.probability:
+        raise InputError(
+            "lines hold decision values or probabilities, not both; leave one out, or give -o "
+            "FILE.csv or FILE.h5"
+        )
     model = load_model(args.model)
     if args.probability and not model.calibrated:
         raise InputError(
@@ -88,9 +96,9 @@ def run(args: argparse.Namespace) -> int:
     blocks = apply_model(model, args, labels_only=not (args.decision or args.probability))
     folder = None if output is None or is_stream(output) else output.resolve().parent
     n_rows = 0
-    with _writer(output, _Wanted(model, args.decision, args.probability)) as writer:
+    with _open(output, suffix, model) as write:
         for values in in_order(blocks, args.data, folder):
-            writer.write(values, n_rows)
+            write(_columns(model, values, n_rows, args))
             n_rows += len(values)
     if args.json:
         seconds = time.perf_counter() - started
@@ -98,138 +106,97 @@ def run(args: argparse.Namespace) -> int:
     return common.DONE
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What is written of each row."""
+def _columns(
+    model: Model, values: Float64Array, start: int, args: argparse.Namespace
+) -> dict[str, npt.NDArray[Any]]:
+    """Results of consecutive rows, from row `start` on; labels as positions among the classes."""
+    import numpy as np
 
-    model: Model
-    decision: bool
-    probability: bool
-
-    @property
-    def names(self) -> list[str]:
-        """Labels of the classes."""
-        return [common.format_label(value) for value in self.model.classes.tolist()]
-
-    def labels(self, values: Float64Array) -> Iterator[str]:
-        """Predicted label of each row."""
-        names = self.names
-        return (names[place] for place in self.model.class_places(values).tolist())
-
-
-class _Writer(Protocol):
-    """A form of output."""
-
-    def write(self, values: Float64Array, start: int) -> None:
-        """Write the results of consecutive rows, from row `start` on, by their decision values."""
+    columns: dict[str, npt.NDArray[Any]] = {
+        "row": np.arange(start, start + len(values)),
+        "label": model.class_places(values),
+    }
+    if args.decision:
+        columns["decision"] = values
+    if args.probability:
+        columns["probability"] = model.probabilities(values)
+    return columns
 
 
 @contextmanager
-def _writer(output: Path | None, wanted: _Wanted) -> Iterator[_Writer]:
-    """The form of output that the name asks for; a file appears when it is complete."""
-    suffix = "" if output is None else output.suffix.lower()
-    if suffix not in (".csv", *HDF5_SUFFIXES) and wanted.decision and wanted.probability:
-        raise InputError(
-            "lines hold decision values or probabilities, not both; leave one out, or give -o "
-            "FILE.csv or FILE.h5"
-        )
+def _open(
+    output: Path | None, suffix: str, model: Model
+) -> Iterator[Callable[[dict[str, npt.NDArray[Any]]], None]]:
+    """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
-        yield _Lines(sys.stdout, wanted)
+        yield partial(_write_lines, sys.stdout, _names(model))
     elif suffix in HDF5_SUFFIXES:
         from ooc_fw.convert.writer import OutputFile
 
         with atomic_path(output) as path, OutputFile(path) as file:
-            yield _Datasets(file, wanted)
+            labels = _encoded(model.classes)
+            file.attrs["classes"] = labels
+            yield partial(_write_datasets, file, labels)
     else:
+        write = _write_table if suffix == ".csv" else _write_lines
         with open_output(output, encoding="utf-8", newline="") as text:
-            form = _Table if suffix == ".csv" else _Lines
-            yield form(text, wanted)
+            yield partial(write, text, _names(model))
 
 
-class _Lines:
+def _names(model: Model) -> list[str]:
+    return [common.format_label(value) for value in model.classes.tolist()]
+
+
+def _write_lines(file: IO[str], names: list[str], columns: dict[str, npt.NDArray[Any]]) -> None:
     """A line for each row: the label, or the numbers asked for."""
-
-    def __init__(self, file: IO[str], wanted: _Wanted) -> None:
-        self._file, self._wanted = file, wanted
-
-    def write(self, values: Float64Array, start: int) -> None:
-        lines = self._wanted.labels(values)
-        if self._wanted.decision or self._wanted.probability:
-            shown = values if self._wanted.decision else self._wanted.model.probabilities(values)
-            table = shown.reshape(len(shown), -1).tolist()
-            lines = (" ".join([f"{value:.17g}" for value in row]) for row in table)
-        self._file.writelines(f"{line}\n" for line in lines)
+    name, last = list(columns.items())[-1]
+    if name == "label":
+        file.writelines(f"{names[place]}\n" for place in last.tolist())
+    else:
+        rows = last.reshape(len(last), -1).tolist()
+        file.writelines(" ".join([f"{value:.17g}" for value in row]) + "\n" for row in rows)
 
 
-class _Table:
+def _write_table(file: IO[str], names: list[str], columns: dict[str, npt.NDArray[Any]]) -> None:
     """CSV with a header: row, label, decision values, probabilities."""
+    from ooc_fw.model.pairs import class_pairs
 
-    def __init__(self, file: IO[str], wanted: _Wanted) -> None:
-        self._writer, self._wanted = csv.writer(file, lineterminator="\n"), wanted
-        header = ["row", "label"]
-        machines = wanted.model.classifiers
-        if wanted.decision and len(machines) == 1:
-            header.append("decision")
-        elif wanted.decision:
-            pairs = [
-                map(common.format_label, (machine.negative, machine.positive))
-                for machine in machines
-            ]
-            header += [f"decision_{negative}_{positive}" for negative, positive in pairs]
-        if wanted.probability:
-            header += [f"p_{name}" for name in wanted.names]
-        self._writer.writerow(header)
-
-    def write(self, values: Float64Array, start: int) -> None:
-        columns: list[Any] = [range(start, start + len(values)), self._wanted.labels(values)]
-        if self._wanted.decision:
-            columns += values.reshape(len(values), -1).T.tolist()
-        if self._wanted.probability:
-            columns += self._wanted.model.probabilities(values).T.tolist()
-        self._writer.writerows(zip(*columns, strict=True))
+    writer = csv.writer(file, lineterminator="\n")
+    if columns["row"][:1] == 0:
+        header = {"row": ["row"], "label": ["label"], "decision": ["decision"]}
+        if len(names) > 2:
+            pairs = class_pairs(len(names))
+            header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
+        header["probability"] = [f"p_{name}" for name in names]
+        writer.writerow([title for name in columns for title in header[name]])
+    cells: list[Any] = [columns["row"].tolist(), [names[k] for k in columns["label"].tolist()]]
+    for name in list(columns)[2:]:
+        cells += columns[name].reshape(len(columns[name]), -1).T.tolist()
+    writer.writerows(zip(*cells, strict=True))
 
 
-class _Datasets:
-    """HDF5: data sets row, label, decision, probability, and the classes as an attribute."""
+def _write_datasets(
+    file: Any, labels: npt.NDArray[Any], columns: dict[str, npt.NDArray[Any]]
+) -> None:
+    """HDF5: a data set for each column."""
+    for name, column in columns.items():
+        part = labels[column] if name == "label" else column
+        if name not in file:
+            tail = part.shape[1:]
+            shape = {"shape": (0, *tail), "maxshape": (None, *tail), "chunks": (_CHUNK_ROWS, *tail)}
+            file.create_dataset(name, dtype=part.dtype, **shape)
+        stop = len(file[name]) + len(part)
+        file[name].resize(stop, axis=0)
+        file[name][stop - len(part) :] = part
+    file.check()
 
-    def __init__(self, file: Any, wanted: _Wanted) -> None:
-        import h5py
-        import numpy as np
 
-        self._file, self._wanted = file, wanted
-        self._labels = labels = wanted.model.classes
-        if labels.dtype.kind == "U":
-            encoded = np.char.encode(labels, "utf-8")
-            kind = h5py.string_dtype("utf-8", encoded.dtype.itemsize)
-            self._labels = encoded.astype(kind)
-        file.attrs["classes"] = self._labels
-        self._add("row", np.int64)
-        self._add("label", self._labels.dtype)
-        n_pairs = len(wanted.model.classifiers)
-        if wanted.decision:
-            self._add("decision", np.float64, *(() if n_pairs == 1 else (n_pairs,)))
-        if wanted.probability:
-            self._add("probability", np.float64, len(labels))
+def _encoded(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Labels as HDF5 stores them: words as UTF-8."""
+    import h5py
+    import numpy as np
 
-    def _add(self, name: str, dtype: Any, *tail: int) -> None:
-        self._file.create_dataset(
-            name,
-            shape=(0, *tail),
-            maxshape=(None, *tail),
-            chunks=(_CHUNK_ROWS, *tail),
-            dtype=dtype,
-        )
-
-    def write(self, values: Float64Array, start: int) -> None:
-        import numpy as np
-
-        model, stop = self._wanted.model, start + len(values)
-        found = {"row": np.arange(start, stop), "label": self._labels[model.class_places(values)]}
-        if self._wanted.decision:
-            found["decision"] = values
-        if self._wanted.probability:
-            found["probability"] = model.probabilities(values)
-        for name, part in found.items():
-            self._file[name].resize(stop, axis=0)
-            self._file[name][start:stop] = part
-        self._file.check()
+    if labels.dtype.kind != "U":
+        return labels
+    words = np.char.encode(labels, "utf-8")
+    return words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))

@@ -20,7 +20,6 @@ from sklearn.metrics import (
 
 from ooc_fw.cli import applying
 from ooc_fw.cli.evaluate import Confusion
-from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
 
 labels = st.sampled_from([-7.0, 3.0, 5.0])
@@ -137,11 +136,6 @@ def test_labels_that_are_words(ooc_fw, model_file, table, tmp_path):
     outcome.assert_refused("X.npy", "are words, and those of the model are numbers")
 
 
-def test_text_without_rows(ooc_fw, model_file, tmp_path):
-    (tmp_path / "e.txt").touch()
-    ooc_fw("evaluate", model_file, tmp_path / "e.txt").assert_refused("e.txt")
-
-
 def test_array_with_labels(ooc_fw, model_file, table, tmp_path):
     np.save(tmp_path / "X.npy", table.X)
     np.save(tmp_path / "y.npy", table.y)
@@ -153,14 +147,6 @@ def test_array_with_labels(ooc_fw, model_file, table, tmp_path):
 
 
 # -- probabilities -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def sure_model(data_file, tmp_path_factory):
-    """A model of `data_file` that gives probabilities."""
-    path = tmp_path_factory.mktemp("model") / "sure.h5"
-    assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
-    return path
 
 
 def test_brier_score(ooc_fw, sure_model, data_file):

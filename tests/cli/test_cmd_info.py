@@ -197,10 +197,3 @@ def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     ).assert_refused(
         "line 2: column 'price' does not hold a number but '1,5'; write numbers with decimal points"
     )
-
-
-def test_headerless_table_is_noticed(ooc_fw, tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "iris.csv"
-    path.write_text("5.1,3.5,setosa\n4.9,3.0,setosa\n")
-    ooc_fw("info", path).assert_refused("holds numbers, not names of columns", "--no-header")

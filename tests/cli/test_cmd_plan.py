@@ -57,11 +57,6 @@ def test_a_limit_that_cannot_be_met(data, capsys):
     assert "the smallest limit that would do is" in capsys.readouterr().err
 
 
-def test_what_is_no_size(data, capsys):
-    assert main(["train", data, "--memory", "plenty"]) == 2
-    assert "plenty" in capsys.readouterr().err
-
-
 def shares(path, capsys, *arguments):
     """Bytes of the plan by name."""
     assert main(["plan", str(path), "--json", "--gamma", "0.5", *arguments]) == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import lzma
 import subprocess
 import sys
@@ -31,66 +32,53 @@ def numbers(text):
     return np.array([float(line) for line in text.splitlines()])
 
 
-def test_decision_values_come_in_the_order_of_the_users_rows(
-    ooc_fw, model_file, data_file, expected
-):
+def test_results_come_in_the_order_of_the_users_rows(ooc_fw, model_file, data_file, expected):
     outcome = ooc_fw("predict", model_file, data_file, "--decision")
     assert (outcome.status, outcome.err) == (0, "")
     assert np.array_equal(numbers(outcome.out), expected)
-
-
-def test_text_gives_the_same_as_its_converted_file(ooc_fw, model_file, text_file, expected):
-    outcome = ooc_fw("predict", model_file, text_file, "--decision")
-    np.testing.assert_allclose(numbers(outcome.out), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_labels_are_written_as_the_user_wrote_them(ooc_fw, model_file, data_file, expected):
     lines = ooc_fw("predict", model_file, data_file).out.splitlines()
     assert lines == ["3" if value > 0 else "-7" for value in expected]
 
 
-def test_most_training_rows_are_predicted_right(ooc_fw, model_file, text_file, table):
-    predicted = numbers(ooc_fw("predict", model_file, text_file).out)
-    assert (predicted == table.y).mean() > 0.8
+def test_text_gives_the_same_as_its_converted_file(
+    ooc_fw, model_file, text_file, expected, table, tmp_path, monkeypatch
+):
+    plain = ooc_fw("predict", model_file, text_file, "--decision").out
+    np.testing.assert_allclose(numbers(plain), expected, rtol=1e-5, atol=1e-6)
+    (tmp_path / "t.xz").write_bytes(lzma.compress(text_file.read_bytes()))
+    assert ooc_fw("predict", model_file, tmp_path / "t.xz", "--decision").out == plain
+    with open(text_file) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert ooc_fw("predict", model_file, "-", "--decision").out == plain
+    assert (numbers(ooc_fw("predict", model_file, text_file).out) == table.y).mean() > 0.8
 
 
 def test_output_file_is_replaced(ooc_fw, model_file, data_file, tmp_path):
     (tmp_path / "out").write_text("old")
-    outcome = ooc_fw("predict", model_file, data_file, "-o", tmp_path / "out")
-    assert outcome == (0, "", "")
+    assert ooc_fw("predict", model_file, data_file, "-o", tmp_path / "out") == (0, "", "")
     assert len((tmp_path / "out").read_text().splitlines()) == 200
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_compressed_text(ooc_fw, model_file, text_file, tmp_path):
-    (tmp_path / "t.xz").write_bytes(lzma.compress(text_file.read_bytes()))
-    plain = ooc_fw("predict", model_file, text_file, "--decision").out
-    assert ooc_fw("predict", model_file, tmp_path / "t.xz", "--decision").out == plain
+def test_json(ooc_fw, model_file, data_file, tmp_path):
+    outcome = ooc_fw("predict", model_file, data_file, "-o", tmp_path / "out", "--json")
+    result = json.loads(outcome.out)
+    assert (result["output"], result["n_rows"]) == (str(tmp_path / "out"), 200)
+    ooc_fw("predict", model_file, data_file, "--json").assert_refused("-o FILE")
 
 
-def test_text_on_standard_input(ooc_fw, model_file, text_file, monkeypatch):
-    plain = ooc_fw("predict", model_file, text_file, "--decision").out
-    with open(text_file) as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        assert ooc_fw("predict", model_file, "-", "--decision").out == plain
-
-
-def test_text_wider_and_narrower_than_the_training_data(ooc_fw, model_file, tmp_path):
-    (tmp_path / "a.txt").write_text("3 1:0.5\n3 2:1 4:2\n")
-    (tmp_path / "b.txt").write_text("3 1:0.5 9:1\n3 2:1 4:2 70:5\n")
-    narrow, wide = (
-        ooc_fw("predict", model_file, tmp_path / name, "--decision") for name in ("a.txt", "b.txt")
-    )
-    assert narrow.status == 0
-    assert narrow.out == wide.out
-
-
-def test_text_that_counts_from_zero(ooc_fw, model_file, tmp_path):
-    (tmp_path / "one.txt").write_text("3 1:0.5 4:2\n")
-    (tmp_path / "zero.txt").write_text("3 0:0.5 3:2\n")
-    expected = ooc_fw("predict", model_file, tmp_path / "one.txt", "--decision").out
-    outcome = ooc_fw("predict", model_file, tmp_path / "zero.txt", "--decision", "--zero-based")
-    assert outcome.out == expected
+def test_text_wider_narrower_and_counted_from_zero(ooc_fw, model_file, tmp_path):
+    found = []
+    for text, *options in (
+        ("3 1:0.5\n3 2:1 4:2\n",),
+        ("3 1:0.5 9:1\n3 2:1 4:2 70:5\n",),
+        ("3 0:0.5\n3 1:1 3:2\n", "--zero-based"),
+    ):
+        (tmp_path / "t.txt").write_text(text)
+        outcome = ooc_fw("predict", model_file, tmp_path / "t.txt", "--decision", *options)
+        assert outcome.status == 0
+        found.append(outcome.out)
+    assert found[0] == found[1] == found[2]
 
 
 def test_array_without_labels(ooc_fw, model_file, table, tmp_path):
@@ -99,16 +87,17 @@ def test_array_without_labels(ooc_fw, model_file, table, tmp_path):
     assert np.array_equal(numbers(outcome.out), load_model(model_file).decision_function(table.X))
 
 
-def test_file_scaled_otherwise_is_refused(ooc_fw, model_file, text_file, tmp_path):
+def test_data_that_do_not_fit_the_model(ooc_fw, model_file, text_file, tmp_path):
     ooc_fw("convert", text_file, tmp_path / "d.h5", "--scale", "maxabs")
     outcome = ooc_fw("predict", model_file, tmp_path / "d.h5")
     outcome.assert_refused("d.h5", "maxabs", "minmax", "--like")
-
-
-def test_wrong_number_of_features(ooc_fw, model_file, tmp_path):
     np.save(tmp_path / "X.npy", np.ones((2, 9), dtype=np.float32))
     outcome = ooc_fw("predict", model_file, tmp_path / "X.npy")
     outcome.assert_refused("X.npy has 9 features but the model was trained on 4")
+    (tmp_path / "empty.h5").touch()
+    (tmp_path / "empty.txt").touch()
+    for name in ("empty.h5", "empty.txt", "none.h5"):
+        ooc_fw("predict", model_file, tmp_path / name).assert_refused(name)
 
 
 @pytest.mark.parametrize("model", ["none.h5", "text.h5", "cut.h5", "data.h5"])
@@ -119,16 +108,23 @@ def test_unusable_model(ooc_fw, model, model_file, data_file, text_file, tmp_pat
     ooc_fw("predict", tmp_path / model, data_file).assert_refused(model, "ooc-fw train")
 
 
-def test_output_does_not_replace_the_model(ooc_fw, model_file, data_file):
+def test_unusable_options(ooc_fw, model_file, data_file, sure_model, tmp_path):
     outcome = ooc_fw("predict", model_file, data_file, "-o", model_file)
     outcome.assert_refused(f"would replace the input {model_file}")
+    outcome = ooc_fw("predict", model_file, data_file, "--probability", "-o", tmp_path / "t.csv")
+    outcome.assert_refused("gives no probabilities", "ooc-fw train --probability")
+    outcome = ooc_fw("predict", sure_model, data_file, "--probability", "--decision")
+    outcome.assert_refused("not both", "FILE.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_text_leaves_no_output(ooc_fw, model_file, tmp_path):
+@pytest.mark.parametrize("name", ["t.csv", "t.h5", "t.txt"])
+def test_failure_leaves_the_old_output(ooc_fw, model_file, tmp_path, name):
+    (tmp_path / name).write_text("old")
     (tmp_path / "bad.txt").write_text("3 1:0.5\n3 2:x\n")
-    outcome = ooc_fw("predict", model_file, tmp_path / "bad.txt", "-o", tmp_path / "out")
-    outcome.assert_refused("bad.txt")
-    assert not (tmp_path / "out").exists()
+    ooc_fw("predict", model_file, tmp_path / "bad.txt", "-o", tmp_path / name).assert_refused("bad")
+    assert (tmp_path / name).read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["bad.txt", name])
 
 
 @pytest.mark.parametrize(
@@ -140,14 +136,6 @@ def test_format_label(value, text):
 
 
 # -- tables, HDF5 and probabilities --------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def sure_model(data_file, tmp_path_factory):
-    """A model of `data_file` that gives probabilities."""
-    path = tmp_path_factory.mktemp("model") / "sure.h5"
-    assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -171,25 +159,31 @@ def read_csv(path):
     return header, list(zip(*rows, strict=True))
 
 
-def test_probabilities_as_lines(ooc_fw, sure_model, data_file):
-    values = numbers(ooc_fw("predict", sure_model, data_file, "--decision").out)
+BOTH = ("--decision", "--probability")
+
+
+def test_lines_table_and_hdf5_agree(ooc_fw, sure_model, data_file, tmp_path):
+    for name in ("t.csv", "t.h5"):
+        command = ("predict", sure_model, data_file, "-o", tmp_path / name, *BOTH)
+        assert ooc_fw(*command) == (0, "", "")
+    labels = ooc_fw("predict", sure_model, data_file).out.splitlines()
+    decision = numbers(ooc_fw("predict", sure_model, data_file, "--decision").out)
     lines = ooc_fw("predict", sure_model, data_file, "--probability").out.splitlines()
-    found = np.array([[float(number) for number in line.split()] for line in lines])
-    assert np.array_equal(found, load_model(sure_model).probabilities(values))
-
-
-def test_table_of_two_classes(ooc_fw, sure_model, data_file, tmp_path):
-    options = "--decision", "--probability"
-    outcome = ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.csv", *options)
-    assert outcome == (0, "", "")
+    probability = np.array([[float(number) for number in line.split()] for line in lines])
+    assert np.array_equal(probability, load_model(sure_model).probabilities(decision))
     header, columns = read_csv(tmp_path / "t.csv")
     assert header == ["row", "label", "decision", "p_-7", "p_3"]
-    assert columns[0] == tuple(str(row) for row in range(200))
-    assert list(columns[1]) == ooc_fw("predict", sure_model, data_file).out.splitlines()
-    decision = numbers(ooc_fw("predict", sure_model, data_file, "--decision").out)
+    assert columns[0] == tuple(map(str, range(200)))
+    assert list(columns[1]) == labels
     assert np.array_equal(np.array(columns[2], dtype=float), decision)
-    expected = load_model(sure_model).probabilities(decision)
-    assert np.array_equal(np.array(columns[3:], dtype=float).T, expected)
+    assert np.array_equal(np.array(columns[3:], dtype=float).T, probability)
+    with h5py.File(tmp_path / "t.h5") as file:
+        assert sorted(file) == ["decision", "label", "probability", "row"]
+        assert np.array_equal(file["row"], np.arange(200))
+        assert np.array_equal(file["label"], np.array(labels, dtype=float))
+        assert np.array_equal(file["decision"], decision)
+        assert np.array_equal(file["probability"], probability)
+        assert file.attrs["classes"].tolist() == [-7, 3]
 
 
 def test_table_of_labels_alone(ooc_fw, model_file, text_file, tmp_path):
@@ -199,51 +193,26 @@ def test_table_of_labels_alone(ooc_fw, model_file, text_file, tmp_path):
     assert list(columns[1]) == ooc_fw("predict", model_file, text_file).out.splitlines()
 
 
-def test_table_of_words(ooc_fw, words, tmp_path):
+def test_table_and_hdf5_of_words(ooc_fw, words, tmp_path):
     model = load_model(words / "model.h5")
     values = model.decision_function(np.load(words / "X.npy"))
-    options = "--decision", "--probability"
-    assert ooc_fw(
-        "predict", words / "model.h5", words / "X.npy", "-o", tmp_path / "t.csv", *options
-    ) == (0, "", "")
+    labels = model.label_values(values).tolist()
+    command = "predict", words / "model.h5", words / "X.npy", "-o"
+    assert ooc_fw(*command, tmp_path / "t.csv", *BOTH) == (0, "", "")
     header, columns = read_csv(tmp_path / "t.csv")
     assert header == [
         "row", "label", "decision_a,b_blå", "decision_a,b_c", "decision_blå_c",
         "p_a,b", "p_blå", "p_c",
     ]  # fmt: skip
-    assert list(columns[1]) == model.label_values(values).tolist()
-    table = np.array(columns[2:], dtype=float).T
-    assert np.array_equal(table, np.hstack([values, model.probabilities(values)]))
-
-
-def test_hdf5_output(ooc_fw, sure_model, data_file, tmp_path):
-    options = "--decision", "--probability"
-    ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.csv", *options)
-    assert ooc_fw("predict", sure_model, data_file, "-o", tmp_path / "t.h5", *options) == (
-        0,
-        "",
-        "",
-    )
-    _, columns = read_csv(tmp_path / "t.csv")
-    row, label, decision, *probability = (np.array(column, dtype=float) for column in columns)
-    with h5py.File(tmp_path / "t.h5") as file:
-        assert sorted(file) == ["decision", "label", "probability", "row"]
-        assert np.array_equal(file["row"], row)
-        assert np.array_equal(file["label"], label)
-        assert np.array_equal(file["decision"], decision)
-        assert np.array_equal(file["probability"], np.transpose(probability))
-        assert file.attrs["classes"].tolist() == [-7, 3]
-
-
-def test_hdf5_output_of_words(ooc_fw, words, tmp_path):
-    model = load_model(words / "model.h5")
-    values = model.decision_function(np.load(words / "X.npy"))
-    ooc_fw("predict", words / "model.h5", words / "X.npy", "-o", tmp_path / "t.h5", "--decision")
+    assert list(columns[1]) == labels
+    found = np.array(columns[2:], dtype=float).T
+    assert np.array_equal(found, np.hstack([values, model.probabilities(values)]))
+    assert ooc_fw(*command, tmp_path / "t.h5", "--decision") == (0, "", "")
     with h5py.File(tmp_path / "t.h5") as file:
         assert sorted(file) == ["decision", "label", "row"]
         kind = h5py.check_string_dtype(file["label"].dtype)
         assert (kind.encoding, kind.length) == ("utf-8", 4)
-        assert file["label"].asstr()[...].tolist() == model.label_values(values).tolist()
+        assert file["label"].asstr()[...].tolist() == labels
         assert np.array_equal(file["decision"], values)
 
 
@@ -257,31 +226,7 @@ def test_text_of_several_blocks_as_hdf5(ooc_fw, model_file, table, write_text, t
         np.testing.assert_allclose(file["decision"], np.tile(single, 60), rtol=1e-6, atol=1e-7)
 
 
-def test_probabilities_of_a_model_without(ooc_fw, model_file, data_file, tmp_path):
-    outcome = ooc_fw("predict", model_file, data_file, "--probability", "-o", tmp_path / "t.csv")
-    outcome.assert_refused("gives no probabilities", "ooc-fw train --probability")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_lines_of_both(ooc_fw, sure_model, data_file):
-    outcome = ooc_fw("predict", sure_model, data_file, "--probability", "--decision")
-    outcome.assert_refused("not both", "FILE.csv")
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.h5", "t.txt"])
-def test_failure_leaves_the_old_output(ooc_fw, model_file, tmp_path, name):
-    (tmp_path / name).write_text("old")
-    (tmp_path / "bad.txt").write_text("3 1:0.5\n3 2:x\n")
-    ooc_fw("predict", model_file, tmp_path / "bad.txt", "-o", tmp_path / name).assert_refused("bad")
-    assert (tmp_path / name).read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["bad.txt", name])
-
-
-@pytest.mark.parametrize("data", ["empty.h5", "empty.txt", "none.h5"])
-def test_data_that_is_not_there(ooc_fw, model_file, tmp_path, data):
-    (tmp_path / "empty.h5").touch()
-    (tmp_path / "empty.txt").touch()
-    ooc_fw("predict", model_file, tmp_path / data).assert_refused(data)
+# -- memory --------------------------------------------------------------------------------------
 
 
 def write_rows(path, n_rows):

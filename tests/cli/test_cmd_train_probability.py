@@ -77,8 +77,3 @@ def test_class_of_one_row_is_refused_before_training(ooc_fw, table, tmp_path):
     outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--probability")
     outcome.assert_refused("the class rare has one only")
     assert not (tmp_path / "X.model.h5").exists()
-
-
-def test_streams_take_no_probability(ooc_fw, text_file, tmp_path):
-    outcome = ooc_fw("train", text_file, "--stream", "--probability", "-o", tmp_path / "m.h5")
-    outcome.assert_refused("--probability has no part in --stream")

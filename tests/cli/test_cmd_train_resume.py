@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -185,52 +184,6 @@ def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_
         assert outcome == (143, "", "ooc-fw: terminated\n")
         assert list(tmp_path.iterdir()) == []
         monkeypatch.undo()
-
-
-@pytest.fixture
-def kill_and_resume(program, ooc_fw, data_file, tmp_path):
-    """Kill runs without warning, resume them, and count those that were killed in time.
-
-    Every run leaves the same model file as one that was never stopped.
-    """
-
-    def run(n_trials, options, seed):
-        draw = random.Random(seed)
-        started = time.monotonic()
-        expected = tmp_path / "whole.h5"
-        assert ooc_fw("train", data_file, "-o", expected, *options).status == 0
-        whole = time.monotonic() - started
-        killed = 0
-        for trial in range(n_trials):
-            model, checkpoint = tmp_path / f"{trial}.h5", tmp_path / f"{trial}.ckpt"
-            saving = "--checkpoint", checkpoint, "--checkpoint-every", "0.02"
-            process = program("train", data_file, "-o", model, *saving, *options)
-            wait_for(checkpoint, process)
-            time.sleep(draw.random() * whole / 4)
-            process.kill()
-            process.communicate()
-            assert not model.exists() or load_model(model)
-            killed += process.returncode == -signal.SIGKILL
-            load_checkpoint(checkpoint)
-            outcome = ooc_fw("train", data_file, "-o", model, "--resume", checkpoint, *options)
-            assert outcome.status == 0, outcome.err
-            assert model.read_bytes() == expected.read_bytes()
-        return killed
-
-    return run
-
-
-@pytest.mark.parametrize("method", ["fw", "partan"])
-def test_killed_runs_go_on_to_the_same_model(kill_and_resume, method):
-    options = ("--method", method, "--tol", 1e-9, "--max-iter", 3000, "--lmo", "sampled", "--quiet")
-    assert kill_and_resume(2, options, seed=0) > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["fw", "swap2", "partan", "corrective", "cvm"])
-def test_many_killed_runs_go_on_to_the_same_model(kill_and_resume, method):
-    options = ("--method", method, "--tol", 1e-9, "--max-iter", 20000, "--quiet")
-    kill_and_resume(10, options, seed=1)
 
 
 def test_resuming_by_command(ooc_fw, data_file, tmp_path):

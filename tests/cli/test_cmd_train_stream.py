@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -119,17 +118,6 @@ def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):
     assert json.loads(outcome.out)["certified_gap"] <= 1e-3
 
 
-def test_accuracy_on_real_data(ooc_fw, tmp_path, small_blocks):
-    folder = files("ooc_fw.data") / "samples"
-    accuracy = {}
-    ooc_fw("convert", folder / "a1a.xz", tmp_path / "a1a.h5")
-    for name, data in (("fit", [tmp_path / "a1a.h5"]), ("stream", ["--stream", folder / "a1a.xz"])):
-        ooc_fw("train", *data, "-o", tmp_path / "m.h5", "--quiet")
-        outcome = ooc_fw("evaluate", tmp_path / "m.h5", folder / "a1a.t.xz", "--json")
-        accuracy[name] = json.loads(outcome.out)["accuracy"]
-    assert accuracy["stream"] > accuracy["fit"] - 0.01
-
-
 def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write_text, tmp_path):
     values = []
     for sign in (1, -1):
@@ -174,12 +162,6 @@ def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
     ("arguments", "parts"),
     [
         (["--stream", "-"], ["standard input needs a name", "-o"]),
-        (["--stream", "{text}", "--method", "fw"], ["--method has no part in --stream"]),
-        (["--stream", "{text}", "--max-iter", 3], ["--max-iter has no part in --stream"]),
-        (
-            ["--stream", "{text}", "--max-support", 1],
-            ["a whole number of at least 20"],
-        ),
         (["--stream", "{text}", "-o", "{text}"], ["would replace the input"]),
         (["--stream", "{data}"], ["is an HDF5 file already"]),
         (["--stream", "nowhere"], ["nowhere does not exist"]),
@@ -192,6 +174,15 @@ def test_unusable_arguments(ooc_fw, text_file, data_file, arguments, parts):
     names = {"text": text_file, "data": data_file}
     outcome = ooc_fw("train", *(str(argument).format(**names) for argument in arguments))
     outcome.assert_refused(*parts)
+
+
+def test_options_that_a_stream_has_no_use_for(ooc_fw, text_file):
+    for option in (
+        *("--method=fw", "--max-iter=3", "--memory=1GiB", "--seed=1", "--class-weight=balanced"),
+        *("--probability", "--labels=y.npy", "--x-name=Z", "--checkpoint=c", "--dask=threads"),
+    ):
+        outcome = ooc_fw("train", "--stream", text_file, "-o", "x", option)
+        outcome.assert_refused(f"{option.partition('=')[0]} has no part in --stream")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import h5py
 import numpy as np
@@ -74,13 +72,3 @@ def test_an_unknown_place_is_refused_before_any_work(ooc_fw, data_file, tmp_path
 def test_text_is_refused(ooc_fw, model_file, text_file):
     outcome = ooc_fw("predict", model_file, text_file, "--dask", "threads")
     outcome.assert_refused("is text", "leave --dask out")
-
-
-def test_without_the_option_no_dask_is_imported(data_file, tmp_path):
-    code = (
-        "import sys; from ooc_fw.cli.main import main; "
-        f"status = main(['train', {str(data_file)!r}, '-o', {str(tmp_path / 'm.h5')!r}, "
-        "'--quiet', '--threads', '2']); "
-        "assert not {'dask', 'distributed'} & set(sys.modules); sys.exit(status)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
