@@ -26,7 +26,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.labels import encode_labels, inexact_labels
+from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
@@ -44,7 +44,7 @@ from ooc_fw.solve.session import Session
 from ooc_fw.solve.setup import warn_of_gamma
 from ooc_fw.solve.start import Warm
 from ooc_fw.solve.state import Solution, Status, StepKind
-from ooc_fw.solve.stream import MAX_SUPPORT, Stream, TwoLabels, pools
+from ooc_fw.solve.stream import MAX_SUPPORT, Stream, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import fit

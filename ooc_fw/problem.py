@@ -36,6 +36,9 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
 
+FLOAT64_GAP = 1e-10
+"""Relative gap that steps in float64 surely reach."""
+
 WEIGHT_SUM_TOLERANCE = 1e-9
 """Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""
 
@@ -234,6 +237,10 @@ class StoppingTest:
             return self.tol / rho
         assert self.diagonal is not None
         return (self.tol + self.tol**2 / 2) * (self.diagonal - rho) / rho
+
+    def target(self, rho: float, share: float = 1.0) -> float:
+        """A share of `relative_tolerance`, or the least gap that steps in float64 surely reach."""
+        return max(share * self.relative_tolerance(rho), FLOAT64_GAP)
 
     def passes(self, rho: float, gap: float) -> bool:
         """Whether a relative gap is small enough; False for NaN."""

@@ -19,8 +19,9 @@ from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
+    from ooc_fw.data.labels import TwoLabels
     from ooc_fw.solve.state import Callback, Solution
-    from ooc_fw.solve.stream import Stream, TwoLabels
+    from ooc_fw.solve.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) != default:
             raise InputError(f"{option} has no part in --stream; leave one of them out")
 
-    from ooc_fw.solve.stream import TwoLabels
+    from ooc_fw.data.labels import TwoLabels
 
     options = replace(record_from(TrainOptions, args), certify=False)
     place = common.model_place(args)

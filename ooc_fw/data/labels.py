@@ -11,7 +11,7 @@ import decimal
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.rows import AnyArray, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
 from ooc_fw.system.errors import InputError
 
@@ -135,3 +135,76 @@ def _is_unicode(word: str | bytes) -> bool:
     except UnicodeError:
         return False
     return True
+
+
+class TwoLabels:
+    """The labels of a stream as -1 and +1.
+
+    Parameters
+    ----------
+    name : str
+        Name of the rows, for messages.
+    classes : ndarray of shape (2,), optional
+        The two values in increasing order. By default the value that comes first is -1, even if it
+        turns out to be the larger one. Signs may be exchanged at the end: the problem is the same.
+
+    Attributes
+    ----------
+    known : list
+        The values given or found so far: that of -1, then that of +1.
+    """
+
+    def __init__(self, name: str, classes: AnyArray | None = None) -> None:
+        self.name = name
+        self.known = [] if classes is None else list(classes)
+
+    @property
+    def classes(self) -> AnyArray:
+        """Both values in increasing order; InputError if fewer than two are known."""
+        if len(self.known) < 2:
+            raise InputError(
+                f"all rows of {self.name} have the label {self.known[0]}; training needs rows of "
+                f"two classes"
+            )
+        return np.sort(np.array(self.known))
+
+    @property
+    def swapped(self) -> bool:
+        """Whether -1 stands for the larger value."""
+        return bool(self.known[0] > self.known[1])
+
+    def encode(self, labels: AnyArray, first_row: int = 0, after: str = "") -> Int8Array:
+        """Give -1 or +1 for each label.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_rows,)
+            Label values.
+        first_row : int
+            Number of the first row, for messages.
+        after : str
+            Where in the input it is, for messages.
+
+        Raises
+        ------
+        InputError
+            For a missing label, or one that is neither of the two; `known` is as before then.
+        """
+        known = list(self.known)
+        signs = np.zeros(len(labels), dtype=np.int8)
+        while True:
+            for value, sign in zip(known, (-1, 1), strict=False):
+                signs[labels == value] = sign
+            rest = np.flatnonzero(signs == 0)
+            if len(rest) == 0:
+                self.known = known
+                return signs
+            label = labels[rest[0]]
+            missing = label != label  # NaN
+            if len(known) == 2 or missing:
+                why = "every row needs one" if missing else "the two classes are {} and {}"
+                raise InputError(
+                    f"row {first_row + rest[0]} of {self.name}{after} has the label {label}, but "
+                    f"{why.format(*known)}; leave such rows out"
+                )
+            known.append(label)

@@ -46,23 +46,11 @@ from ooc_fw.solve.session import Session
 from ooc_fw.solve.setup import Setting, plan_before, plan_run, prepare
 from ooc_fw.solve.start import Warm, check_warm, start_cold, start_warm
 from ooc_fw.solve.state import Callback, Phase, Solution, Status, StepKind, Stop
-from ooc_fw.solve.steps import FullyCorrective
+from ooc_fw.solve.steps import LEAST_BATCH, FullyCorrective
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import MemoryPlan
 
 logger = logging.getLogger(__name__)
-
-_INNER_AIM = 0.8
-"""Share of the target tolerance to which a corrective step optimises at the end."""
-
-_INNER_SHARE = 0.3
-"""Share of the violation just seen to which a corrective step optimises."""
-
-_LEAST_BATCH = 512
-"""Vertices that a step which takes many may always add."""
-
-_FLOAT64_GAP = 1e-10
-"""Relative gap that steps in float64 are sure to reach."""
 
 _BRIEF = 1.0
 """Seconds for settling the weights after an interrupt, and as many for choosing among states."""
@@ -284,7 +272,7 @@ class _Run:
             self._renew()
             tolerance = self.stopping.relative_tolerance(active.rho)
             course.idle_rounds += 1
-            passed = active.relative_gap() <= max(tolerance, _FLOAT64_GAP)
+            passed = active.relative_gap() <= self.stopping.target(active.rho)
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if course.full else Status.SAMPLED
 
@@ -344,8 +332,7 @@ class _Run:
 
     def _tolerance(self) -> float:
         """Relative gap that training aims at, with the weights of now."""
-        tolerance = self.stopping.relative_tolerance(self.state.active.rho)
-        return max(self.state.course.aim * tolerance, _FLOAT64_GAP)
+        return self.stopping.target(self.state.active.rho, self.state.course.aim)
 
     def _propose(self) -> Candidates:
         """What the oracle proposes, or the active set alone once that is full."""
@@ -356,7 +343,7 @@ class _Run:
             return state.seen
         request = Request()
         if state.rule.takes_many:
-            limit = min(max(_LEAST_BATCH, len(active)), room)
+            limit = min(max(LEAST_BATCH, len(active)), room)
             threshold = active.rho * (1 - self._tolerance())
             unrepresented = (self.options.max_support or 0) - course.n_added
             if unrepresented > 0:  # random rows first: the worst for a young model are outliers
@@ -397,7 +384,7 @@ class _Run:
             state.course.n_added += len(candidates.row_ids)
             worst = float(np.median(candidates.grads))
         violation = relative_gap(active.rho, worst)
-        rule.inner_tol = max(_INNER_SHARE * violation, _INNER_AIM * self._tolerance())
+        rule.aim(self._tolerance(), violation)
         rule.inner_limit = self.deadline.inner_steps(len(active), self._pass_work())
         m, started = len(active), time.perf_counter()
         record = rule.step(active, self._toward(candidates))

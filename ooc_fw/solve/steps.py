@@ -31,6 +31,14 @@ from ooc_fw.solve.state import StepKind
 INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
 _SYSTEM_STEPS_PER_VERTEX = 400  # with linear systems, which count as many steps
 _PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
+LEAST_BATCH = 512
+"""Vertices that a step which takes many may always add."""
+
+_AIM_SHARE = 0.8
+"""Share of the target tolerance to which a fully corrective step optimises at the end."""
+
+_VIOLATION_SHARE = 0.3
+"""Share of the violation just seen to which a fully corrective step optimises."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,10 @@ class StepRule:
     """Asked in a fully corrective step whether to cut it short; set by the solver."""
     inner_steps: int = field(default=0)
     """Pairwise steps that the last one took."""
+
+    def aim(self, tolerance: float, violation: float = 0.0) -> None:
+        """Set `inner_tol`, given the target tolerance and the violation just seen."""
+        self.inner_tol = max(_VIOLATION_SHARE * violation, _AIM_SHARE * tolerance)
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.data.labels import TwoLabels
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import RBF, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solve.loop import solve
 from ooc_fw.solve.state import Status
-from ooc_fw.solve.stream import Stream, TwoLabels, pools, vertex_ids
+from ooc_fw.solve.stream import Stream, pools, vertex_ids
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem, to_csr
 
@@ -116,7 +117,7 @@ def test_any_chunks(problem, ends):
         assert problem.optimum.objective - 1e-12 <= solution.objective <= before * (1 + 1e-9)
         before = solution.objective
         start += len(y)
-    assert stream.n_rows == stream.rows_read == 240
+    assert stream.n_rows == stream.progress.rows_read == 240
 
 
 def test_a_chunk_that_was_learned_changes_nothing(problem):
@@ -344,7 +345,7 @@ def test_failure_leaves_everything_as_it_was(problem, error):
     with pytest.raises(error):
         stream.learn(chunks[1:], [fail])
     assert stream.solution is before
-    assert (stream.n_rows, stream.rows_read) == (100, 100)
+    assert (stream.n_rows, stream.progress.rows_read) == (100, 100)
     stream.learn(chunks[1:])
     expected = open_stream(problem)
     expected.learn(chunks)
