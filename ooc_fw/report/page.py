@@ -120,8 +120,9 @@ def _options(run: Run) -> dict[str, Any]:
 def _results(run: Run) -> dict[str, Any]:
     """Results at the end of a run, or what was known when the log ended."""
     if run.end:
-        told = {"event", *_options(run)} | ({"machines"} if run.classifier_results else set())
-        return {name: value for name, value in run.end.items() if name not in told}
+        elsewhere = {"event"} | ({"machines"} if run.classifier_results else set())
+        same = {name for name, value in _options(run).items() if run.end.get(name) == value}
+        return {name: value for name, value in run.end.items() if name not in elsewhere | same}
     # The last certified gap is left out: it is not that of the last weights.
     names = [name for name in run.columns if name != "certified_gap"] if run.n_events else []
     known = {name: float(run.columns[name][-1]) for name in names}

@@ -49,11 +49,17 @@ def test_a_run_without_progress_has_tables_only(read):
 def test_results_of_any_type_are_shown(read):
     end = {"event": "end", "pairs": [{"gap": 0.5, "n": 1234}, None], "ok": True, "bytes_read": 2048}
     _, root = parse([read({"event": "start"}, end)])
-    assert [cells(root, name) for name in ("pairs", "ok", "bytes read")] == [
-        ["gap 0.5, n 1,234; none"],
-        ["yes"],
-        ["2 KiB"],
-    ]
+    names = ("pairs", "ok", "bytes read")
+    expected = [["gap 0.5, n 1,234; none"], ["yes"], ["2 KiB"]]
+    assert [cells(root, name) for name in names] == expected
+
+
+def test_results_that_repeat_an_option_are_left_out(read):
+    start = {"event": "start", "options": {"method": "auto", "C": 2.0}}
+    _, root = parse([read(start, {"event": "end", "method": "mfw", "C": 2.0})])
+    options, results = root.iter("table")
+    assert [row[0].text for row in options[1:]] == ["method", "C"]
+    assert [[cell.text for cell in row] for row in results[1:]] == [["method", "mfw"]]
 
 
 def test_binary_classifiers_have_a_table_with_the_largest_gap_first(read):
