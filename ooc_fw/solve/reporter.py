@@ -28,7 +28,7 @@ class Reporter:
         self._checkpoints = Checkpoints(setting.session.checkpoint)
         self._started = time.perf_counter()
         self._zero = 0, 0  # readings of the source's counters at which the run counts 0
-        self.interrupt = setting.session.interrupt or DeferredInterrupt(defers=False)
+        self.interrupt = setting.session.interrupt or DeferredInterrupt()
 
     def count_reads_from(self, rows: int, n_bytes: int) -> None:
         """Have the run count so many rows and bytes as read up to now."""

@@ -78,25 +78,23 @@ def terminating() -> Iterator[None]:
 class DeferredInterrupt:
     """Notes the first signal, which the run checks between iterations; a second one raises at once.
 
-    While there is nothing to lose (code is being compiled, which may take seconds), the first one
-    raises at once, too. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within
-    `terminating`. Nothing happens outside the main thread, where Python delivers no signals.
-
-    Parameters
-    ----------
-    defers : bool
-        Whether the first signal waits from the beginning; otherwise it waits after `defer`.
+    Until `defer` is called there is nothing to lose (code is being compiled, which may take
+    seconds), and the first signal raises at once, too. SIGINT is handled unless it is ignored,
+    SIGTERM and SIGHUP only within `terminating`. Nothing happens outside the main thread, where
+    Python delivers no signals.
 
     Attributes
     ----------
+    defers : bool
+        Whether the first signal waits.
     noted : int or None
         Number of the first signal.
     urgent : bool
         Whether a signal did not wait, and raised KeyboardInterrupt or `Terminated`.
     """
 
-    def __init__(self, defers: bool = True) -> None:
-        self.defers = defers
+    def __init__(self) -> None:
+        self.defers = False
         self.noted: int | None = None
         self.urgent = False
         self._old: dict[int, Any] = {}

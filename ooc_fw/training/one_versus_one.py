@@ -278,7 +278,7 @@ def solve_classes(
     counts = np.bincount(codes, minlength=n_classes).astype(np.float64)
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
-    interrupt = DeferredInterrupt(defers=False)  # one for all: machines that are done are not lost
+    interrupt = DeferredInterrupt()  # one for all: machines that are done are not lost
     with interrupt, ExitStack() as opened:
         with source.limited(session.deadline(options).check):
             split = opened.enter_context(

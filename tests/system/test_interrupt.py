@@ -11,9 +11,15 @@ import pytest
 from ooc_fw.system.interrupt import _DEAF, DeferredInterrupt, Terminated, signal_of, terminating
 
 
+def deferring():
+    interrupt = DeferredInterrupt()
+    interrupt.defer()
+    return interrupt
+
+
 def test_first_signal_is_noted_and_raises_nothing():
     before = signal.getsignal(signal.SIGINT)
-    with DeferredInterrupt() as interrupt:
+    with deferring() as interrupt:
         assert interrupt.noted is None
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.noted == signal.SIGINT
@@ -30,7 +36,7 @@ def test_second_signal_is_not_put_off(first, second, error):
         os.kill(os.getpid(), first)
         os.kill(os.getpid(), second)
 
-    with terminating(), DeferredInterrupt() as interrupt:
+    with terminating(), deferring() as interrupt:
         with pytest.raises(KeyboardInterrupt) as raised:
             send_both()
         assert raised.type is error
@@ -48,7 +54,7 @@ def test_a_request_to_end_outside_a_run_raises_too(number):
 
 
 def test_the_first_signal_raises_while_there_is_nothing_to_lose():
-    with DeferredInterrupt(defers=False) as interrupt:
+    with DeferredInterrupt() as interrupt:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.urgent
@@ -66,7 +72,7 @@ def test_the_first_signal_raises_while_there_is_nothing_to_lose():
 def test_signals_that_are_ignored_or_handled_stay_so(number, handler):
     old = signal.signal(number, handler)
     try:
-        with terminating(), DeferredInterrupt() as interrupt:
+        with terminating(), deferring() as interrupt:
             assert signal.getsignal(number) is handler
             os.kill(os.getpid(), number)
             assert interrupt.noted is None
@@ -78,7 +84,7 @@ def test_other_threads_are_left_alone():
     done = []
 
     def work() -> None:
-        with terminating(), DeferredInterrupt() as interrupt:
+        with terminating(), deferring() as interrupt:
             done.append(interrupt.noted is None)
 
     thread = threading.Thread(target=work)
@@ -87,8 +93,8 @@ def test_other_threads_are_left_alone():
     assert done == [True]
 
 
-@pytest.mark.parametrize("deferring", [False, True])
-def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(deferring):
+@pytest.mark.parametrize("running", [False, True])
+def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(running):
     """As in LLVM's callbacks, whose names are those of functions in llvmlite."""
     reached: list[str] = []
 
@@ -101,7 +107,7 @@ def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(deferring):
         Collected()
         time.sleep(10)
 
-    with terminating(), DeferredInterrupt(defers=False) if deferring else nullcontext():
+    with terminating(), DeferredInterrupt() if running else nullcontext():
         with pytest.raises(KeyboardInterrupt):
             collect()
     assert reached == ["end"]
