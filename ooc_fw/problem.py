@@ -121,6 +121,11 @@ class BinaryProblem:
         if self.penalties is not None:
             _check_penalties(self.penalties, self.source.n_rows)
 
+    def constant_diagonal(self, C: float) -> float | None:
+        """Delta^2 = k(x, x) + 1 + 1/C, or None where it depends on the row."""
+        constant = self.kernel.constant_diagonal and self.penalties is None
+        return 2 + 1 / C if constant else None
+
 
 def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
     """Raise InputError unless these can be the penalties of all rows."""

@@ -18,11 +18,12 @@ from threadpoolctl import threadpool_limits
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.certify.sweep import certify
+from ooc_fw.certify.sweep import Search, SupportWeights, certify
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 from ooc_fw.data.sources import RowSource, open_source
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.problem import BinaryProblem
 
 TILE = 512
 VERTICES = 4096
@@ -99,19 +100,12 @@ def sweep_rate(case: Case) -> float:
     labels = _labels(case.rows)
     rows = np.arange(VERTICES)
     source = _source(case.rows, labels)
+    weights = SupportWeights(case.vertices(), rows, np.full(VERTICES, 1 / VERTICES), 1.0)
     with source, _engine(case) as engine:
+        problem = BinaryProblem(source, labels, engine.kernel)
 
         def sweep() -> None:
-            certify(
-                source,
-                labels,
-                engine,
-                1.0,
-                rows=case.vertices(),
-                row_ids=rows,
-                alpha=np.full(VERTICES, 1 / VERTICES),
-                tol=1e-3,
-            )
+            certify(problem, engine, weights, Search(tol=1e-3))
 
         return _rate(sweep, len(case.rows) * VERTICES)
 

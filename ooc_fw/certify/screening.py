@@ -1,6 +1,6 @@
 """Screening: which rows can still violate after the weights have moved.
 
-A sweep with the weights a_ref leaves a lower bound of
+A pass over the data with the weights a_ref leaves a lower bound of
 
     g_ref_i = y_i (w_ref . phi(x_i) + b_ref)
 
@@ -21,10 +21,8 @@ A row of positive weight is not covered; the caller looks at the support anyway.
 
     |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g_i',   |w|^2 = rho - sum_i a_i^2 / C_i,
 
-where g_i' = g_i - a_i / C_i is the gradient of now at the vertices of the snapshot, and |w|
+where g_i' = g_i - a_i / C_i is the present gradient at the vertices of the snapshot, and |w|
 includes b. The difference cancels, so it takes float64 kernel values, and their rounding is added.
-
-Owns the bounds and the inequality. Knows nothing of files or kernels.
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float32Array, Float64Array, Int8Array, Int64Array
 
 _ROWS_AT_ONCE = 1 << 18
+"""Rows whose bounds are looked at together."""
 
 
 def _upwards(values: Float64Array) -> Float32Array:
@@ -70,7 +69,19 @@ class Bounds:
         vertex: Int64Array | None = None,
         way: Float64Array | None = None,
     ) -> Bounds:
-        """Bounds from the parameters of `Screen.record`."""
+        """Round bounds outwards.
+
+        Parameters
+        ----------
+        lower : ndarray of float64, shape (k,)
+            At most g_ref.
+        diagonal : ndarray of float64, shape (k,)
+            k(x, x), with its rounding covered.
+        vertex : ndarray of int64, shape (k,), optional
+            Place of a near vertex among those of the snapshot.
+        way : ndarray of float64, shape (k,), optional
+            At least the distance to it in feature space.
+        """
         return cls(
             np.nextafter(lower.astype(np.float32), np.float32(-np.inf)),
             _upwards(np.sqrt(diagonal + 1.0)),
@@ -119,31 +130,6 @@ class Screen:
         self._vertex = np.zeros(n_rows, dtype=np.int32)
         self._way = np.full(n_rows, np.inf, dtype=np.float32)
 
-    def record(
-        self,
-        rows: slice | Int64Array,
-        lower: Float64Array,
-        diagonal: Float64Array,
-        vertex: Int64Array | None = None,
-        way: Float64Array | None = None,
-    ) -> None:
-        """Bounds of some rows.
-
-        Parameters
-        ----------
-        rows : slice or ndarray of int64, shape (k,)
-            Which rows.
-        lower : ndarray of float64, shape (k,)
-            At most g_ref.
-        diagonal : ndarray of float64, shape (k,)
-            k(x, x), with its rounding covered.
-        vertex : ndarray of int64, shape (k,), optional
-            Place of a near vertex among those of the snapshot.
-        way : ndarray of float64, shape (k,), optional
-            At least the distance to it in feature space.
-        """
-        self.store(rows, Bounds.outwards(lower, diagonal, vertex, way))
-
     def store(self, rows: slice | Int64Array, bounds: Bounds) -> None:
         """Keep the bounds of some rows."""
         self._lower[rows] = bounds.lower
@@ -154,27 +140,28 @@ class Screen:
 
     def suspects(
         self,
-        distance: float,
         floor: float,
         labels: Int8Array,
+        norm2: float,
         plain: Float64Array,
         rounding: float,
     ) -> npt.NDArray[np.intp]:
-        """Rows whose gradient may be below `floor` for the weights of now.
+        """Rows whose gradient may be below `floor` for later weights.
 
         Parameters
         ----------
-        distance : float
-            |dw| of the weights of now from the snapshot.
         floor : float
             Gradients from here on are no concern.
         labels : ndarray of int8, shape (n_rows,)
             +1 or -1 of all rows.
+        norm2 : float
+            |w|^2 of the later weights, b included.
         plain : ndarray of float64, shape (n_support,)
-            Gradients of now at the vertices of the snapshot, each without its own a_i / C_i.
+            Their gradients at the vertices of the snapshot, each without its own a_i / C_i.
         rounding : float
             Bound on the error of each of `plain`.
         """
+        distance = self._distance(norm2, float(self.alpha @ plain), rounding)
         change = labels[self.row_ids] * (plain - self.plain)
         found = []
         for start in range(0, len(self._lower), _ROWS_AT_ONCE):
@@ -188,18 +175,8 @@ class Screen:
             found.append(start + np.flatnonzero(~(bound >= floor)))
         return np.concatenate(found)
 
-    def distance(self, norm2: float, cross: float, rounding: float) -> float:
-        """Upper bound on |dw|.
-
-        Parameters
-        ----------
-        norm2 : float
-            |w|^2 of the weights of now.
-        cross : float
-            sum_i a_ref_i g_i' of the module's docstring.
-        rounding : float
-            Bound on the error of a gradient in float64.
-        """
+    def _distance(self, norm2: float, cross: float, rounding: float) -> float:
+        """Upper bound on |dw|; `cross` is sum_i a_ref_i g_i' of the module's docstring."""
         worst = max(rounding, self.rounding)
         return float(np.sqrt(max(0.0, norm2 + self.norm2 - 2 * cross) + 4 * worst))
 

@@ -1,16 +1,10 @@
-"""The certificate: an exact duality gap from one sweep over all rows.
+"""The certificate: an exact duality gap from one pass over all rows.
 
-A sweep computes the gradient of every row with float32 kernel values and a rigorous bound on their
-rounding. What the bound leaves open, which row is the worst, is computed again in float64 while the
-block is in RAM, and so are the support's gradients and rho. What is left is float64 rounding, which
-is bounded too and *added* to the gap: a certified gap is never smaller than the truth.
-
-The sweep is made of blocks that do not know of each other: `_sweep_block` looks at one, wherever
-it runs, and `_Tally` merges what blocks found. Least gradients, counts and worst violators come out
-the same in any order and grouping; they are merged in the order of the file all the same.
-
-Owns the sweep. Does not decide what to do about violators, nor where blocks are looked at:
-`ooc_fw.data.parallel` does.
+The pass computes the gradient of every row with float32 kernel values and a rigorous bound on their
+rounding. Rows that may be the worst within that bound are computed again in float64, and so are the
+gradients of the support and rho. Float64 rounding is bounded too and *added* to the gap: a
+certified gap is never smaller than the truth. Blocks of rows are independent of each other, so that
+least gradients, counts and worst violators do not depend on their order or grouping.
 """
 
 from __future__ import annotations
@@ -32,14 +26,15 @@ from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.distinct import distinct_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.problem import check_signs, check_weights, pair_gap
+from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
-_SUSPECTS_PER_BLOCK = 8192  # rows of a block that are fetched by number
+_SUSPECTS_PER_BLOCK = 8192
+"""Rows of a block that are fetched by number."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a sweep found out.
+    """What a pass over the data found.
 
     Parameters
     ----------
@@ -52,8 +47,8 @@ class Certificate:
     objective, rho : float
         f and alpha' g, from float64 kernel values.
     n_violators : int
-        Rows with g < rho (1 - tol); one that is within float32 rounding of it may be missed or
-        counted, unless it is the worst.
+        Rows with g < rho (1 - tol). A row within float32 rounding of that may be missed or counted,
+        unless it is the worst.
     worst : ndarray of int64
         The worst violators, increasing row numbers.
     """
@@ -76,22 +71,61 @@ class SupportGradient:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """Rows under the weights, by float32 kernel values; arrays of shape (n_rows,).
+class SupportWeights:
+    """Weights to be certified.
 
     Parameters
     ----------
-    decision, bound : ndarray of float64
-        w.phi(x) + b, and how far it may be off.
-    diagonal : ndarray of float64
-        k(x, x).
-    vertex : ndarray of int64, or None
-        Place of the vertex nearest in feature space; None for kernels whose largest value is not
-        the nearest vertex's.
-    way : ndarray of float64, or None
-        Upper bound on the distance to it.
-    n_distinct : int
-        Rows for which kernel values were computed.
+    rows : Rows, shape (n_support, n_features)
+        Support vectors.
+    row_ids : ndarray of int64, shape (n_support,)
+        Their rows in the source, without repeats.
+    alpha : ndarray of float64, shape (n_support,)
+        Their weights: positive, sum 1.
+    C : float, or ndarray of float64 of shape (n_support,)
+        Penalty of a unit squared slack, of all rows or of each support vector. Penalties of other
+        rows do not enter, since their weight is 0.
+    gradient : SupportGradient, optional
+        Their gradient, where the caller has it already.
+    """
+
+    rows: Rows
+    row_ids: Int64Array
+    alpha: Float64Array
+    C: float | Float64Array
+    gradient: SupportGradient | None = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a pass over the data looks for, and where.
+
+    Parameters
+    ----------
+    tol : float
+        Relative gap above which a row counts as a violator.
+    n_worst : int
+        Number of violators to remember.
+    screen : Screen, optional
+        Filled with lower bounds of every row's gradient; goes with a pass over all rows.
+    suspects : ndarray of int64, optional
+        Increasing row numbers; only these rows are looked at. The caller knows that no other row is
+        below the least gradient of the support: see :mod:`ooc_fw.certify.screening`.
+    """
+
+    tol: float
+    n_worst: int = 0
+    screen: Screen | None = None
+    suspects: Int64Array | None = None
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Decision values of some rows from float32 kernel values, and what bounds them.
+
+    `vertex` is the vertex nearest in feature space and `way` an upper bound on the distance to it;
+    None for kernels whose largest value is not the nearest vertex's. `n_distinct` rows had kernel
+    values computed.
     """
 
     decision: Float64Array
@@ -103,7 +137,7 @@ class _Look:
 
 
 class _Weights:
-    """A model under test: its decision function in both precisions."""
+    """The decision function of the weights under test, in both precisions."""
 
     def __init__(self, engine: Engine, rows: Rows, alpha: Float64Array, labels: Int8Array) -> None:
         self._kernel = engine.kernel
@@ -112,7 +146,7 @@ class _Weights:
         self._recipe = partial(_make_weights, engine.recipe(), rows, alpha, labels)
 
     def shared(self) -> Shared[_Weights]:
-        """These weights, for tasks in this process and in others."""
+        """These weights for tasks in this process and in others."""
         return Shared(self, self._recipe)
 
     def __len__(self) -> int:
@@ -160,18 +194,10 @@ def _make_weights(
 
 @dataclass(frozen=True)
 class _Aim:
-    """What a sweep looks for.
+    """What blocks are searched for.
 
-    Parameters
-    ----------
-    threshold : float
-        Gradient below which a row is a violator.
-    least : float
-        Least gradient of the support.
-    n_worst : int
-        Violators to remember.
-    with_bounds, with_nearest : bool
-        Whether to return bounds for a `Screen`, and with them the nearest vertex.
+    Violators have a gradient below `threshold`, and `least` is the least gradient of the support.
+    `with_bounds` asks for bounds for a `Screen`, and `with_nearest` for the nearest vertex in them.
     """
 
     threshold: float
@@ -183,18 +209,10 @@ class _Aim:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some rows to be looked at.
+    """Rows `start` to `stop` of the source, or of the increasing row numbers `suspects`.
 
-    Parameters
-    ----------
-    start, stop : int
-        A range of rows, or of `suspects`.
-    suspects : ndarray of int64 or None
-        Increasing row numbers in place of the range.
-    support : ndarray of int64
-        Places in the block of support vectors, which are not to be looked at.
-    labels : ndarray of int8, shape (stop - start,)
-        +1 or -1 of all its rows.
+    `support` are the places in the block of support vectors, which are left out; `labels` are those
+    of all its rows.
     """
 
     start: int
@@ -217,23 +235,9 @@ class _Block:
 class _Findings:
     """What a block holds.
 
-    Parameters
-    ----------
-    least : float
-        Least gradient among rows that may be below the support's, from float64 kernel values;
-        infinite where there is no such row.
-    rounding : float
-        Bound on the rounding of these.
-    n_violators : int
-        Rows below the threshold.
-    worst : ndarray of int64
-        The worst of them, increasing row numbers.
-    worst_grads : ndarray of float64
-        Their gradients.
-    bounds : Bounds or None
-        Of the rows that are no support vectors.
-    n_read, n_bytes, n_evaluations : int
-        Rows and bytes read, and kernel values computed.
+    `least` is the least float64 gradient among rows that may be below the support's, infinite where
+    there is none, and `rounding` bounds its error. `worst` are the worst of `n_violators` rows, by
+    increasing number, and `bounds` those of all rows that are no support vectors.
     """
 
     least: float
@@ -254,15 +258,14 @@ def _sweep_block(
 
     Notes
     -----
-    Float64 has the last word on every row that may have the least gradient of all. Which rows these
-    are is decided from the block and the support alone: rows whose lower bound is not above
+    Every row that may have the least gradient of all is computed in float64: a row whose lower
+    bound is not above
 
         floor = min(least gradient of the support, least upper bound in this block).
 
-    A row above the floor is above the support or above a row of this block that is not, so it
-    cannot be the least of all. The least upper bound seen in *other* blocks would spare a few more
-    rows the second look, but then the float64 values, and with them counts, bounds for screening
-    and the stated rounding, would depend on which blocks came before.
+    A row above the floor is above the support or above another row of this block, so it cannot be
+    the least of all. The least upper bound of *other* blocks would spare a few more rows. But then
+    the float64 values, counts, bounds and the stated rounding would depend on the order of blocks.
     """
     rows = _read(source.get(), block)
     n_read, n_bytes = len(rows), rows_bytes(rows)
@@ -297,7 +300,7 @@ def _sweep_block(
 
 
 def _read(source: RowSource, block: _Block) -> Rows:
-    """Rows of a block, of the file that the sweep began with."""
+    """Rows of a block, of the file that the pass began with."""
     if block.suspects is None:
         rows = source.read(block.start, block.stop)
     else:
@@ -309,7 +312,7 @@ def _read(source: RowSource, block: _Block) -> Rows:
 def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array, Float64Array]:
     """The `size` rows of least gradient, of equal ones the first; `ids` increase, before and after.
 
-    An order without ties, so that it does not matter how the file was cut into blocks.
+    This order has no ties, so that the blocks do not matter.
     """
     if len(ids) > size:
         best = np.argsort(grads, kind="stable")[:size]
@@ -319,22 +322,12 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
 
 
 class _Tally:
-    """What the blocks looked at so far have found, together with the support.
+    """What the support and the blocks so far have."""
 
-    Parameters
-    ----------
-    support_grad : ndarray of float64
-        Gradients of the support.
-    rounding : float
-        Bound on their rounding.
-    aim : _Aim
-        Of the sweep.
-    """
-
-    def __init__(self, support_grad: Float64Array, rounding: float, aim: _Aim) -> None:
+    def __init__(self, support: SupportGradient, aim: _Aim) -> None:
         self.least = aim.least
-        self.rounding = rounding
-        self.n_violators = int(np.count_nonzero(support_grad < aim.threshold))
+        self.rounding = support.rounding
+        self.n_violators = int(np.count_nonzero(support.grad < aim.threshold))
         self.worst = np.empty(0, dtype=np.int64)
         self._worst_grads = np.empty(0)
         self._size = aim.n_worst
@@ -352,66 +345,38 @@ class _Tally:
 
 
 def certify(
-    source: RowSource,
-    labels: Int8Array,
+    problem: BinaryProblem,
     engine: Engine,
-    C: float | Float64Array,
-    *,
-    rows: Rows,
-    row_ids: Int64Array,
-    alpha: Float64Array,
-    tol: float,
-    n_worst: int = 0,
-    support: SupportGradient | None = None,
-    screen: Screen | None = None,
-    suspects: Int64Array | None = None,
+    weights: SupportWeights,
+    search: Search,
     on_block: Callable[[int], None] | None = None,
     dask: Any = None,
 ) -> Certificate:
-    """Sweep over `source` once and bound the duality gap of the weights `alpha`.
+    """Bound the duality gap of some weights by one pass over the data.
 
     Parameters
     ----------
-    source : RowSource
-        All rows of the problem.
-    labels : ndarray of int8, shape (n_rows,)
-        +1 or -1 of each row of the source.
+    problem : BinaryProblem
+        All rows and their labels.
     engine : Engine
         Computes kernel values.
-    C : float, or ndarray of float64 of shape (n_support,)
-        Penalty of a unit squared slack: of all rows, or of each support vector. That of other rows
-        does not enter, since their weight is 0.
-    rows : Rows, shape (n_support, n_features)
-        Support vectors.
-    row_ids : ndarray of int64, shape (n_support,)
-        Their rows in the source, without repeats.
-    alpha : ndarray of float64, shape (n_support,)
-        Their weights: positive, sum 1.
-    tol : float
-        Relative gap above which a row counts as a violator.
-    n_worst : int
-        Number of violators to remember.
-    support : SupportGradient, optional
-        What `support_gradient` would find, where the caller has it already.
-    screen : Screen, optional
-        Filled with lower bounds of every row's gradient; goes with a sweep over all rows.
-    suspects : ndarray of int64, optional
-        Increasing row numbers; only these are looked at. The caller knows that no other row is
-        below the least gradient of the support: see :mod:`ooc_fw.certify.screening`.
+    weights : SupportWeights
+        Weights to be certified.
+    search : Search
+        Which rows count as violators, and which are looked at.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
-        Where blocks are looked at: see `ooc_fw.data.parallel.borrow_workers`. None is here, one
-        after the other, on the threads of `engine`. The numbers are the same to the last bit, as
-        long as all machines have the same processor and libraries.
+        Where blocks are looked at: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
+        threads of `engine`. Computers with the same processor and libraries give the same bits.
 
     Raises
     ------
     InputError
-        Labels other than -1 and +1, or not one a row; weights that are not on the simplex; or the
-        source changed or cannot be read, or not by the processes that should.
+        The weights are not on the simplex; or the source changed or cannot be read, or not by the
+        processes that should.
     ChildProcessError
-        A worker died and nobody could take its place.
+        A worker died and no other could take its place.
 
     Notes
     -----
@@ -419,33 +384,32 @@ def certify(
     k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
     themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
-    labels = check_signs(labels, source.n_rows, both=False)
+    source, row_ids, alpha = problem.source, weights.row_ids, weights.alpha
     check_weights(row_ids, alpha, source.n_rows)
     source.check_unchanged()
-    weights = _Weights(engine, rows, alpha, labels[row_ids])
-    if support is None:
-        support = weights.support_gradient(rows, labels[row_ids], alpha / C)
-    support_grad = support.grad
-    rho = float(alpha @ support_grad)
+    labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
+    function = _Weights(engine, weights.rows, alpha, labels)
+    support = weights.gradient or function.support_gradient(weights.rows, labels, slack)
+    rho = float(alpha @ support.grad)
     aim = _Aim(
-        threshold=rho * (1 - tol),
-        least=float(support_grad.min()),
-        n_worst=n_worst,
+        threshold=rho * (1 - search.tol),
+        least=float(support.grad.min()),
+        n_worst=search.n_worst,
         with_bounds=screen is not None,
         with_nearest=screen is not None and engine.kernel.constant_diagonal,
     )
-    tally = _Tally(support_grad, support.rounding, aim)
     if screen is not None:
-        diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
+        diagonal = engine.kernel.diagonal(engine.prepare(weights.rows, exact=True).norms)
         vertices, no_way = np.arange(len(row_ids)), np.zeros(len(row_ids))
-        lower = support_grad - alpha / C - support.rounding
-        screen.record(row_ids, lower, diagonal, vertices, no_way)
+        lower = support.grad - slack - support.rounding
+        screen.store(row_ids, Bounds.outwards(lower, diagonal, vertices, no_way))
 
-    blocks = _blocks(source, labels, row_ids, suspects)
+    tally = _Tally(support, aim)
+    blocks = _blocks(source, problem.labels, row_ids, search.suspects)
     rows_seen = 0
     here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
     with here if dask is None else borrow_workers(dask, engine.threads) as workers:
-        common = weights.shared(), shared_source(source, workers), aim
+        common = function.shared(), shared_source(source, workers), aim
         items = [(block,) for block in blocks]
         with closing(workers.map(_sweep_block, items, *common)) as results:
             for block, found in zip(blocks, results, strict=True):
@@ -459,10 +423,14 @@ def certify(
                 if on_block is not None:
                     on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
-    least, rounding = tally.least, tally.rounding
+    return _certificate(rho, support.grad, tally)
 
+
+def _certificate(rho: float, support_grad: Float64Array, tally: _Tally) -> Certificate:
+    """The gap that follows from rho, the gradients of the support and what the blocks hold."""
+    least, rounding = tally.least, tally.rounding
     # Sums over the support: of its weights, and of weights times gradients.
-    terms = (len(alpha) + 4) * FLOAT64_UNIT
+    terms = (len(support_grad) + 4) * FLOAT64_UNIT
     rounding += terms * (1 + float(np.abs(support_grad).max()))
     gap, upper = max(0.0, (rho - least) / rho), math.inf
     if rho > rounding:  # else nothing is known of rho, not even its sign

@@ -66,12 +66,13 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     """Certificate of each binary classifier over DATA, if model and data belong together."""
     import numpy as np
 
-    from ooc_fw.certify.sweep import certify
+    from ooc_fw.certify.sweep import Search, SupportWeights, certify
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
     from ooc_fw.model.checks import check_training_rows
     from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
+    from ooc_fw.problem import BinaryProblem
     from ooc_fw.training.one_versus_one import split_classes
 
     certificates = []
@@ -97,16 +98,17 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
             with RowProgress(label, rows.n_rows, quiet=args.quiet) as progress:
                 certificates.append(
                     certify(
-                        rows,
-                        y,
+                        BinaryProblem(rows, y, model.kernel),
                         engine,
-                        model.C if machine.C is None else machine.C,
-                        rows=take_rows(model.support_vectors, machine.sv),
-                        row_ids=ids,
-                        alpha=machine.alpha,
-                        tol=args.tol,
-                        on_block=progress,
-                        dask=workers,
+                        SupportWeights(
+                            take_rows(model.support_vectors, machine.sv),
+                            ids,
+                            machine.alpha,
+                            model.C if machine.C is None else machine.C,
+                        ),
+                        Search(args.tol),
+                        progress,
+                        workers,
                     )
                 )
     return certificates

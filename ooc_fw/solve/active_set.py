@@ -1,10 +1,8 @@
-"""The active set: vertices held in RAM, with weights, gradient and kernel block.
+"""The active set: vertices with weights, gradient and kernel block, and the moves of the weights.
 
-Owns the invariants: weights are non-negative and sum to 1, the gradient is that of the weights, row
-k of the kernel block belongs to vertex k. Steps go through its few verbs. Knows nothing of disk.
-
-Vertices of weight 0 may stay for a while: candidates a sweep has found, or vertices just dropped.
-`prune` removes them.
+Weights are non-negative and sum to 1, the gradient is that of the weights, and row k of the kernel
+block belongs to vertex k. Vertices of weight 0 may stay for a while: candidates that a certifying
+pass has found, or vertices just dropped. `prune` removes them.
 """
 
 from __future__ import annotations
@@ -22,25 +20,35 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_row
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.kernels.tiles import Operand
-from ooc_fw.problem import relative_gap
-from ooc_fw.solve.growing import GrowingArray, GrowingRows
 from ooc_fw.solve.kernel_rows import BlockBudgetError, KernelRows, value_type
 from ooc_fw.solve.newton import minimise
+from ooc_fw.solve.vertices import VertexTable
 
 logger = logging.getLogger(__name__)
 
-_FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
-_STEP_WORK = 2e8  # steps times vertices in one compiled call, a second or less
-_FETCHED = 64  # rows computed at once when steps lack one
+_FLOAT32_GAP = 1e-4
+"""Relative gap down to which steps on a float32 gradient are trusted."""
+
+_STEP_WORK = 2e8
+"""Steps times vertices in one compiled call, which takes a second or less."""
+
+_FETCHED = 64
+"""Kernel rows computed at once when steps lack one."""
+
 LARGEST_SYSTEM = 2048
 """Free vertices up to which linear systems are solved: so many take about 0.3 s on one core."""
 
-_SYSTEM_COPIES = 3  # of its matrix while it is solved
-_SYSTEM_STEPS = 128  # a system of n vertices takes as long as n^2 over this pairwise steps
-SPARE_SHARE = 0.125  # vertices of weight 0 that may stay before a prune pays for its copy
+_SYSTEM_COPIES = 3
+"""Copies of its matrix that a linear system takes."""
+
+_SYSTEM_STEPS = 128
+"""A system of n vertices takes the time of n^2 over this pairwise steps."""
+
+SPARE_SHARE = 0.125
+"""Share of vertices of weight 0 above which a prune pays for its copy."""
 
 
-class ActiveSet:
+class ActiveSet(VertexTable):
     """Vertices, weights, gradient and kernel block.
 
     Parameters
@@ -56,8 +64,6 @@ class ActiveSet:
 
     Attributes
     ----------
-    rho : float
-        alpha' g, twice the objective.
     rounding : float
         Bound on the error of the gradient at the last `refresh`.
     """
@@ -69,80 +75,14 @@ class ActiveSet:
         kernel_rows: KernelRows,
         penalties: Float64Array | None = None,
     ) -> None:
-        self.engine = engine
-        self._C = C
-        self._penalties = penalties
-        self._largest_C = C if penalties is None else float(penalties.max())
-        self.rho = math.nan
+        super().__init__(engine, C, penalties)
         self.rounding = math.inf
+        self._largest_C = C if penalties is None else float(penalties.max())
         self._kernel_rows = kernel_rows
-        self._places: dict[int, int] = {}
-        self._rows = GrowingRows()
-        self._values = self._rows  # what float32 products see; a second copy only where it differs
-        self._quantised = kernel_rows.dtype == np.uint16  # where it is precise enough
-        self._least_type = kernel_rows.dtype  # of kernel values, since rounding misled steps
-        self._vectors = {
-            name: GrowingArray(dtype)
-            for name, dtype in (
-                ("ids", np.int64),
-                ("labels", np.float64),
-                ("diag", np.float64),
-                ("norms", np.float64),
-                ("terms", engine.arithmetic.fast.dtype),
-                ("alpha", np.float64),
-                ("grad", np.float64),
-                ("pinned", np.bool_),
-            )
-        }
+        self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
+        self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
 
-    # -- what it holds ---------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def ids(self) -> Int64Array:
-        """Row of each vertex in the source, shape (m,)."""
-        return self._vectors["ids"].view
-
-    @property
-    def labels(self) -> Float64Array:
-        """+1 or -1 of each vertex, shape (m,)."""
-        return self._vectors["labels"].view
-
-    @property
-    def diag(self) -> Float64Array:
-        """Q_ii = k(x_i, x_i) + 1 + 1/C_i of each vertex, shape (m,)."""
-        return self._vectors["diag"].view
-
-    @property
-    def alpha(self) -> Float64Array:
-        """Weights, shape (m,)."""
-        return self._vectors["alpha"].view
-
-    @property
-    def grad(self) -> Float64Array:
-        """Gradient Q alpha, shape (m,)."""
-        return self._vectors["grad"].view
-
-    @property
-    def penalties(self) -> float | Float64Array:
-        """Penalty of each vertex, shape (m,), or of all of them."""
-        return self.penalty_of(self.ids)
-
-    def penalty_of(self, row_ids: Int64Array) -> float | Float64Array:
-        """Penalty of each of some rows, shape (k,), or of all of them."""
-        return self._C if self._penalties is None else self._penalties[row_ids]
-
-    @property
-    def plain_grad(self) -> Float64Array:
-        """Gradient without each vertex's own alpha_i / C_i, shape (m,)."""
-        return self.grad - self.alpha / self.penalties
-
-    @property
-    def pinned(self) -> npt.NDArray[np.bool_]:
-        """Vertices that are never pruned, shape (m,); to be written to."""
-        return self._vectors["pinned"].view
+    # -- kernel values and gradients -------------------------------------------------------------
 
     @property
     def capacity(self) -> int:
@@ -168,50 +108,12 @@ class ActiveSet:
         return self.engine.prepare(rows, exact=self.precise)
 
     @property
-    def rows(self) -> Rows:
-        """Rows of the vertices, shape (m, n_features)."""
-        return self._rows.view
-
-    @property
     def operand(self) -> Operand:
         """Rows of the vertices made ready for products, in the precision of the kernel values."""
         if self.precise:
             return self.engine.prepare(self.rows, exact=True)
         norms, terms = self._vectors["norms"].view, self._vectors["terms"].view
         return Operand(self._values.view, norms, terms, self.engine.arithmetic.fast)
-
-    @property
-    def vertices(self) -> core.Vertices:
-        """Weights, gradient, diagonal and labels as compiled functions take them."""
-        return core.Vertices(self.alpha, self.grad, self.diag, self.labels)
-
-    @property
-    def support(self) -> npt.NDArray[np.intp]:
-        """Places of the vertices of positive weight."""
-        return np.flatnonzero(self.alpha)
-
-    def place_of(self, row_id: int) -> int | None:
-        """Place of the vertex of a source row, None when it is outside."""
-        return self._places.get(row_id)
-
-    def outside(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
-        """Positions in `row_ids` of rows that are no vertices."""
-        places = self._places
-        return np.flatnonzero([row not in places for row in row_ids.tolist()])
-
-    def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
-        """Places of vertices, given by their source rows."""
-        return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
-
-    def relative_gap(self) -> float:
-        """Relative duality gap of the problem restricted to the active set."""
-        return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
-
-    def squared_norm(self) -> float:
-        """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""
-        if self._penalties is None:
-            return self.rho - float(self.alpha @ self.alpha) / self._C
-        return self.rho - float(self.alpha @ (self.alpha / self.penalties))
 
     def decision_at(self, x: Operand) -> Float64Array:
         """w.phi(x) + b, shape (len(x),), of rows that `prepare` made ready.
@@ -222,15 +124,7 @@ class ActiveSet:
         return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
-        """Gradient at the vertices from place `first` on, at which `alpha` has no weight.
-
-        Parameters
-        ----------
-        first : int
-            Place of the first of them.
-        alpha : ndarray of float64, shape (first,)
-            Weights of the vertices before, whose gradient is asked for.
-        """
+        """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
         x = self.operand
         beta = alpha * self.labels[:first]
         sums = np.empty(len(x) - first)
@@ -246,17 +140,6 @@ class ActiveSet:
             self.engine.share(len(sums), len(sums) * first, weigh)
             sums *= rows.unit
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
-
-    def clear(self) -> None:
-        """Forget all vertices."""
-        none = np.empty(0, dtype=np.int64)
-        self._kernel_rows.keep(none)
-        self._rows.keep(none)
-        if self._values is not self._rows:
-            self._values.keep(none)
-        for vector in self._vectors.values():
-            vector.keep(none)
-        self._places = {}
 
     # -- growing and shrinking -------------------------------------------------------------------
 
@@ -278,33 +161,26 @@ class ActiveSet:
         before, m = len(self), len(self) + len(new)
         if m > self._kernel_rows.capacity:
             raise BlockBudgetError
-        y = labels[new].astype(np.float64)
         operand = self.engine.prepare(rows)
         largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
         wanted = self._type_for(m, largest_new)
         self._hold(max(wanted, self._kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
-        if before == 0 and operand.values is not rows:
-            self._values = GrowingRows()
-        self._rows.append(rows)
-        if self._values is not self._rows:
-            self._values.append(operand.values)
-        self._append("ids", row_ids[new])
-        self._append("labels", y)
-        self._append("norms", operand.norms)
-        self._append("terms", operand.terms)
-        own = 1 / self.penalty_of(row_ids[new])
-        self._append("diag", self.engine.kernel.diagonal(operand.norms) + 1 + own)
-        for place, row in enumerate(row_ids[new].tolist(), start=before):
-            self._places[row] = place
+        self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
         self._kernel_rows.add(len(new), self.engine, self.operand)
-        self._append("grad", self.gradient_at(before, self.alpha))
-        self._append("alpha", np.zeros(len(new)))
-        self._append("pinned", np.zeros(len(new), dtype=np.bool_))
+        self._append_idle(self.gradient_at(before, self.alpha))
+
+    def clear(self) -> None:
+        """Forget all vertices."""
+        self._keep(np.empty(0, dtype=np.int64))
+
+    def _keep(self, places: Int64Array) -> None:
+        self._kernel_rows.keep(places)
+        super()._keep(places)
 
     # -- precision of kernel values --------------------------------------------------------------
 
     def _type_for(self, m: int, largest_new: float = 0.0) -> np.dtype[Any]:
-        """Type of kernel values that m vertices need; new ones have k(x, x) up to `largest_new`."""
+        """Type of kernel values that m vertices need, where k(x, x) <= largest_new of new ones."""
         largest = max(largest_new, float(self.diag.max(initial=0.0)))
         wanted = value_type(m, self._largest_C, largest, self._quantised)
         return max(wanted, self._least_type)
@@ -328,33 +204,21 @@ class ActiveSet:
         return True
 
     def take_systems(self) -> bool:
-        """Turn to float64 kernel values, for linear systems in place of steps that take too long.
+        """Turn to float64 kernel values, so that linear systems replace steps that take too long.
 
-        False where there are too many vertices; they turn back where these become too many.
+        False where there are too many vertices. Values turn back when vertices become too many.
         """
         if len(self) <= LARGEST_SYSTEM:
             self._hold(np.dtype(np.float64))
         return self.precise
 
-    def _append(self, name: str, block: npt.NDArray[np.generic]) -> None:
-        self._vectors[name].append(block)
-
     def prune(
         self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
     ) -> Int64Array | None:
-        """Remove vertices of weight 0 that neither violate nor are pinned, once they are many.
+        """Remove vertices of weight 0 that neither violate nor are pinned or `protected`.
 
-        Parameters
-        ----------
-        spare : float
-            Share of all vertices that they must be more than.
-        protected : ndarray of bool, shape (m,)
-            Vertices that stay whatever their weight.
-
-        Returns
-        -------
-        places : ndarray of int64 or None
-            The old places of the vertices kept, None when nothing was removed.
+        Nothing happens while they are no more than a share `spare` of all vertices. Returns the old
+        places of the vertices kept, shape (k,), or None when nothing was removed.
         """
         idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
         if protected is not None:
@@ -362,21 +226,15 @@ class ActiveSet:
         if np.count_nonzero(idle) <= spare * len(self):
             return None
         keep = np.flatnonzero(~idle)
-        self._kernel_rows.keep(keep)
-        self._rows.keep(keep)
-        if self._values is not self._rows:
-            self._values.keep(keep)
-        for vector in self._vectors.values():
-            vector.keep(keep)
-        self._places = {row: place for place, row in enumerate(self.ids.tolist())}
+        self._keep(keep)
         return keep
 
     # -- checkpoints -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What cannot be computed again from the rows: arrays, and values for JSON.
+        """Arrays, and values for JSON, that cannot be computed again from the rows.
 
-        The gradient is among it: its last bits depend on the steps that led to it.
+        The gradient is one of them: its last bits depend on the steps that led to it.
         """
         arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
         rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
@@ -384,13 +242,7 @@ class ActiveSet:
         return {**arrays, **rows, **numbers, "least_type": self._least_type.name}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
-        """Fill an empty active set from what `state` gave and the rows and labels of its vertices.
-
-        Raises
-        ------
-        BlockBudgetError
-            When the kernel block would outgrow its budget.
-        """
+        """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
         self._least_type = np.dtype(state["rows_type"])  # vertices come all at once
         self.add(state["ids"], rows, labels)
         held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
@@ -425,7 +277,7 @@ class ActiveSet:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
 
         Steps update the gradient with float32 kernel values. Their rounding is proportional to the
-        weight moved, so that steps and refreshes in turn converge far below float32 accuracy.
+        weight moved, so that steps and refreshes in turn converge far below float32 precision.
         """
         self.alpha[:] /= self.alpha.sum()
         beta = self.alpha * self.labels
@@ -440,7 +292,7 @@ class ActiveSet:
     def move(
         self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
     ) -> None:
-        """Alpha = scale * alpha + weight_i e_i + weight_j e_j, gradient and rho included."""
+        """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with gradient and rho."""
         j = i if j < 0 else j
         rows = self._kernel_rows
         rows.fetch(
@@ -448,34 +300,16 @@ class ActiveSet:
         )
         self.rho = core.move(self.vertices, rows.block, scale, i, weight_i, j, weight_j)
 
-    def _soon_needed(self, missing: int, grad: npt.NDArray[Any]) -> Int64Array:
-        """A vertex whose row a step lacks, and others that steps will soon want.
-
-        They come from the end of the gradient that the vertex is at. Computing several rows costs
-        little more than one.
-        """
-        absent = np.flatnonzero(self._kernel_rows.slots < 0)
-        n = min(_FETCHED, self._kernel_rows.batch, len(absent)) - 1
-        order = grad[absent]
-        if grad[missing] > self.rho:
-            order = np.where(self.alpha[absent] > 0, -order, np.inf)
-        likely = absent[np.argpartition(order, n)[:n]]
-        return np.unique(np.append(likely, missing))
-
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
     ) -> tuple[int, int]:
-        """Pairwise steps until the relative gap on the active set is at most `tol`.
+        """Take pairwise steps until the relative gap on the active set is at most `tol`.
 
-        `is_late` is asked now and then whether to stop; the weights are feasible whenever they do.
-
-        Returns
-        -------
-        steps, drops : int
-            Steps taken, and how many of them dropped a vertex.
+        `is_late` is asked now and then whether to stop; the weights are feasible then too. Returns
+        the number of steps, and how many of them dropped a vertex.
         """
         rows = self._kernel_rows
-        steps, drops = self._solve_systems(tol, max_steps) if self.precise else (0, 0)
+        steps, drops = _solve_systems(self, rows, tol, max_steps) if self.precise else (0, 0)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = self.vertices._replace(grad=grad)
@@ -494,39 +328,58 @@ class ActiveSet:
                 if taken < at_once or steps >= max_steps:
                     break
                 continue
-            rows.fetch(self._soon_needed(missing, grad), self.engine, self.operand)
+            rows.fetch(_soon_needed(self, rows, missing, grad), self.engine, self.operand)
         if moved:
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
 
-    def _solve_systems(self, tol: float, max_steps: int) -> tuple[int, int]:
-        """Pairwise steps replaced by linear systems on the free vertices, while these are few.
 
-        Badly conditioned problems, of large kernel values or penalties, would take millions of
-        steps. The result counts as many steps as would have taken the same time.
-        """
-        rows, y = self._kernel_rows, self.labels
-        n_free = np.count_nonzero((self.alpha > 0) | (self.grad < self.rho * (1 - tol)))
-        fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
-        each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
-        if not fits or not rows.whole or max_steps < each or self.relative_gap() <= tol:
-            return 0, 0
+def _soon_needed(
+    active: VertexTable, rows: KernelRows, missing: int, grad: npt.NDArray[Any]
+) -> Int64Array:
+    """A vertex whose kernel row a step lacks, and others that steps will soon want.
 
-        def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-            block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
-            block *= y[places, None] * y[places]
-            np.fill_diagonal(block, self.diag[places])
-            return np.asarray(block)
+    They come from the same end of the gradient. Computing several rows costs little more than one.
+    """
+    absent = np.flatnonzero(rows.slots < 0)
+    n = min(_FETCHED, rows.batch, len(absent)) - 1
+    order = grad[absent]
+    if grad[missing] > active.rho:
+        order = np.where(active.alpha[absent] > 0, -order, np.inf)
+    likely = absent[np.argpartition(order, n)[:n]]
+    return np.unique(np.append(likely, missing))
 
-        def gradient(alpha: Float64Array) -> Float64Array:
-            sums = np.empty(len(alpha))
-            beta = alpha * y
-            core.weigh_rows(rows.values, rows.slots, beta, sums)
-            return np.asarray(y * (sums + beta.sum()) + alpha / self.penalties)
 
-        found = minimise(matrix, gradient, self.alpha, tol, max_steps // each)
-        drops = np.count_nonzero((self.alpha > 0) & (found.alpha == 0))
-        self.alpha[:], self.grad[:] = found.alpha, found.grad
-        self.rho = float(self.alpha @ self.grad)
-        return found.n_systems * each, int(drops)
+def _solve_systems(
+    active: VertexTable, rows: KernelRows, tol: float, max_steps: int
+) -> tuple[int, int]:
+    """Replace pairwise steps by linear systems on the free vertices, while these are few.
+
+    Badly conditioned problems, of large kernel values or penalties, would take millions of steps.
+    The result counts as many steps as would have taken the same time, and vertices dropped.
+    """
+    alpha, grad, y = active.alpha, active.grad, active.labels
+    n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
+    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+    each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
+    if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
+        return 0, 0
+
+    def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
+        block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
+        block *= y[places, None] * y[places]
+        np.fill_diagonal(block, active.diag[places])
+        return np.asarray(block)
+
+    def gradient(alpha: Float64Array) -> Float64Array:
+        sums = np.empty(len(alpha))
+        beta = alpha * y
+        core.weigh_rows(rows.values, rows.slots, beta, sums)
+        return np.asarray(y * (sums + beta.sum()) + alpha / active.penalties)
+
+    found = minimise(matrix, gradient, alpha, tol, max_steps // each)
+    drops = np.count_nonzero((alpha > 0) & (found.alpha == 0))
+    alpha[:], grad[:] = found.alpha, found.grad
+    active.rho = float(alpha @ grad)
+    return found.n_systems * each, int(drops)

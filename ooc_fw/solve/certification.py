@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ooc_fw.certify.screening import Screen
-from ooc_fw.certify.sweep import Certificate, SupportGradient, certify
+from ooc_fw.certify.sweep import Certificate, Search, SupportGradient, SupportWeights, certify
 from ooc_fw.data.rows import Int64Array, take_rows
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.deadline import Deadline
@@ -88,21 +88,16 @@ class Certification:
                 raise Stop(Status.TIME_LIMIT)
 
         screen = self._new_screen(active) if suspects is None else None
-        self.certificate = certify(
-            source,
-            setting.problem.labels,
-            setting.engine,
+        weights = SupportWeights(
+            take_rows(active.rows, support),
+            active.ids[support],
+            active.alpha[support],
             active.penalty_of(active.ids[support]),
-            rows=take_rows(active.rows, support),
-            row_ids=active.ids[support],
-            alpha=active.alpha[support],
-            tol=tolerance,
-            n_worst=max(_LEAST_VIOLATORS, len(active)),
-            support=SupportGradient(active.grad[support], active.rounding),
-            screen=screen,
-            suspects=suspects,
-            on_block=on_rows,
-            dask=setting.workers,
+            SupportGradient(active.grad[support], active.rounding),
+        )
+        search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, suspects)
+        self.certificate = certify(
+            setting.problem, setting.engine, weights, search, on_rows, setting.workers
         )
         seconds = time.perf_counter() - started
         self._deadline.sweeps.add(seconds, work)
@@ -131,10 +126,10 @@ class Certification:
             return None
         places = active.places_of(screen.row_ids)
         plain, rounding = active.plain_grad[places], active.rounding
-        distance = screen.distance(active.squared_norm(), float(screen.alpha @ plain), rounding)
         floor = float(active.grad[active.support].min()) + rounding
         problem = self._setting.problem
-        suspects = screen.suspects(distance, floor, problem.labels, plain, rounding)
+        norm2 = active.squared_norm()
+        suspects = screen.suspects(floor, problem.labels, norm2, plain, rounding)
         logger.info("%d of %d rows are suspects", len(suspects), problem.source.n_rows)
         return suspects if len(suspects) < _FEW_SUSPECTS * problem.source.n_rows else None
 

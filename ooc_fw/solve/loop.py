@@ -231,9 +231,7 @@ class _Run:
         self.state = RunState.begin(setting, deadline, active)
         self.state.rule.is_late = self._cut_step
         self.cut = False  # whether an interrupt cut the last step short
-        problem = setting.problem
-        constant = problem.kernel.constant_diagonal and problem.penalties is None
-        diagonal = 2 + 1 / self.options.C if constant else None
+        diagonal = setting.problem.constant_diagonal(self.options.C)
         self.stopping = StoppingTest(self.options.stopping, self.options.tol, diagonal)
         self.reporter = Reporter(setting, self.state, deadline)
         self.interrupt = self.reporter.interrupt
@@ -270,8 +268,8 @@ class _Run:
             # 2. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have been content too early.
             self._renew()
-            tolerance = self.stopping.relative_tolerance(active.rho)
             course.idle_rounds += 1
+            tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if course.full else Status.SAMPLED
@@ -296,7 +294,7 @@ class _Run:
         return Status.ROUNDING
 
     def _train(self) -> None:
-        """Step until the gap passes the test, on a second draw too."""
+        """Step until the gap over drawn rows passes the test, on a second draw too."""
         active, course = self.state.active, self.state.course
         while True:
             last = self.state.progress.iteration == self.options.max_iter
@@ -358,7 +356,7 @@ class _Run:
         return state.seen
 
     def _room(self) -> int:
-        """Vertices that may still be added; where they are few, idle ones are removed first."""
+        """Vertices that may still be added. Where they are few, idle ones are removed first."""
         active, rule, most = self.state.active, self.state.rule, self.state.active.capacity
         if most >= self.setting.problem.source.n_rows:
             return most
@@ -370,9 +368,8 @@ class _Run:
         return room
 
     def _passes(self, candidates: Candidates) -> bool:
-        gap = relative_gap(self.state.active.rho, candidates.least)
-        self.state.progress.sampled_gap = gap
-        return gap <= self._tolerance()
+        self.state.progress.sampled_gap = relative_gap(self.state.active.rho, candidates.least)
+        return self.state.progress.sampled_gap <= self._tolerance()
 
     def _step(self, candidates: Candidates) -> None:
         """Add the candidates to the active set, take a step, and report."""
@@ -402,11 +399,10 @@ class _Run:
     def _toward(self, candidates: Candidates) -> int:
         """Place of the toward vertex in the active set."""
         active = self.state.active
+        place = None
         if len(candidates.row_ids) > 0:
             place = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
-            if place is not None:
-                return place
-        return int(np.argmin(active.grad))
+        return int(np.argmin(active.grad)) if place is None else place
 
     def _cut_step(self) -> bool:
         """Whether a corrective step has to end before it is optimal."""
@@ -425,10 +421,10 @@ class _Run:
             raise
 
     def _watch(self, added: bool) -> None:
-        """Turn to more precise kernel values where steps on the same vertices get nowhere.
+        """Turn to more precise kernel values where corrective steps are misled by rounding.
 
-        Such a corrective step ends far from the gap it aims at, and leaves the objective, computed
-        anew, nearly where it was: it is misled by rounding.
+        Such steps end far from the gap they aim at, without new vertices, and leave the objective,
+        computed anew, nearly where it was.
         """
         rule, active, course = self.state.rule, self.state.active, self.state.course
         gap = active.relative_gap()
@@ -496,8 +492,7 @@ class _Run:
         """Weights of a run that ends with some status, and gaps that belong to them."""
         if not status.reached and (self._settle(status) or status is not Status.SUPPORT_LIMIT):
             self._renew()
-            certification = self.state.certification
-            certification.certificate = None
+            self.state.certification.certificate = None
             wanted = self.options.certify and status is not Status.INTERRUPTED
             if wanted and self.deadline.allows_sweep(self._pass_work()):
                 status = self._certify_late(status)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.certify.screening import Screen
-from ooc_fw.certify.sweep import certify
+from ooc_fw.certify.screening import Bounds, Screen
+from ooc_fw.certify.sweep import Search, SupportWeights, certify
 from ooc_fw.kernels.engine import Engine
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.testing.reference import kernel_values
 from ooc_fw.testing.strategies import models, problems
 
@@ -52,13 +53,13 @@ def test_rows_that_are_no_suspects_are_above_the_floor(case, with_nearest):
         vertex = np.random.default_rng(0).integers(0, len(ids), len(K))
         square = diagonal + diagonal[ids[vertex]] - 2 * K[np.arange(len(K)), ids[vertex]]
         way = np.sqrt(np.maximum(square, 0))
-    screen.record(slice(None), plain_before - rounding, diagonal, vertex, way)
+    lower = plain_before - rounding
+    screen.store(slice(None), Bounds.outwards(lower, diagonal, vertex, way))
 
     support, _, norm2_now, plain, grad = parts(problem, now)
     rounding = 1e-12 * (1 + np.abs(grad).max())
-    distance = screen.distance(norm2_now, float(alpha @ plain[ids]), rounding)
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
-        suspects = screen.suspects(distance, floor + rounding, problem.y, plain[ids], rounding)
+        suspects = screen.suspects(floor + rounding, problem.y, norm2_now, plain[ids], rounding)
         below = np.flatnonzero(grad < floor)
         assert set(below) <= set(suspects) | set(support)
 
@@ -71,17 +72,10 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
 
         def sweep(alpha, **screening):
             ids = np.flatnonzero(alpha)
-            return certify(
-                source,
-                problem.y,
-                engine,
-                problem.C,
-                rows=problem.rows(sparse) if len(ids) == len(alpha) else source.take(ids),
-                row_ids=ids,
-                alpha=alpha[ids] / alpha[ids].sum(),
-                tol=tol,
-                **screening,
-            )
+            rows = problem.rows(sparse) if len(ids) == len(alpha) else source.take(ids)
+            weights = SupportWeights(rows, ids, alpha[ids] / alpha[ids].sum(), problem.C)
+            binary = BinaryProblem(source, problem.y, problem.kernel)
+            return certify(binary, engine, weights, Search(tol, **screening))
 
         ids, alpha, norm2, plain, grad = parts(problem, before)
         rounding = 1e-12 * (1 + np.abs(grad).max())
@@ -89,10 +83,9 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
         first = sweep(before, screen=screen)
         _, _, norm2_now, plain, grad = parts(problem, now)
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
-        distance = screen.distance(norm2_now, float(alpha @ plain[ids]), rounding)
         floor = float(grad[now > 0].min()) + rounding
         full = sweep(now)
-        suspects = screen.suspects(distance, floor, problem.y, plain[ids], rounding)
+        suspects = screen.suspects(floor, problem.y, norm2_now, plain[ids], rounding)
         screened = sweep(now, suspects=suspects)
     if np.isfinite(full.certified_gap):
         slack = full.rounding + screened.rounding
@@ -103,11 +96,13 @@ def test_nothing_recorded_means_every_row_is_a_suspect():
     one = np.ones(1)
     screen = Screen(3, np.array([0]), one, one, 1.0, 0.0)
     labels = np.ones(3, dtype=np.int8)
-    assert screen.suspects(0.0, -1e9, labels, one, 0.0).tolist() == [0, 1, 2]
+    assert screen.suspects(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
 
 
 def test_a_near_vertex_clears_rows_that_distance_alone_would_not():
     """A row beside a vertex of unchanged gradient is no suspect, however far the weights went."""
     screen = Screen(3, np.array([0]), np.ones(1), np.ones(1), 1.0, 0.0)
-    screen.record(slice(None), np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), np.r_[0, 0, 1])
-    assert screen.suspects(1.0, 0.5, np.ones(3, dtype=np.int8), np.ones(1), 0.0).tolist() == [2]
+    way = np.array([0.0, 0.0, 1.0])
+    bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), way)
+    screen.store(slice(None), bounds)
+    assert screen.suspects(0.5, np.ones(3, dtype=np.int8), 2.0, np.ones(1), 0.0).tolist() == [2]

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.certify.sweep import certify
+from ooc_fw.certify.sweep import Search, SupportWeights, certify
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem
 from ooc_fw.testing.strategies import SEEDS, models, powers_of_ten, problems
@@ -28,19 +29,11 @@ def certificate_of(
     problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, **options
 ):
     row_ids, alpha = model
+    source = problem.source(sparse) if source is None else source
+    weights = SupportWeights(take_rows(problem.rows(sparse), row_ids), row_ids, alpha, problem.C)
     with Engine(problem.kernel, **options) as engine:
-        return certify(
-            problem.source(sparse) if source is None else source,
-            problem.y,
-            engine,
-            problem.C,
-            rows=take_rows(problem.rows(sparse), row_ids),
-            row_ids=row_ids,
-            alpha=alpha,
-            tol=tol,
-            n_worst=n_worst,
-            on_block=on_block,
-        )
+        binary = BinaryProblem(source, problem.y, problem.kernel)
+        return certify(binary, engine, weights, Search(tol, n_worst), on_block)
 
 
 def two_points(X, y, C=1.0):
@@ -294,14 +287,8 @@ def test_a_file_that_changed_is_not_certified():
 )
 def test_weights_that_are_not_on_the_simplex_have_no_certificate(row_ids, alpha, message):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30)
+    rows = problem.rows(False)[: len(row_ids)]
+    weights = SupportWeights(rows, np.array(row_ids), np.array(alpha), 1.0)
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel)
     with pytest.raises(InputError, match=message), Engine(problem.kernel) as engine:
-        certify(
-            problem.source(),
-            problem.y,
-            engine,
-            1.0,
-            rows=problem.rows(False)[: len(row_ids)],
-            row_ids=np.array(row_ids),
-            alpha=np.array(alpha),
-            tol=1e-3,
-        )
+        certify(binary, engine, weights, Search(1e-3))

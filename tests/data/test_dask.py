@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 from ooc_fw.certify import sweep as certificate_module
 from ooc_fw.certify.screening import Screen
-from ooc_fw.certify.sweep import certify
+from ooc_fw.certify.sweep import Search, SupportWeights, certify
 from ooc_fw.data import parallel
 from ooc_fw.data import statistics as stats
 from ooc_fw.data.parallel import Workers, borrow_workers
@@ -22,6 +22,7 @@ from ooc_fw.data.sources import ScaledSource, open_source
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
 
@@ -95,19 +96,12 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
             screen = Screen(N_ROWS, SUPPORT, alpha, np.zeros(len(SUPPORT)), 1.0, 0.0)
         with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
             certificate = certify(
-                source,
-                y,
+                BinaryProblem(source, y, engine.kernel),
                 engine,
-                10.0,
-                rows=rows,
-                row_ids=SUPPORT,
-                alpha=alpha,
-                tol=1e-3,
-                n_worst=100,
-                screen=screen,
-                suspects=suspects,
-                on_block=on_block,
-                dask=dask,
+                SupportWeights(rows, SUPPORT, alpha, 10.0),
+                Search(1e-3, 100, screen, suspects),
+                on_block,
+                dask,
             )
             counts = engine.evaluations, source.rows_read
     assert certificate.n_violators > 100

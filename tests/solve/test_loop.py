@@ -16,10 +16,8 @@ import ooc_fw.solve.kernel_rows
 import ooc_fw.solve.oracles
 import ooc_fw.solve.setup
 import ooc_fw.system.memory
-from ooc_fw.certify.sweep import certify
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource, open_source
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
@@ -819,17 +817,6 @@ def test_labels_that_no_binary_problem_has(wrong):
     if wrong != [1, 1]:  # a chunk may have one class only
         with pytest.raises(InputError, match="labels"):
             Stream(problem.kernel, options).learn([(problem.rows(False), labels)])
-        with pytest.raises(InputError, match="labels"), Engine(problem.kernel) as engine:
-            certify(
-                problem.source(),
-                labels,
-                engine,
-                1.0,
-                rows=problem.rows(False)[:2],
-                row_ids=np.array([0, 1]),
-                alpha=np.array([0.5, 0.5]),
-                tol=1e-3,
-            )
 
 
 def test_labels_for_another_number_of_rows():
