@@ -393,6 +393,10 @@ class FullLMO:
         self._follow(active)
         if self._grad is None:
             return
+        if record.extrapolation > 0 and self._before is None:
+            # The gradient was forgotten between the two iterates that the step extrapolates from.
+            self.reset()
+            return
         before = self._grad.copy() if self._keeps_before else None
         scale = record.scale
         for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
@@ -401,7 +405,6 @@ class FullLMO:
             self._grad[row_id] += weight / self._C[row_id]
             scale = 1.0
         if record.extrapolation > 0:
-            assert self._before is not None
             core.extrapolate_gradient(self._grad, self._before, record.extrapolation)
         # The active set knows better; where the two disagree a run would not see its progress.
         self._grad[active.ids] = active.grad

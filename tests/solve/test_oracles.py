@@ -162,6 +162,17 @@ def test_full_oracle_computes_the_gradient_anew_after_a_reset():
     bench.assert_proposal(bench.propose(lmo))
 
 
+def test_a_step_along_the_last_move_after_the_gradient_was_forgotten():
+    """As where kernel values turn precise between two iterations of PARTAN."""
+    bench = Bench()
+    rule, lmo = STEP_RULES["partan"](), bench.full(keeps_before=True)
+    for _ in range(4):
+        bench.step(rule, lmo)
+        lmo.reset()
+        bench.propose(lmo)
+    bench.assert_proposal(bench.propose(lmo))
+
+
 def test_updates_before_the_first_proposal_are_harmless():
     bench = Bench()
     lmo = bench.full(keeps_before=True)
