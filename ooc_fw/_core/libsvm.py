@@ -1,8 +1,7 @@
-"""Compiled loops of the converter: parse LIBSVM text, move sparse rows, sum up what is stored.
+"""Compiled parser of LIBSVM text: the grammar of a line and the rounding of its numbers.
 
-Owns the grammar of a line and the rounding of its numbers. Reads no file, words no message and
-knows nothing of scaling: `ooc_fw.convert` does. A parser stops at the first line it cannot take and
-says why by a `Problem`; its caller raises, skips the line, or supplies the number asked for.
+A parser stops at the first line it cannot take and says why by a `Problem`; `ooc_fw.convert.libsvm`
+raises, skips the line, or supplies the number asked for.
 
 Notes
 -----
@@ -22,18 +21,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 from fractions import Fraction
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.moments import two_product, two_sum
-from ooc_fw._core.types import Float32Array, Float64Array, FloatArray, Int64Array
+from ooc_fw._core.types import Float64Array, FloatArray, Int32Array, Int64Array
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
-Int32Array: TypeAlias = npt.NDArray[np.int32]
-UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Problem(IntEnum):
@@ -72,7 +69,7 @@ POINT = 46
 ZERO = 48
 COLON = 58
 
-# How _scan_number fared.
+# Outcomes of _scan_number.
 EXACT = 0  # the value is float64(text)
 APPROXIMATE = 1  # within a relative 2**-50 of it
 NOT_A_NUMBER = 2
@@ -111,29 +108,12 @@ COLON_AS_DIGIT = U64(COLON ^ ZERO)
 BLANK_AS_DIGIT = U64(32 ^ ZERO)
 NEWLINE_AS_DIGIT = U64(NEWLINE ^ ZERO)
 
-HASH_FACTOR = U64(0x9E3779B97F4A7C15)  # golden ratio; the bits above the 40th are the place
 
-
-@njit(cache=True, nogil=True)
-def parse_lines(
-    text: ByteArray,
-    index_base: int,
-    width_limit: int,
-    above: float,
-    known_at: Int64Array,
-    known: Float64Array,
-    cursor: Int64Array,
-    labels: Float64Array,
-    indptr: Int64Array,
-    indices: Int32Array,
-    values: FloatArray,
-) -> Problem:
-    """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
+class Expected(NamedTuple):
+    """What a parser takes lines for.
 
     Parameters
     ----------
-    text : ndarray of uint8, shape (n_bytes,)
-        Whole lines; the last byte is a newline.
     index_base : int
         What the file calls its first column: 1, or 0.
     width_limit : int
@@ -142,35 +122,56 @@ def parse_lines(
         Values must be greater than this (-1 where log1p follows, else -inf).
     known_at, known : ndarray of int64 and float64, shape (n_known,)
         Numbers supplied for tokens starting at these positions.
+    """
+
+    index_base: int
+    width_limit: int
+    above: float
+    known_at: Int64Array
+    known: Float64Array
+
+
+class ParsedRows(NamedTuple):
+    """Arrays that a parser fills.
+
+    Parameters
+    ----------
+    labels : ndarray of float64, shape (at least the number of lines,)
+        The label of each row.
+    indptr : ndarray of int64, shape (at least the number of lines + 1,)
+        Where the values of each row begin; ``indptr[0]`` must be 0.
+    indices, values : ndarray of int32 and of float32 or float64, shape (at least n_colons,)
+        Columns from 0, increasing within a row, and their values, none of them 0.
+    """
+
+    labels: Float64Array
+    indptr: Int64Array
+    indices: Int32Array
+    values: FloatArray
+
+
+@njit(cache=True, nogil=True)
+def parse_lines(
+    text: ByteArray, expected: Expected, cursor: Int64Array, rows: ParsedRows
+) -> Problem:
+    """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
+
+    O(n_bytes), and O(k log k) more for a row of k unsorted pairs.
+
+    Parameters
+    ----------
+    text : ndarray of uint8, shape (n_bytes,)
+        Whole lines; the last byte is a newline.
+    expected : Expected
+        What lines should hold.
     cursor : ndarray of int64, shape (CURSOR_SIZE,)
         Modified in place. After a problem, AT, LINE, ROWS, WIDTH and DROPPED are those of the
         beginning of the bad line, so that the call can be repeated.
-    labels : ndarray of float64, shape (at least the number of lines,)
-        Filled: the label of each row.
-    indptr : ndarray of int64, shape (at least the number of lines + 1,)
-        Filled; ``indptr[0]`` must be 0.
-    indices, values : ndarray of int32 and of float32 or float64, shape (at least n_colons,)
-        Filled: columns from 0, increasing within a row, and their values, none of them 0.
-
-    Returns
-    -------
-    Problem
-        O(n_bytes), and O(k log k) more for a row of k unsorted pairs.
+    rows : ParsedRows
+        Filled.
     """
     while cursor[AT] < text.size:
-        problem: Problem = _parse_line(
-            text,
-            index_base,
-            width_limit,
-            above,
-            known_at,
-            known,
-            cursor,
-            labels,
-            indptr,
-            indices,
-            values,
-        )
+        problem: Problem = _parse_line(text, expected, cursor, rows)
         if problem != Problem.NONE:
             return problem
     return Problem.NONE
@@ -178,19 +179,11 @@ def parse_lines(
 
 @njit(cache=True, nogil=True)
 def _parse_line(
-    text: ByteArray,
-    index_base: int,
-    width_limit: int,
-    above: float,
-    known_at: Int64Array,
-    known: Float64Array,
-    cursor: Int64Array,
-    labels: Float64Array,
-    indptr: Int64Array,
-    indices: Int32Array,
-    values: FloatArray,
+    text: ByteArray, expected: Expected, cursor: Int64Array, rows: ParsedRows
 ) -> Problem:
     """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
+    index_base, width_limit, above, known_at, known = expected
+    labels, indptr, indices, values = rows
     at = _skip_blanks(text, cursor[AT])
     if text[at] == NEWLINE or text[at] == HASH:
         cursor[AT] = _next_line(text, at)
@@ -220,7 +213,7 @@ def _parse_line(
     previous = -1
     width = cursor[WIDTH]
     increasing = True
-    complete = True  # nothing to take out again: no zeros, no columns beyond the limit
+    complete = True  # no zeros and no columns beyond the limit, which would be removed again
     while True:
         at = _skip_blanks(text, at)
         if text[at] == NEWLINE or text[at] == HASH:
@@ -323,8 +316,8 @@ def _next_line(text: ByteArray, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_qid(text: ByteArray, at: int) -> int:
-    """Position after a "qid:..." token at `at`, or `at`; queries mean nothing to a classifier."""
-    # The text ends in a newline, so that each comparison may look one byte further than the last.
+    """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
+    # The text ends in a newline, so that each comparison may read one byte further than the last.
     if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == COLON:
         while not _ends_token(text[at]):
             at += 1
@@ -335,7 +328,7 @@ def _skip_qid(text: ByteArray, at: int) -> int:
 def _load_digits(text: ByteArray, at: int) -> np.uint64:
     """Eight bytes as one word (compiled to one load), the lowest byte first; digits become 0 to 9.
 
-    The caller sees to it that ``at + 8 <= len(text)``.
+    Requires ``at + 8 <= len(text)``.
     """
     first = U64(at)
     word = (
@@ -359,7 +352,7 @@ def _others(digits: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True, inline="always")
 def _lowest_byte(bits: np.uint64) -> np.uint64:
-    """Number of the lowest byte that is marked, of some marked by their highest bits."""
+    """Number of the lowest byte whose highest bit is set."""
     return (((bits & (~bits + U64(1))) >> U64(7)) * BYTE_NUMBERS) >> U64(56)
 
 
@@ -371,7 +364,7 @@ def _byte(word: np.uint64, number: np.uint64) -> np.uint64:
 @njit(cache=True, nogil=True, inline="always")
 def _number(digits: np.uint64, count: np.uint64) -> np.int64:
     """Number written in the first `count` bytes, 1 to 7."""
-    # Zeros in front make it eight digits; then add up neighbours: 1 with 1, 2 with 2, 4 with 4.
+    # Leading zeros make it eight digits, whose neighbours are joined: 1 and 1, 2 and 2, 4 and 4.
     word = digits << (U64(64) - U64(8) * count)
     word = (word * U64(10) + (word >> U64(8))) & PAIRS
     word = (word * U64(100) + (word >> U64(16))) & FOURS
@@ -383,8 +376,8 @@ def _number(digits: np.uint64, count: np.uint64) -> np.int64:
 def _short_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
     """Read up to 7 digits at `at` without a loop: their number and count; 8 or more: count -1.
 
-    Loops over 1 to 7 digits end unpredictably, and each wrong guess of the processor costs more
-    than this whole function. The caller sees to it that ``at + 8 <= len(text)``.
+    Loops over 1 to 7 digits end unpredictably, and each branch that the processor predicts wrongly
+    costs more than this function. Requires ``at + 8 <= len(text)``.
     """
     digits = _load_digits(text, at)
     others = _others(digits)
@@ -400,8 +393,8 @@ def _short_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
 def _short_pair(text: ByteArray, at: int) -> tuple[np.int64, np.int64, float, np.int64]:
     """Read digits, a colon, digits and a blank or newline that lie within 8 bytes, without a loop.
 
-    Where the next pair begins is known before the numbers of this one are, which nearly doubles the
-    speed: a processor computes the numbers of several pairs at once.
+    The beginning of the next pair is known before the numbers of this one are, so that a processor
+    computes the numbers of several pairs at once: nearly twice as fast.
 
     Returns
     -------
@@ -432,7 +425,7 @@ def _short_pair(text: ByteArray, at: int) -> tuple[np.int64, np.int64, float, np
 
 @njit(cache=True, nogil=True)
 def _scan_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
-    """Digits at `at`: their number (kept from overflowing, far beyond int32) and where they end."""
+    """Digits at `at`: their number, or one beyond int32, and where they end."""
     if at + 8 <= text.size:
         number, count = _short_digits(text, at)
         if count >= 0:
@@ -485,7 +478,7 @@ def _is_negative_index(text: ByteArray, at: int) -> bool:
 def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int]:
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns how it fared, the value (with the greatest care if `exact`), and where the token ends.
+    Returns the outcome, the value (as a pair of float64 if `exact`), and where the token ends.
     """
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -534,7 +527,7 @@ def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int
 
 @njit(cache=True, nogil=True)
 def _scan_exponent(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
-    """Signed digits at `at`: their number, held within +-10**9, and where they end (`at`: none)."""
+    """Signed digits at `at`: their number, clipped to +-10**9, and where they end (`at`: none)."""
     start = at
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -553,7 +546,7 @@ def _kind_of_word(text: ByteArray, at: int) -> int:
     if first != 110 and first != 105:  # n, i
         return NOT_A_NUMBER
     second = text[at + 1] | 32
-    # A newline may follow the first letter: look further only when the second one fits.
+    # A newline may follow the first letter: read further only when the second one fits.
     if first == 110 and second == 97:
         return NOT_FINITE if text[at + 2] | 32 == 110 else NOT_A_NUMBER
     if first == 105 and second == 110:
@@ -569,7 +562,7 @@ def _scale_by_power(mantissa: int, power: int, truncated: bool, exact: bool) -> 
     if not truncated and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER:
         value = np.float64(mantissa)
         return EXACT, value / POWERS_OF_TEN[-power] if power < 0 else value * POWERS_OF_TEN[power]
-    # A value clamped here is as far beyond float32 as the true one, and is not taken for float64.
+    # A clamped value is as far beyond float32 as the true one, and does not serve as float64.
     clamped = min(max(power, -LARGEST_POWER), LARGEST_POWER)
     if not exact:
         value = np.float64(mantissa)
@@ -617,7 +610,7 @@ def _sort_pairs(indices: Int32Array, values: FloatArray) -> None:
 
 @njit(cache=True, nogil=True)
 def _sift_down(indices: Int32Array, values: FloatArray, root: int, n: int) -> None:
-    """Let the pair at `root` sink to its place in the heap of the first `n` pairs."""
+    """Restore the heap of the first `n` pairs below `root`."""
     child = 2 * root + 1
     while child < n:
         if child + 1 < n and indices[child + 1] > indices[child]:
@@ -640,7 +633,7 @@ def _swap(indices: Int32Array, values: FloatArray, i: int, j: int) -> None:
 def _compact(
     indices: Int32Array, values: FloatArray, width_limit: int
 ) -> tuple[np.int64, np.int64]:
-    """Take out zeros and wide columns, in place; returns how many are kept, how many too wide."""
+    """Remove zeros and wide columns, in place; returns how many are kept, how many too wide."""
     kept = 0
     dropped = 0
     for k in range(indices.size):
@@ -651,128 +644,3 @@ def _compact(
             values[kept] = values[k]
             kept += 1
     return np.int64(kept), np.int64(dropped)
-
-
-@njit(cache=True, nogil=True)
-def drop_zeros(data: Float32Array, indices: Int32Array, indptr: Int64Array) -> int:
-    """Take stored zeros out of sparse rows; all three arrays are modified in place.
-
-    Returns
-    -------
-    int
-        Values left, ``indptr[-1]``; what stands behind them means nothing. O(stored values).
-    """
-    kept = 0
-    first = 0
-    for i in range(indptr.size - 1):
-        last = indptr[i + 1]
-        for k in range(first, last):
-            # Written in any case: no branch that may be guessed wrong.
-            indices[kept] = indices[k]
-            data[kept] = data[k]
-            kept += data[k] != 0
-        first = last
-        indptr[i + 1] = kept
-    return kept
-
-
-@njit(cache=True, nogil=True)
-def write_dense_rows(
-    data: Float32Array,
-    indices: Int32Array,
-    indptr: Int64Array,
-    zero_row: Float32Array,
-    out: Float32Array,
-) -> None:
-    """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` where none is."""
-    for i in range(indptr.size - 1):
-        row = out[i]
-        for j in range(row.size):  # not row[:] = zero_row, which takes three times as long
-            row[j] = zero_row[j]
-        for k in range(indptr[i], indptr[i + 1]):
-            row[indices[k]] = data[k]
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _place(bits: int, table: UInt64Array) -> np.uint64:
-    """Place of a value in a table of 2**b places; the multiplicative hash of Knuth."""
-    return ((U64(bits) * HASH_FACTOR) >> U64(40)) & U64(table.size - 1)
-
-
-@njit(cache=True, nogil=True)
-def look_up(
-    values: UInt64Array, table: UInt64Array, images: UInt64Array, missing: Int64Array
-) -> int:
-    """Replace the bits of values by those of their images, in place, as far as `table` has them.
-
-    Parameters
-    ----------
-    values : ndarray of uint64, shape (n,)
-        Modified in place.
-    table, images : ndarray of uint64, shape (a power of 2,)
-        Some values at their `_place`, and their images; 0 elsewhere, whose image is 0.
-    missing : ndarray of int64, shape (at least n,)
-        Filled: where the values stand that the table does not have.
-
-    Returns
-    -------
-    int
-        How many these are.
-    """
-    n_missing = 0
-    for k in range(values.size):
-        place = _place(values[k], table)
-        if table[place] == values[k]:
-            values[k] = images[place]
-        else:
-            missing[n_missing] = k
-            n_missing += 1
-    return n_missing
-
-
-@njit(cache=True, nogil=True)
-def remember(
-    values: UInt64Array, logs: UInt64Array, table: UInt64Array, images: UInt64Array
-) -> None:
-    """Put values and their images, all as bits, into a table for `look_up`."""
-    for k in range(values.size):
-        place = _place(values[k], table)
-        table[place] = values[k]
-        images[place] = logs[k]
-
-
-@njit(cache=True, nogil=True)
-def sum_dense_columns(rows: Float32Array, sums: Float64Array, squares: Float64Array) -> None:
-    """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        for j in range(row.size):
-            value = np.float64(row[j])
-            sums[j] += value
-            squares[j] += value * value
-
-
-@njit(cache=True, nogil=True)
-def sum_sparse_columns(
-    data: Float32Array, indices: Int32Array, sums: Float64Array, squares: Float64Array
-) -> None:
-    """As `sum_dense_columns`, for stored values."""
-    for k in range(data.size):
-        column = U64(indices[k])  # unsigned: a signed one is tested for being negative
-        value = np.float64(data[k])
-        sums[column] += value
-        squares[column] += value * value
-
-
-@njit(cache=True, nogil=True)
-def scale_stored(
-    values: FloatArray,
-    columns: Int32Array,
-    offset: Float64Array,
-    factor: Float64Array,
-    out: Float32Array,
-) -> None:
-    """out[k] = (values[k] - offset) * factor of its column, in float64 and rounded once."""
-    for k in range(values.size):
-        column = columns[k]
-        out[k] = np.float32((np.float64(values[k]) - offset[column]) * factor[column])

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from ooc_fw._core.libsvm import look_up, remember, sum_dense_columns, sum_sparse_columns
+from ooc_fw._core.rows import add_dense, add_sparse, look_up, remember
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
 from ooc_fw.data.scaling import Scaling
 
@@ -54,9 +54,9 @@ class ColumnMoments:
         """Add rows to the sums."""
         self._n_rows += len(rows)
         if isinstance(rows, CSRRows):
-            sum_sparse_columns(rows.data, rows.indices, self._sums, self._squares)
+            add_sparse(rows.data, rows.indices, self._sums, self._squares)
         else:
-            sum_dense_columns(rows, self._sums, self._squares)
+            add_dense(rows, self._sums, self._squares)
 
     @property
     def mean(self) -> Float64Array:

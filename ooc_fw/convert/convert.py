@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw._core.libsvm import drop_zeros, write_dense_rows
+from ooc_fw._core.rows import drop_zeros, write_dense_rows
 from ooc_fw.convert.columns import ColumnMoments, LogTable, count_labels
 from ooc_fw.convert.inputs import choose_format, open_inputs, open_table
 from ooc_fw.convert.libsvm import LineEncoder

@@ -22,6 +22,8 @@ from ooc_fw._core.libsvm import (
     ROWS,
     TOKEN,
     WIDTH,
+    Expected,
+    ParsedRows,
     Problem,
     parse_lines,
 )
@@ -135,25 +137,21 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
     labels = np.empty(block.n_lines)
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
-    values = np.empty(n_pairs, dtype=np.float64 if options.exact else np.float32)
+    values: np.ndarray = np.empty(n_pairs, dtype=np.float64 if options.exact else np.float32)
+    parsed = ParsedRows(labels, indptr, indices, values)
     cursor = np.zeros(CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     n_skipped = 0
     skipped: list[str] = []
     while True:
-        problem = parse_lines(
-            text,
+        expected = Expected(
             0 if options.zero_based else 1,
             limit,
             -1.0 if options.log1p else -np.inf,
             np.array(list(known), dtype=np.int64),
             np.array(list(known.values()), dtype=np.float64),
-            cursor,
-            labels,
-            indptr,
-            indices,
-            values,
         )
+        problem = parse_lines(text, expected, cursor, parsed)
         if problem == Problem.NONE:
             break
         if problem == Problem.UNDECIDED:

@@ -103,7 +103,7 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
     """Copy of the rows at `indices` (any order, repeats allowed)."""
     if not isinstance(rows, CSRRows):
         return np.ascontiguousarray(rows[indices])
-    from ooc_fw._core.compressed import copy_rows  # numba is slow to import
+    from ooc_fw._core.rows import copy_rows  # numba is slow to import
 
     indices = np.asarray(indices, dtype=np.int64)
     indptr = _starts(rows.indptr[indices + 1] - rows.indptr[indices])

@@ -115,7 +115,7 @@ class Scaling:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
         if values.shape == columns.shape:
-            from ooc_fw._core.libsvm import scale_stored  # numba is slow to import
+            from ooc_fw._core.rows import scale_stored  # numba is slow to import
 
             result = np.empty(values.shape, dtype=np.float32)
             scale_stored(values, columns, self.offset, self.factor, result)

@@ -257,7 +257,7 @@ class _ColumnSums:
 
 def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> _ColumnSums:
     """Column sums of rows ``start:stop``."""
-    from ooc_fw._core.statistics import add_dense, add_sparse  # numba is slow to import
+    from ooc_fw._core.rows import add_dense, add_sparse  # numba is slow to import
 
     source = shared.get()
     n_bytes, sums, squares = 0, np.zeros(source.n_features), np.zeros(source.n_features)

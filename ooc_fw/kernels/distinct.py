@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.hashing import hash_rows
+from ooc_fw._core.rows import hash_rows
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 
 _Value = TypeVar("_Value", bound=np.generic)

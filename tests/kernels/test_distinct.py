@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_fw.kernels.distinct
-from ooc_fw._core.hashing import hash_rows
+from ooc_fw._core.rows import hash_rows
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.kernels.distinct import distinct_rows
 from ooc_fw.testing.reference import to_csr

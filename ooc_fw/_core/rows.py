@@ -1,0 +1,177 @@
+"""Compiled loops over blocks of rows: copies, hashes, column sums, scaling, lookup of values.
+
+Each column is summed row by row, so that the bits of sums depend neither on how rows were cut into
+blocks nor on dense or sparse storage: the zeros that sparse rows leave out add nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core.loading import njit
+from ooc_fw._core.types import Float32Array, Float64Array, FloatArray, Int32Array, Int64Array
+
+UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+
+_U64 = np.uint64
+_LOOKUP_FACTOR = _U64(0x9E3779B97F4A7C15)  # of Knuth's multiplicative hash: the golden ratio
+_HASH_PRIME = _U64(0x100000001B3)
+_HASH_START = _U64(0xCBF29CE484222325)
+_HASH_SHIFT = _U64(29)
+
+
+@njit(cache=True, nogil=True)
+def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
+    """Copy the sparse rows at `places` one after the other; `out_indptr` says where each begins."""
+    for k in range(places.size):
+        start = np.uint64(indptr[places[k]])
+        target = np.uint64(out_indptr[k])
+        for p in range(np.uint64(out_indptr[k + 1]) - target):
+            out_data[target + p] = data[start + p]
+            out_indices[target + p] = indices[start + p]
+
+
+@njit(cache=True, nogil=True)
+def drop_zeros(data: Float32Array, indices: Int32Array, indptr: Int64Array) -> int:
+    """Remove stored zeros from sparse rows, in place; returns the number of values left."""
+    kept = 0
+    first = 0
+    for i in range(indptr.size - 1):
+        last = indptr[i + 1]
+        for k in range(first, last):
+            # Without a branch, which the processor would often predict wrongly.
+            indices[kept] = indices[k]
+            data[kept] = data[k]
+            kept += data[k] != 0
+        first = last
+        indptr[i + 1] = kept
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def write_dense_rows(
+    data: Float32Array,
+    indices: Int32Array,
+    indptr: Int64Array,
+    zero_row: Float32Array,
+    out: Float32Array,
+) -> None:
+    """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
+    for i in range(indptr.size - 1):
+        row = out[i]
+        for j in range(row.size):  # not row[:] = zero_row, which takes three times as long
+            row[j] = zero_row[j]
+        for k in range(indptr[i], indptr[i + 1]):
+            row[indices[k]] = data[k]
+
+
+@njit(cache=True, nogil=True)
+def hash_rows(bits, columns, indptr, out):
+    """out[i] = hash of the stored values and columns of row i.
+
+    Parameters
+    ----------
+    bits : ndarray of uint32, shape (n_stored,)
+        Bit patterns of the values.
+    columns : ndarray of int32, shape (n_stored,) or (0,)
+        Their columns; empty for dense rows.
+    indptr : ndarray of int64, shape (n + 1,)
+        Row i owns ``bits[indptr[i]:indptr[i + 1]]``.
+    out : ndarray of uint64, shape (n,)
+        Result.
+    """
+    for i in range(out.size):
+        value = _HASH_START
+        for p in range(indptr[i], indptr[i + 1]):
+            value = (value ^ np.uint64(bits[p])) * _HASH_PRIME
+            if columns.size > 0:
+                value = (value ^ np.uint64(columns[p])) * _HASH_PRIME
+            value ^= value >> _HASH_SHIFT
+        out[i] = value
+
+
+@njit(cache=True, nogil=True)
+def add_dense(rows: Float32Array, sums: Float64Array, squares: Float64Array) -> None:
+    """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
+    for i in range(rows.shape[0]):
+        _add_row(rows[i], sums, squares)
+
+
+@njit(cache=True, nogil=True)
+def _add_row(row, sums, squares):
+    for j in range(row.size):
+        value = np.float64(row[j])
+        sums[j] += value
+        squares[j] += value * value
+
+
+@njit(cache=True, nogil=True)
+def add_sparse(
+    data: Float32Array, indices: Int32Array, sums: Float64Array, squares: Float64Array
+) -> None:
+    """As `add_dense`, for stored values and their columns."""
+    for k in range(data.size):
+        column = _U64(indices[k])  # a signed index would be tested for being negative
+        value = np.float64(data[k])
+        sums[column] += value
+        squares[column] += value * value
+
+
+@njit(cache=True, nogil=True)
+def scale_stored(
+    values: FloatArray,
+    columns: Int32Array,
+    offset: Float64Array,
+    factor: Float64Array,
+    out: Float32Array,
+) -> None:
+    """out[k] = (values[k] - offset) * factor of its column, in float64 and rounded once."""
+    for k in range(values.size):
+        column = columns[k]
+        out[k] = np.float32((np.float64(values[k]) - offset[column]) * factor[column])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(bits: int, table: UInt64Array) -> np.uint64:
+    """Place of a value in a table of 2**b places."""
+    return ((_U64(bits) * _LOOKUP_FACTOR) >> _U64(40)) & _U64(table.size - 1)
+
+
+@njit(cache=True, nogil=True)
+def look_up(
+    values: UInt64Array, table: UInt64Array, images: UInt64Array, missing: Int64Array
+) -> int:
+    """Replace the bits of values by those of their images, in place, as far as `table` has them.
+
+    Parameters
+    ----------
+    values : ndarray of uint64, shape (n,)
+        Modified in place.
+    table, images : ndarray of uint64, shape (a power of 2,)
+        Some values at their `_place`, and their images; 0 elsewhere, whose image is 0.
+    missing : ndarray of int64, shape (at least n,)
+        Filled: the places of values that the table does not have. Their number is returned.
+    """
+    n_missing = 0
+    for k in range(values.size):
+        place = _place(values[k], table)
+        if table[place] == values[k]:
+            values[k] = images[place]
+        else:
+            missing[n_missing] = k
+            n_missing += 1
+    return n_missing
+
+
+@njit(cache=True, nogil=True)
+def remember(
+    values: UInt64Array, logs: UInt64Array, table: UInt64Array, images: UInt64Array
+) -> None:
+    """Put values and their images, all as bits, into a table for `look_up`."""
+    for k in range(values.size):
+        place = _place(values[k], table)
+        table[place] = values[k]
+        images[place] = logs[k]
