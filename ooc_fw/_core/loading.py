@@ -1,9 +1,9 @@
 """How numba is loaded, and where compiled code is kept from one process to the next.
 
-Compiled code is loaded and run by whoever finds it, so that it is kept only where nobody else can
-write: in the directory that the environment variable OOC_FW_CACHE names, else where numba would
-(NUMBA_CACHE_DIR, beside the package, in the user's home), else in a directory of the user's own
-among the temporary files. Where there is none of them, every process compiles anew.
+A process runs the compiled code that it finds, so that code is kept only where nobody else can
+write: in the directory that the environment variable OOC_FW_CACHE names, else where numba puts it
+(NUMBA_CACHE_DIR, beside the package, in the user's home), else in a private directory among the
+temporary files. Without any of them, every process compiles again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def load_numba_alone() -> None:
     """Import numba without scipy.linalg, which would double the time its types take to load.
 
-    numba looks there for the BLAS that a compiled `np.dot` would call; no function here does. For
-    processes that are only a command: whoever compiles `np.dot` later in one would miss it.
+    numba looks there for the BLAS of a compiled `np.dot`, which no function here calls. For
+    processes that are only a command, since `np.dot` could not be compiled later.
     """
     if "scipy.linalg" in sys.modules or "numba" in sys.modules:
         return
@@ -39,7 +39,7 @@ def load_numba_alone() -> None:
 
 
 def njit(**options: Any) -> Callable[[Any], Any]:
-    """`numba.njit`, with compiled code kept where the module's description says."""
+    """`numba.njit`, with compiled code kept where the docstring of this module says."""
     import numba
 
     def compiled(function: Any) -> Any:
@@ -47,10 +47,10 @@ def njit(**options: Any) -> Callable[[Any], Any]:
         for directory in (lambda: _named_directory() or before, _temporary_directory):
             if (place := directory()) is None:
                 continue
-            numba.config.CACHE_DIR = place  # empty where numba is to choose
+            numba.config.CACHE_DIR = place  # if empty, numba chooses
             try:
                 return numba.njit(**options)(function)
-            except RuntimeError:  # numba can write neither there nor where it would else
+            except RuntimeError:  # numba can write neither there nor elsewhere
                 continue
             finally:
                 numba.config.CACHE_DIR = before
@@ -61,7 +61,7 @@ def njit(**options: Any) -> Callable[[Any], Any]:
 
 @functools.cache
 def _named_directory() -> str | None:
-    """The directory that the environment names, where there is one to be used."""
+    """The directory that the environment names, if it can be used."""
     path = os.environ.get("OOC_FW_CACHE")
     if not path:
         return None
@@ -80,7 +80,7 @@ def _named_directory() -> str | None:
 
 @functools.cache
 def _temporary_directory() -> str | None:
-    """A directory of the user's own among the temporary files; a warning where none can be."""
+    """A private directory among the temporary files; None, with a warning, if impossible."""
     with suppress(OSError):
         parent = os.path.realpath(tempfile.gettempdir())
         path = os.path.join(parent, f"ooc-fw-compiled-{os.geteuid()}")
@@ -91,7 +91,7 @@ def _temporary_directory() -> str | None:
         if not replaceable and is_own_directory(path, stat.S_IRWXG | stat.S_IRWXO):
             return path
     logger.warning(
-        "compiled code can be kept nowhere, so that every process compiles anew, which takes some "
+        "compiled code can be kept nowhere, so that every process compiles again, which takes some "
         "seconds; set OOC_FW_CACHE to a directory that only you can write to"
     )
     return None

@@ -1,10 +1,9 @@
 """Compiled ranges and moments of columns: sums of twice the precision, whatever their order.
 
-Owns the record of a column and its arithmetic. Sums are pairs of float64, high and low part
-("double-double": Dekker, 1971, "A floating-point technique for extending the available precision"),
-good to some 100 bits. Rounded to float64 at the end, they are the same for any order of the rows
-and any cut into blocks, except where the true sum lies within 2**-100 or so of the middle between
-two float64; `ooc_fw.data.scaling.Scaling.same_as` forgives a difference in the last bits.
+Sums are pairs of float64, high and low part ("double-double": Dekker, 1971, "A floating-point
+technique for extending the available precision"), good to some 100 bits. Rounded to float64 at the
+end, they are the same for any order of the rows and any cut into blocks, except where the true sum
+lies within 2**-100 or so of the middle between two float64; `Scaling.same_as` allows for that.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import numpy as np
 
 from ooc_fw._core.loading import njit
 
-# Fields of a column's record. Ranges alone need the first three.
+# Fields of the record of a column; a range has the first three only.
 COUNT = 0
 MINIMUM = 1
 MAXIMUM = 2
 RANGE_SIZE = 3
-SHIFT = 3  # first value met: sums of differences to it do not cancel
+SHIFT = 3  # first value: sums of differences from it do not cancel
 SUM = 4  # of x - shift, and its low part
 SQUARES = 6  # of (x - shift)**2, and its low part
 RECORD_SIZE = 8
@@ -75,7 +74,7 @@ def _add_to(record, field, value, low):
 
 @njit(cache=True, nogil=True)
 def _note(record, value):
-    """Take a value into the range of a column."""
+    """Add a value to the range of a column."""
     if record[COUNT] == 0:
         record[MINIMUM] = value
         record[MAXIMUM] = value
@@ -86,7 +85,7 @@ def _note(record, value):
 
 @njit(cache=True, nogil=True)
 def _note_with_moments(record, value):
-    """Take a value into the range and the sums of a column."""
+    """Add a value to the range and the sums of a column."""
     if record[COUNT] == 0:
         record[SHIFT] = value
     _note(record, value)
@@ -107,7 +106,7 @@ def accumulate_stored(data, indices, records):
     indices : ndarray of int32, shape (n_stored,)
         Column of each.
     records : ndarray of float64, shape (n_features, RANGE_SIZE or RECORD_SIZE)
-        Zeros where a column has met nothing. Narrow records hold no sums.
+        Zeros for columns without values so far. Narrow records have no sums.
     """
     if records.shape[1] == RANGE_SIZE:
         for k in range(data.size):
@@ -131,7 +130,7 @@ def accumulate_dense(rows, records):
 
 @njit(cache=True, nogil=True)
 def merge_records(records, others):
-    """Add the records of other rows, of as many columns and as wide, in place."""
+    """Add the records of other rows, of the same shape, in place."""
     for j in range(others.shape[0]):
         own, other = records[j], others[j]
         if other[COUNT] == 0:
@@ -158,16 +157,9 @@ def merge_records(records, others):
 
 @njit(cache=True, nogil=True)
 def mean_and_deviation(records, n_rows, mean, deviation):
-    """Fill in mean and (population) standard deviation of each column.
+    """Fill `mean` and (population) standard `deviation` of each column, shape (n_features,).
 
-    Parameters
-    ----------
-    records : ndarray of float64, shape (n_features, RECORD_SIZE)
-        Of all rows.
-    n_rows : int
-        Rows in all; those without a stored value hold a zero.
-    mean, deviation : ndarray of float64, shape (n_features,)
-        Filled.
+    `n_rows` is the number of all rows; those without a stored value hold a zero.
     """
     for j in range(records.shape[0]):
         record = records[j]
@@ -179,7 +171,7 @@ def mean_and_deviation(records, n_rows, mean, deviation):
         squares, squares_low = _plus(record[SQUARES], record[SQUARES + 1], more, more_low)
         away, away_low = _over(total, total_low, np.float64(n_rows))
         mean[j] = _plus(shift, 0.0, away, away_low)[0]
-        # n times the square of (mean - shift) is what the squares about the shift have too much.
+        # The squares about the shift exceed those about the mean by n (mean - shift)^2.
         lost, lost_low = _times(total, total_low, away, away_low)
         spread = _plus(squares, squares_low, -lost, -lost_low)[0]
         deviation[j] = math.sqrt(max(spread, 0.0) / n_rows)

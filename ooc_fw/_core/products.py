@@ -1,12 +1,12 @@
 """Compiled products of rows with a tile of vertices, and row norms.
 
-The vertices of a tile stand as columns of a dense scratch `columns` (lines x width), so that each
-stored value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
-`places[k]`; line 0 is all zeros and stands for the features of which no vertex has a value. Sums
-run over the stored values in order and are rounded the same way wherever a vertex stands in a tile.
+The vertices of a tile are columns of a dense scratch `columns` (lines x width), so that each stored
+value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
+`places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sums run
+over the stored values in order and are rounded alike for every column.
 
-Distances are found in two ways: from products or norms, which is fast and loses the digits that the
-two rows share, or as sums of differences, which loses none.
+Distances come from products or norms, which is fast and loses the digits that the two rows share,
+or from sums of differences, which lose none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ooc_fw._core.maps import FLOAT_FLAGS
 def scatter_columns(data, indices, indptr, places, columns):
     """Write sparse vertices into the scratch: columns[places[k], j] = value k of vertex j.
 
-    `places` and `columns` are all zeros before; lines are given to features as they occur.
+    `places` and `columns` are all zeros before. Features get lines in the order they occur.
     """
     used = 0
     for j in range(indptr.size - 1):
@@ -35,7 +35,7 @@ def scatter_columns(data, indices, indptr, places, columns):
 
 @njit(cache=True, nogil=True)
 def clear_columns(indices, indptr, places, columns):
-    """Undo `scatter_columns`; cheaper than zeroing the scratch."""
+    """Undo `scatter_columns`, at less cost than zeroing the scratch."""
     for j in range(indptr.size - 1):
         for p in range(indptr[j], indptr[j + 1]):
             columns[places[indices[p]], j] = 0
@@ -57,9 +57,9 @@ def _dot_column(data, indices, indptr, places, columns, out):
 def dot_tile(data, indices, indptr, places, columns, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
-    `columns` may be wider than `out`. Cost O(stored values x width); four stored values a time save
-    three of four passes over the running sums. The loops stand here and not in functions of their
-    own, whose calls would take as long as their work.
+    `columns` may be wider than `out`. O(stored values x width); taking four stored values at a time
+    saves three of four passes over the running sums. Function calls in place of the inner loops
+    would take as long as the loops.
     """
     width = out.shape[1]
     if width == 1:
@@ -89,8 +89,8 @@ def dot_tile(data, indices, indptr, places, columns, out):
 def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out):
     """out[i, j] = |x_i - z_j|_1, from |x_i|_1 + |z_j|_1 corrected where both have values.
 
-    Where one of them has none, |a - z| - (|a| + |z|) is exactly 0, so that the sum has the same
-    bits when x and z change places.
+    Where one of them has no value, |a - z| - (|a| + |z|) is exactly 0, so that exchanging x and z
+    changes no bit.
     """
     width = out.shape[1]
     for i in range(indptr.size - 1):
@@ -106,7 +106,7 @@ def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out)
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _difference_columns(x, columns, squared, out):
-    """`difference_tile` pair by pair, with the same roundings; faster for a few vertices."""
+    """`difference_tile` pair by pair, with the same roundings; faster for few vertices."""
     for i in range(x.shape[0]):
         for j in range(out.shape[1]):
             total = out.dtype.type(0)
@@ -123,24 +123,13 @@ def _difference_columns(x, columns, squared, out):
 def difference_tile(x, columns, squared, out):
     """out[i, j] = |x_i - z_j|^2, or |x_i - z_j|_1 where not `squared`, from the differences.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, 4 k)
-        Dense rows, padded by columns of zeros.
-    columns : ndarray of shape (4 k, at least m)
-        The vertices, as columns, padded alike.
-    squared : bool
-        Which distance.
-    out : ndarray of shape (n, m)
-        Overwritten; all arrays are of one precision.
-
-    Notes
-    -----
-    All terms are positive, so that the sum errs in proportion to itself. It runs over the columns
-    in order, four at a time as in `dot_tile`, and has the same bits when x and z change places.
+    Rows x, shape (n, 4 k), and `columns`, shape (4 k, at least m), are padded by zeros; all arrays
+    have one precision. All terms are positive, so that the sum errs in proportion to itself. It
+    runs over the columns in order, four at a time as in `dot_tile`; exchanging x and z changes no
+    bit.
     """
     width = out.shape[1]
-    if width < 16:  # too few for a vector of them
+    if width < 16:  # too few to vectorise
         _difference_columns(x, columns, squared, out)
         return
     for i in range(x.shape[0]):
@@ -163,8 +152,8 @@ def difference_tile(x, columns, squared, out):
 def _merged_difference(x, x_columns, z, z_columns, squared):
     """The distance of two sparse rows, column by column of either.
 
-    Without contraction, which a compiler may apply to one branch and not to another: the sum would
-    depend on which row is x.
+    Without contraction, which a compiler may apply to some branches only: the sum would depend on
+    which row is x.
     """
     total = 0.0
     p = q = 0
@@ -190,8 +179,8 @@ def _merged_difference(x, x_columns, z, z_columns, squared):
 def sparse_difference_tile(x, x_columns, x_indptr, z, z_columns, z_indptr, squared, out):
     """`difference_tile` of sparse rows and vertices, in float64.
 
-    Costs the stored values of both rows for every pair, one by one: slow, for rows that are too
-    large for anything else.
+    Every pair costs the stored values of both rows, one by one: for rows that are too large for
+    faster ways.
     """
     for i in range(out.shape[0]):
         own = slice(x_indptr[i], x_indptr[i + 1])

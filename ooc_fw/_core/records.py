@@ -1,6 +1,4 @@
-"""Compiled loops of the shuffle: rows as records of 32-bit words, packed and unpacked.
-
-Owns the layout of a record. Knows nothing of files and keys: `ooc_fw.convert.spool` does.
+"""Compiled loops of the shuffle: rows packed into records of 32-bit words, and unpacked.
 
     words 0, 1   position of the row in the input, int64
     words 2, 3   label, float64
@@ -8,19 +6,60 @@ Owns the layout of a record. Knows nothing of files and keys: `ooc_fw.convert.sp
     n or 2n words  values, float32 or float64: `value_words` is 1 or 2
     the rest     column numbers of 1, 2 or 4 bytes each, as narrow as the row's last one allows
 
-The byte order is the machine's; records never leave it.
+The byte order is that of the processor; records stay on one machine.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
+from ooc_fw._core.types import Int32Array, Int64Array
+
+UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 HEADER_WORDS = 5
 _WIDTH_SHIFT = np.uint32(30)
 _COUNT_MASK = np.uint32((1 << 30) - 1)
 BYTES, HALVES, WORDS = 0, 1, 2
+
+
+class RowBits(NamedTuple):
+    """Sparse rows as bit patterns.
+
+    Parameters
+    ----------
+    values : ndarray of uint32, shape (value_words n_stored,)
+        Values of `value_words` words each.
+    columns : ndarray of int32, shape (n_stored,)
+        Column of each value, increasing within a row.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Row i owns ``columns[indptr[i]:indptr[i + 1]]``.
+    ids, labels : ndarray of uint32, shape (2 n_rows,)
+        Positions and labels.
+    """
+
+    values: UInt32Array
+    columns: Int32Array
+    indptr: Int64Array
+    ids: UInt32Array
+    labels: UInt32Array
+
+
+class Memory(NamedTuple):
+    """The same memory as numbers of 32, 16 and 8 bits."""
+
+    words: UInt32Array
+    halves: npt.NDArray[np.uint16]
+    narrow: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, words: UInt32Array) -> Memory:
+        """Views of `words`."""
+        return cls(words, words.view(np.uint16), words.view(np.uint8))
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -43,7 +82,7 @@ def _record_words(n_stored, width, value_words):
 @njit(cache=True, nogil=True, inline="always")
 def _copy(source, first, out, at, n):
     """``out[at + k] = source[first + k]`` for k < n, cast to the type of `out`."""
-    # Unsigned: a signed index is tested for being negative, which takes as long as the copy.
+    # A signed index would be tested for being negative, which takes as long as the copy.
     first, at = np.uint64(first), np.uint64(at)
     for k in range(np.uint64(n)):
         out[at + k] = source[first + k]
@@ -51,20 +90,10 @@ def _copy(source, first, out, at, n):
 
 @njit(cache=True, nogil=True)
 def measure_records(columns, indptr, buckets, value_words, sizes):
-    """Add up the words that the rows of each bucket take.
+    """Add the words of the records of each bucket to `sizes`, int64 of shape (n_buckets,).
 
-    Parameters
-    ----------
-    columns : ndarray of int32, shape (n_stored,)
-        Column of each stored value, increasing within a row.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row i owns ``columns[indptr[i]:indptr[i + 1]]``.
-    buckets : ndarray of uint16, shape (n_rows,)
-        Bucket of each row.
-    value_words : int
-        Words of a value.
-    sizes : ndarray of int64, shape (n_buckets,)
-        Modified in place.
+    `columns` and `indptr` are those of sparse rows with increasing columns; `buckets`, uint16 of
+    shape (n_rows,), has the bucket of each row, and a value takes `value_words`.
     """
     for i in range(buckets.size):
         first, last = indptr[i], indptr[i + 1]
@@ -72,26 +101,14 @@ def measure_records(columns, indptr, buckets, value_words, sizes):
 
 
 @njit(cache=True, nogil=True)
-def pack_records(
-    values, columns, indptr, ids, labels, buckets, value_words, places, words, halves, narrow
-):
-    """Write each row as a record, those of a bucket one after the other; O(stored values).
+def pack_records(rows, buckets, value_words, places, memory):
+    """Write each row as a record into `memory`, those of a bucket in order; O(stored values).
 
-    Parameters
-    ----------
-    values : ndarray of uint32, shape (value_words n_stored,)
-        Bits of the values.
-    columns, indptr, buckets, value_words
-        As for `measure_records`.
-    ids, labels : ndarray of uint32, shape (2 n_rows,)
-        Bits of the positions and of the labels.
-    places : ndarray of int64, shape (n_buckets,)
-        Word at which the records of each bucket begin; advanced to their ends.
-    words : ndarray of uint32
-        Filled.
-    halves, narrow : ndarray of uint16 and of uint8
-        The same memory.
+    `places`, int64 of shape (n_buckets,), has the word where the records of each bucket begin, and
+    is advanced to their ends. For `buckets` and `value_words` see `measure_records`.
     """
+    values, columns, indptr, ids, labels = rows
+    words, halves, narrow = memory
     for i in range(buckets.size):
         first, last = indptr[i], indptr[i + 1]
         n_stored = last - first
@@ -116,21 +133,10 @@ def pack_records(
 
 @njit(cache=True, nogil=True)
 def index_records(words, value_words, starts, counts):
-    """Find the records that lie wholly in `words`; O(number of records).
+    """Find the whole records in `words`, of which the last one may be cut off.
 
-    Parameters
-    ----------
-    words : ndarray of uint32
-        Records one after the other; the last one may be cut off.
-    value_words : int
-        Words of a value.
-    starts, counts : ndarray of int64, shape (at least the number of records,)
-        Filled: the word at which each record begins, and its number of stored values.
-
-    Returns
-    -------
-    tuple of int
-        Number of whole records, and the words they take.
+    Fills `starts` and `counts`, int64 of at least the number of records: the word where each record
+    begins, and its number of stored values. Returns the number of whole records and their words.
     """
     at = 0
     number = 0
@@ -156,24 +162,10 @@ def record_ids(words, starts, ids):
 
 
 @njit(cache=True, nogil=True)
-def unpack_records(
-    words, halves, narrow, starts, value_words, values, columns, indptr, ids, labels
-):
-    """Undo `pack_records` for the records at `starts`, in that order; O(stored values).
-
-    Parameters
-    ----------
-    words, halves, narrow
-        As for `pack_records`.
-    starts : ndarray of int64, shape (n_rows,)
-        Word at which each record begins.
-    value_words : int
-        Words of a value.
-    values, columns, ids, labels
-        As for `pack_records`, filled.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Filled.
-    """
+def unpack_records(memory, starts, value_words, rows):
+    """Undo `pack_records` for the records that begin at the words `starts`, in that order."""
+    words, halves, narrow = memory
+    values, columns, indptr, ids, labels = rows
     stored = np.int64(0)
     indptr[0] = 0
     for i in range(starts.size):

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from ooc_fw._core.records import (
     HEADER_WORDS,
+    Memory,
+    RowBits,
     index_records,
     measure_records,
     pack_records,
@@ -152,19 +154,8 @@ class Spool:
         measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
         ends = np.cumsum(sizes)
         words = np.empty(ends[-1], dtype=np.uint32)
-        pack_records(
-            rows.data.view(np.uint32),
-            rows.indices,
-            rows.indptr,
-            block.row_ids.view(np.uint32),
-            block.labels.view(np.uint32),
-            numbers,
-            self._value_words,
-            ends - sizes,
-            words,
-            words.view(np.uint16),
-            words.view(np.uint8),
-        )
+        places = ends - sizes
+        pack_records(_bits(block), numbers, self._value_words, places, Memory.of(words))
         counts = np.bincount(numbers, minlength=len(sizes))
         for number in np.flatnonzero(counts).tolist():
             end = ends[number]
@@ -238,18 +229,7 @@ class Spool:
             n_features,
         )
         block = RowBlock(rows, np.empty(n_rows), np.empty(n_rows, dtype=np.int64))
-        unpack_records(
-            words,
-            words.view(np.uint16),
-            words.view(np.uint8),
-            starts,
-            self._value_words,
-            rows.data.view(np.uint32),
-            rows.indices,
-            rows.indptr,
-            block.row_ids.view(np.uint32),
-            block.labels.view(np.uint32),
-        )
+        unpack_records(Memory.of(words), starts, self._value_words, _bits(block))
         return block
 
 
@@ -292,3 +272,9 @@ def _fill(file: io.FileIO, out: npt.NDArray[np.uint8]) -> None:
         if not count:
             raise OSError("a temporary file lost its end; is the disk full?")
         view = view[count:]
+
+
+def _bits(block: RowBlock) -> RowBits:
+    rows = block.rows
+    ids, labels = block.row_ids.view(np.uint32), block.labels.view(np.uint32)
+    return RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)
