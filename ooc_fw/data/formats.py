@@ -87,8 +87,8 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     if is_table or _CSV_NAME.search(path):
         return "csv"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
-    separated = b"\0" not in head and _SEPARATED.search(line) and not _PAIR.search(line)
-    return "csv" if separated else "libsvm"
+    is_text = found is None and b"\0" not in head
+    return "csv" if is_text and _SEPARATED.search(line) and not _PAIR.search(line) else "libsvm"
 
 
 def _holds_arrays(path: str) -> bool:

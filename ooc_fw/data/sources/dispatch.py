@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ooc_fw.data.formats import HEAD_BYTES, detect_format, format_of
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.array import ArraySource, CSRSource
 from ooc_fw.data.sources.base import RowSource, Sliceable
@@ -20,11 +21,6 @@ from ooc_fw.data.sources.memmap import MemmapSource, find_in_file, open_npy
 from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
 from ooc_fw.data.sources.subset import SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
-
-NPY_MAGIC = b"\x93NUMPY"
-_CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
-_CSV_LINE = re.compile(rb"[^\n:\x00-\x08\x80-\xff]*\S[,;|\t][^\n:\x00-\x08\x80-\xff]*\n")
-_PACKED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")  # gzip, bzip2, xz
 
 
 def open_source(
@@ -169,7 +165,7 @@ def _open_object(data: Any, labels: Sliceable | None) -> RowSource:
 
 def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) -> RowSource:
     head = _first_bytes(path)
-    if head.startswith(NPY_MAGIC):
+    if format_of(head) == "npy":
         return MemmapSource(open_npy(path), labels)
     if h5py.is_hdf5(path):
         return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
@@ -177,9 +173,9 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
     target = f"{name.split('.')[0]}.h5"
     target = target if target != name else f"converted-{target}"
     table = ""
-    if head.startswith(b"PAR1") or _CSV_NAME.search(path) or _CSV_LINE.match(head):
+    if detect_format(path) in ("csv", "parquet"):
         kind, table = "a table", " --label COLUMN"  # only the user knows which column
-    elif head.startswith(_PACKED_MAGIC):
+    elif format_of(head) is not None:
         kind = "compressed"
     elif re.search(rb"\d:[-+.\d]", head):
         kind = "LIBSVM text"
@@ -198,7 +194,7 @@ def _first_bytes(path: str) -> bytes:
     check_regular(path)
     try:
         with open(path, "rb") as file:
-            head = file.read(4096)
+            head = file.read(HEAD_BYTES)
     except OSError as error:
         raise InputError(f"{path} cannot be opened: {error.strerror}") from error
     if not head:
@@ -212,7 +208,7 @@ def _open_labels(labels: Any) -> Sliceable:
         return open_labels(labels)
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
-        if not _first_bytes(name).startswith(NPY_MAGIC):
+        if format_of(_first_bytes(name)) != "npy":
             raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
         found: Any = open_npy(name)
     else:
