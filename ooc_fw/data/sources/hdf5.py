@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -51,6 +51,13 @@ _LIBRARY_CACHE = 1 << 20
 """Bytes of chunks that HDF5 itself keeps for a data set."""
 
 
+class Converted(NamedTuple):
+    """Root of a file that `ooc-fw convert` wrote, and the checksums of its arrays by name."""
+
+    root: Node
+    sums: Mapping[str, Checksums]
+
+
 class HDF5Rows(RowSource):
     """What dense and sparse rows in HDF5 files have in common.
 
@@ -60,10 +67,8 @@ class HDF5Rows(RowSource):
         Where the rows are.
     values : h5py.Dataset
         The largest data set under `node`, whose storage decides how rows are read.
-    root : h5py.Group or None
-        Root of a file that `ooc-fw convert` wrote, which says more about its rows.
-    sums : mapping of str to Checksums
-        Checksums of the arrays of that file, by name.
+    converted : Converted or None
+        The converted file, which says more about its rows; None for other files.
     **common
         See `RowSource`.
     """
@@ -71,12 +76,7 @@ class HDF5Rows(RowSource):
     _labels_hint = "name its data set of labels (--y-name, or y_name= in Python)"
 
     def __init__(
-        self,
-        node: Node,
-        values: Node,
-        root: Node | None,
-        sums: Mapping[str, Checksums],
-        **common: Any,
+        self, node: Node, values: Node, converted: Converted | None, **common: Any
     ) -> None:
         super().__init__(file_name(node), **common)
         self._value_bytes = int(values.dtype.itemsize)
@@ -85,12 +85,12 @@ class HDF5Rows(RowSource):
             # The open file: another one may have its name by now.
             self._stamp = FileStamp(self.name, node.file.id.get_vfd_handle())
         self._others = [FileStamp(path) for path in check_storage(values)]
-        self._sums = sums
+        self._sums = NO_SUMS if converted is None else converted.sums
         if values.id.get_create_plist().get_nfilters():  # a chunk is decompressed whole
             self.max_gap = self.span_rows = self.chunk_rows
         self._row: Sliceable | None = None
-        if root is not None:
-            self._adopt(root)
+        if converted is not None:
+            self._adopt(converted.root)
 
     def _adopt(self, root: Node) -> None:
         """Take over what a converted file says about its rows."""
@@ -168,18 +168,17 @@ class HDF5Source(HDF5Rows):
     """Dense rows in an HDF5 data set of real numbers, shape (n_rows, n_features)."""
 
     def __init__(
-        self,
-        table: Node,
-        labels: Sliceable | None = None,
-        *,
-        root: Node | None = None,
-        sums: Mapping[str, Checksums] = NO_SUMS,
+        self, table: Node, labels: Sliceable | None = None, converted: Converted | None = None
     ) -> None:
         check_real(file_name(table), table.dtype)
         check_filters(table)
-        chunk_rows = None if table.chunks is None else table.chunks[0]
         super().__init__(
-            table, table, root, sums, shape=table.shape or (), labels=labels, chunk_rows=chunk_rows
+            table,
+            table,
+            converted,
+            shape=table.shape or (),
+            labels=labels,
+            chunk_rows=None if table.chunks is None else table.chunks[0],
         )
         self._table = self._open(table, "X")
 
@@ -198,14 +197,10 @@ class HDF5CSRSource(HDF5Rows):
     sparse = True
 
     def __init__(
-        self,
-        group: Node,
-        labels: Sliceable | None = None,
-        *,
-        root: Node | None = None,
-        sums: Mapping[str, Checksums] = NO_SUMS,
+        self, group: Node, labels: Sliceable | None = None, converted: Converted | None = None
     ) -> None:
         name = file_name(group)
+        sums = NO_SUMS if converted is None else converted.sums
         shape = csr_shape(group, name, known=bool(sums))
         data, indices, indptr = (find_node(group, part) for part in CSR_PARTS)
         for node, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
@@ -223,8 +218,7 @@ class HDF5CSRSource(HDF5Rows):
         super().__init__(
             group,
             data,
-            root,
-            sums,
+            converted,
             shape=shape,
             labels=labels,
             chunk_rows=chunk_rows,
@@ -290,29 +284,23 @@ def open_group(
             f"{name} has no {x_name!r} (it has: {', '.join(group) or 'nothing'}); "
             f"name its rows (--x-name, or x_name= in Python)"
         )
-    converted = is_converted(group)
-    sums = read_checksums(group) if converted else {}
+    converted = Converted(group, read_checksums(group)) if is_converted(group) else None
     stored = None if labels is not None else find_node(group, y_name)
     if stored is not None:
-        labels = open_labels(stored, sums if y_name == "y" else NO_SUMS)
-    if not converted or x_name != "X":
-        return open_rows(rows, labels)
-    return open_rows(rows, labels, root=group, sums=sums)
+        sums = NO_SUMS if converted is None or y_name != "y" else converted.sums
+        labels = open_labels(stored, sums)
+    return open_rows(rows, labels, converted if x_name == "X" else None)
 
 
 def open_rows(
-    node: Node,
-    labels: Sliceable | None = None,
-    *,
-    root: Node | None = None,
-    sums: Mapping[str, Checksums] = NO_SUMS,
+    node: Node, labels: Sliceable | None = None, converted: Converted | None = None
 ) -> HDF5Rows:
     """Open an HDF5 data set as dense rows, or a CSR group as sparse ones."""
     source: HDF5Rows
     if isinstance(node, h5py.Dataset):
-        source = HDF5Source(node, labels, root=root, sums=sums)
+        source = HDF5Source(node, labels, converted)
     elif _is_csr(node):
-        source = HDF5CSRSource(node, labels, root=root, sums=sums)
+        source = HDF5CSRSource(node, labels, converted)
     else:
         raise InputError(
             f"{file_name(node)}: {node.name!r} is neither a data set nor a group with "
@@ -349,7 +337,9 @@ def is_converted(group: Node) -> bool:
 
 
 def _is_csr(node: Node) -> bool:
-    return isinstance(node, h5py.Group) and set(CSR_PARTS) <= set(node)
+    return isinstance(node, h5py.Group) and all(
+        find_node(node, part) is not None for part in CSR_PARTS
+    )
 
 
 def csr_shape(group: Node, name: str, *, known: bool = False) -> tuple[int, int]:
