@@ -92,11 +92,6 @@ def test_no_dask_without_a_cluster(monkeypatch):
             assert list(workers.map(nested, [(0, 1), (1, 2)])) == [(0, 1), (1, 2)]
 
 
-def test_workers_of_the_caller_stay_open():
-    with borrow_workers("threads", 2) as workers, borrow_workers(workers, 7) as same:
-        assert same is workers
-
-
 @given(n_rows=st.integers(1, 100), length=st.integers(1, 120))
 def test_slices_cover_all_rows(n_rows, length):
     slices = row_slices(n_rows, length)
@@ -104,13 +99,15 @@ def test_slices_cover_all_rows(n_rows, length):
     assert all(0 < stop - start <= length for start, stop in slices)
 
 
-@pytest.mark.parametrize("dask", ["thread", "localhost", 3, ""])
-def test_unknown_places(dask):
-    with (
-        pytest.raises(InputError, match="must be threads, processes or the address"),
-        borrow_workers(dask, 1),
-    ):
-        pass
+def test_places_to_run():
+    with borrow_workers("threads", 2) as workers, borrow_workers(workers, 7) as same:
+        assert same is workers
+    for dask in ("thread", "localhost", 3, ""):
+        with (
+            pytest.raises(InputError, match="must be threads, processes or the address"),
+            borrow_workers(dask, 1),
+        ):
+            pass
 
 
 # -- shared objects --------------------------------------------------------------------------------
