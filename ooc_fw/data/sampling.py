@@ -7,7 +7,7 @@ same run.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -29,8 +29,11 @@ SORTED_RUNS = 10
 """And if this many runs are missing: the runs of a rare class are not normally distributed."""
 
 
-class Sampler(Protocol):
-    """A policy for drawing rows."""
+class Sampler(ABC):
+    """A policy for drawing from `n_rows` rows."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows = n_rows
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw `size` rows, or all rows if there are no more than that.
@@ -40,27 +43,34 @@ class Sampler(Protocol):
         ndarray of int64, shape (min(size, n_rows),)
             Increasing row numbers without repeats.
         """
+        if size >= self.n_rows:
+            return np.arange(self.n_rows, dtype=np.int64)
+        return np.sort(self._draw(size, rng))
+
+    @abstractmethod
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
+        """Draw fewer than all rows, in any order."""
 
 
-class BlockSampler:
+class BlockSampler(Sampler):
     """Consecutive blocks of a shuffled source, so that no row comes twice within a pass.
 
     The first draw starts at a random row, each later one where the previous one ended: at
     `next_row`, which is None before the first draw.
     """
 
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows = n_rows
-        self.next_row: int | None = None
+    next_row: int | None = None
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw the next `size` rows; see `Sampler.sample`."""
+        return np.sort(self._draw(min(size, self.n_rows), rng))
+
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         if self.next_row is None:
             self.next_row = int(rng.integers(self.n_rows))
-        size = min(size, self.n_rows)
         rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
         self.next_row = (self.next_row + size) % self.n_rows
-        return np.sort(rows)
+        return rows
 
 
 def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
@@ -68,20 +78,14 @@ def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
     return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
 
 
-class ScatteredSampler:
+class ScatteredSampler(Sampler):
     """Uniform draws without replacement, for rows in RAM."""
 
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows = n_rows
-
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw `size` rows; see `Sampler.sample`."""
-        if size >= self.n_rows:
-            return np.arange(self.n_rows, dtype=np.int64)
-        return np.sort(rng.choice(self.n_rows, size, replace=False, shuffle=False))
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
+        return rng.choice(self.n_rows, size, replace=False, shuffle=False)
 
 
-class SliceSampler:
+class SliceSampler(Sampler):
     """A few slices at random offsets, for rows that are in random order already.
 
     One slice of a shuffled file is a uniform sample without replacement. Draws are not independent
@@ -89,23 +93,17 @@ class SliceSampler:
     slices per draw keep that small.
     """
 
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows = n_rows
-
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw `size` rows; see `Sampler.sample`."""
-        if size >= self.n_rows:
-            return np.arange(self.n_rows, dtype=np.int64)
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
         starts = place_arcs(self.n_rows, lengths, rng)
         parts = [
             np.arange(start, start + length)
             for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
         ]
-        return np.sort(np.concatenate(parts) % self.n_rows)
+        return np.concatenate(parts) % self.n_rows
 
 
-class ChunkSampler:
+class ChunkSampler(Sampler):
     """Random rows out of stretches as long as a chunk from all over an ordered file.
 
     Neighbours resemble each other in such a file, so that a slice would be a biased sample, and
@@ -114,13 +112,10 @@ class ChunkSampler:
     """
 
     def __init__(self, n_rows: int, chunk_rows: int) -> None:
-        self.n_rows = n_rows
+        super().__init__(n_rows)
         self.chunk_rows = chunk_rows
 
-    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw `size` rows; see `Sampler.sample`."""
-        if size >= self.n_rows:
-            return np.arange(self.n_rows, dtype=np.int64)
+    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         n_chunks = max(1, min(MAX_CHUNKS, size, self.n_rows // self.chunk_rows))
         counts = split_evenly(size, n_chunks)
         lengths = np.minimum(np.maximum(counts, self.chunk_rows), self.n_rows)
@@ -131,7 +126,7 @@ class ChunkSampler:
                 starts.tolist(), lengths.tolist(), counts.tolist(), strict=True
             )
         ]
-        return np.sort(np.concatenate(parts) % self.n_rows)
+        return np.concatenate(parts) % self.n_rows
 
 
 def choose_sampler(

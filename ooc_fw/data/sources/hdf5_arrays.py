@@ -80,39 +80,28 @@ class DatasetSlices:
             ) from error
 
 
-class NamedLabels:
-    """Labels stored as codes 0, 1, ..., returned as the words in `names` that they stand for."""
+class WordLabels:
+    """Labels returned as words: text, or codes 0, 1, ... of the words in `names`."""
 
-    def __init__(self, codes: Sliceable, names: list[str], path: str) -> None:
-        self._codes = codes
-        self._names = np.array(names, dtype=np.str_)
-        self._path = path
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    def __getitem__(self, key: slice) -> AnyArray:
-        codes = np.asarray(self._codes[key])
-        places = codes.astype(np.int64)
-        if np.any(places != codes) or np.any((places < 0) | (places >= len(self._names))):
-            raise DamageError(
-                f"{self._path} has labels that are no whole numbers from 0 to "
-                f"{len(self._names) - 1}, for which it has {LABEL_NAMES}; write it again"
-            )
-        return self._names[places]
-
-
-class TextLabels:
-    """Labels stored as text, of fixed or variable length."""
-
-    def __init__(self, labels: Sliceable) -> None:
+    def __init__(self, labels: Sliceable, names: list[str] | None, path: str) -> None:
         self._labels = labels
+        self._names = None if names is None else np.array(names, dtype=np.str_)
+        self._path = path
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def __getitem__(self, key: slice) -> AnyArray:
-        return np.array([as_text(label) for label in self._labels[key].tolist()], dtype=np.str_)
+        labels = np.asarray(self._labels[key])
+        if self._names is None:
+            return np.array([as_text(label) for label in labels.tolist()], dtype=np.str_)
+        places = labels.astype(np.int64)
+        if np.any(places != labels) or np.any((places < 0) | (places >= len(self._names))):
+            raise DamageError(
+                f"{self._path} has labels that are no whole numbers from 0 to "
+                f"{len(self._names) - 1}, for which it has {LABEL_NAMES}; write it again"
+            )
+        return self._names[places]
 
 
 def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Sliceable:
@@ -133,11 +122,9 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
         )
     check_filters(dataset)
     check_storage(dataset)
-    labels = checked(DatasetSlices(dataset), dataset, "y", sums)
     names = get_texts(dataset.attrs, LABEL_NAMES)
-    if names is not None:
-        return NamedLabels(labels, names, file_name(dataset))
-    return TextLabels(labels) if is_text else labels
+    labels = checked(DatasetSlices(dataset), dataset, "y", sums)
+    return WordLabels(labels, names, file_name(dataset)) if is_text or names is not None else labels
 
 
 def open_array(dataset: Node) -> ChunkedFileArray | DatasetSlices:
