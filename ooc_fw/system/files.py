@@ -59,8 +59,8 @@ class _Place(NamedTuple):
 
     target: Path
     kind: int
-    is_open_file: bool = False
-    descriptor: int | None = None
+    is_open_file: bool
+    descriptor: int | None
 
     @property
     def is_stream(self) -> bool:
@@ -149,49 +149,37 @@ def _locate(path: str | os.PathLike[str], *, streamed: bool) -> _Place:
     """Follow symbolic links; InputError where such an output cannot be written."""
     place = Path(path)
     for _ in range(_MOST_LINKS):
-        folder = os.path.realpath(place.parent)
-        place = Path(folder, place.name)
-        process = _OPEN_FILES.fullmatch(folder)
-        if process is not None:
-            found = _open_file(place, int(process[1]))
+        place = Path(os.path.realpath(place.parent), place.name)
+        process = _OPEN_FILES.fullmatch(str(place.parent))
+        if process is not None or not place.is_symlink():
             break
-        if not place.is_symlink():
-            found = _Place(place, _kind_of(place))
-            break
-        place = Path(folder, os.readlink(place))
+        place = place.parent / os.readlink(place)
     else:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
-    name = os.fspath(path)
-    if found.is_open_file and found.kind == 0:
-        raise InputError(f"{name} is not open; give the name of a file")
-    if found.kind == stat.S_IFDIR:
-        raise InputError(f"{name} is a directory; give the name of a file")
-    regular = found.kind in (0, stat.S_IFREG)
-    if found.is_stream and not streamed:
-        kind = "an open file of a process" if regular else _KINDS[found.kind]
-        raise InputError(
-            f"{name} is {kind}, and what goes there has to be a regular file, since it is not "
-            f"written from front to back; give another name"
-        )
-    if not found.is_stream and not regular:
-        raise InputError(f"{name} is {_KINDS[found.kind]}; give the name of a file")
-    return found
-
-
-def _open_file(place: Path, process: int) -> _Place:
-    own = process == os.getpid() and place.name.isdecimal()
+    own = process is not None and int(process[1]) == os.getpid() and place.name.isdecimal()
     descriptor = int(place.name) if own else None
     kind = _kind_of(place if descriptor is None else descriptor)
-    return _Place(place, kind, is_open_file=True, descriptor=descriptor)
+    found = _Place(place, kind, process is not None, descriptor)
+    name = os.fspath(path)
+    if found.is_open_file and kind == 0:
+        raise InputError(f"{name} is not open; give the name of a file")
+    regular = kind in (0, stat.S_IFREG)
+    if kind == stat.S_IFDIR or not (found.is_stream or regular):
+        raise InputError(f"{name} is {_KINDS[kind]}; give the name of a file")
+    if found.is_stream and not streamed:
+        what = "an open file of a process" if regular else _KINDS[kind]
+        raise InputError(
+            f"{name} is {what}, and what goes there has to be a regular file, since it is not "
+            f"written from front to back; give another name"
+        )
+    return found
 
 
 def _kind_of(place: Path | int) -> int:
     try:
         return stat.S_IFMT(os.stat(place).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
     except OSError as error:
-        if error.errno == errno.EBADF:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF):
             return 0
         raise
 
