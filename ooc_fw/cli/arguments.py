@@ -91,7 +91,7 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     return record(**given | values)
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, *, text: bool, labels: bool = True) -> None:
+def add_data(parser: argparse.ArgumentParser, *, text: bool, labels: bool = True) -> None:
     """Declare DATA and how to find rows and labels in it.
 
     Parameters
@@ -121,12 +121,12 @@ def add_data_arguments(parser: argparse.ArgumentParser, *, text: bool, labels: b
         )
 
 
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser) -> None:
     """Declare MODEL."""
     parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
 
 
-def add_work_arguments(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
+def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
     """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
     add_options(parser, TrainOptions, ["threads"])
     parser.set_defaults(threads=cpu_count())
@@ -140,7 +140,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, *, dask: bool = True) ->
         )
 
 
-def add_result_arguments(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
+def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
     """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     if progress:

@@ -6,14 +6,7 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import (
-    add_data_arguments,
-    add_model_argument,
-    add_options,
-    add_result_arguments,
-    add_work_arguments,
-)
+from ooc_fw.cli import arguments, common
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
@@ -35,11 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Pass over the training data once and print the relative duality gap. The exit "
         "status is 0 if it is at most the tolerance, 1 if it is larger.",
     )
-    add_model_argument(parser)
-    add_data_arguments(parser, text=False)
-    add_options(parser, TrainOptions, ["tol"])
-    add_work_arguments(parser)
-    add_result_arguments(parser)
+    arguments.add_model(parser)
+    arguments.add_data(parser, text=False)
+    arguments.add_options(parser, TrainOptions, ["tol"])
+    arguments.add_work(parser)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:

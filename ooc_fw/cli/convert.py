@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli.arguments import add_options, add_result_arguments, record_from
+from ooc_fw.cli import arguments
 from ooc_fw.cli.common import DONE, format_label, print_result
 from ooc_fw.options import ConvertOptions, option_fields
 from ooc_fw.report.progress import RowProgress
@@ -40,16 +40,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("output", metavar="OUT.h5", help="HDF5 file to write")
     names = option_fields(ConvertOptions)
-    add_options(parser, ConvertOptions, [name for name in names if name not in _OF_TABLES])
-    add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
-    add_result_arguments(parser)
+    arguments.add_options(
+        parser, ConvertOptions, [name for name in names if name not in _OF_TABLES]
+    )
+    arguments.add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Convert, print the report."""
     from ooc_fw.convert.convert import convert
 
-    options = record_from(ConvertOptions, args)
+    options = arguments.record_from(ConvertOptions, args)
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(args.inputs, args.output, options, progress=progress)
     if args.json:

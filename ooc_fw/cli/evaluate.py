@@ -10,13 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import (
-    add_data_arguments,
-    add_model_argument,
-    add_result_arguments,
-    add_work_arguments,
-)
+from ooc_fw.cli import arguments, common
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
@@ -45,9 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "their Brier score, too: the mean squared error of the probability of the larger of two "
         "labels, or the sum of that over all classes.",
     )
-    add_model_argument(parser)
-    add_data_arguments(parser, text=True)
-    add_work_arguments(parser)
+    arguments.add_model(parser)
+    arguments.add_data(parser, text=True)
+    arguments.add_work(parser)
     parser.add_argument(
         "--figure",
         type=Path,
@@ -55,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
         "ooc-fw train --probability, and matplotlib",
     )
-    add_result_arguments(parser)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:

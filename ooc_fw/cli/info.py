@@ -7,8 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import add_data_arguments, add_options, add_result_arguments
+from ooc_fw.cli import arguments, common
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -32,9 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "that follows. Of large files a sample is looked at. Text and tables (CSV, Parquet, .npz) "
         "are looked at where they begin.",
     )
-    add_data_arguments(parser, text=True)
-    add_options(parser, ConvertOptions, ["label", "header"])
-    add_result_arguments(parser, progress=False)
+    arguments.add_data(parser, text=True)
+    arguments.add_options(parser, ConvertOptions, ["label", "header"])
+    arguments.add_results(parser, progress=False)
 
 
 def run(args: argparse.Namespace) -> int:

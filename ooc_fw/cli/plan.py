@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import add_data_arguments, add_result_arguments, record_from
+from ooc_fw.cli import arguments, common
 from ooc_fw.cli.train import add_training_arguments, penalties_from
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.memory import format_bytes
@@ -41,9 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "much it would read and about how long it would take, from a calibration of a second and "
         "a small sample solved exactly. The exit status is 2 if --memory cannot be met.",
     )
-    add_data_arguments(parser, text=False)
+    arguments.add_data(parser, text=False)
     add_training_arguments(parser)
-    add_result_arguments(parser)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.problem import Problem
     from ooc_fw.solve.setup import plan_run
 
-    options = record_from(TrainOptions, args)
+    options = arguments.record_from(TrainOptions, args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
         classes, codes = encode_labels(source)
         penalties = penalties_from(args, classes, codes)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import add_result_arguments
+from ooc_fw.cli import arguments, common
 from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
@@ -42,7 +41,7 @@ def add_log_arguments(parser: argparse.ArgumentParser, output: str, suffix: str)
     parser.add_argument(
         "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
     )
-    add_result_arguments(parser, progress=False)
+    arguments.add_results(parser, progress=False)
 
 
 def output_path(args: argparse.Namespace, suffix: str) -> Path:

@@ -12,13 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import (
-    add_data_arguments,
-    add_model_argument,
-    add_result_arguments,
-    add_work_arguments,
-)
+from ooc_fw.cli import arguments, common
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs, is_stream, open_output
 
@@ -43,8 +37,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "before any shuffling. Text is scaled like the training data. Memory does not grow with "
         "the number of rows; many results of a shuffled file wait on disk.",
     )
-    add_model_argument(parser)
-    add_data_arguments(parser, text=True, labels=False)
+    arguments.add_model(parser)
+    arguments.add_data(parser, text=True, labels=False)
     parser.add_argument(
         "-o",
         "--output",
@@ -65,8 +59,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the probability of each class, in increasing order of labels; for models of "
         "ooc-fw train --probability",
     )
-    add_work_arguments(parser)
-    add_result_arguments(parser)
+    arguments.add_work(parser)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import record_from
+from ooc_fw.cli import arguments, common
 from ooc_fw.options import TrainOptions, option_fields
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ooc_fw.data.labels import TwoLabels
 
-    options = replace(record_from(TrainOptions, args), certify=False)
+    options = replace(arguments.record_from(TrainOptions, args), certify=False)
     place = common.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
     log = common.open_log(args, options)

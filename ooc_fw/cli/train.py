@@ -11,16 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common, stream
-from ooc_fw.cli.arguments import (
-    add_data_arguments,
-    add_option,
-    add_options,
-    add_result_arguments,
-    add_work_arguments,
-    argument_type,
-    record_from,
-)
+from ooc_fw.cli import arguments, common, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
 from ooc_fw.solve.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -55,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "each pair of them. The duality gap is exact: unless --no-certify is given, a pass over "
         "all rows certifies it.",
     )
-    add_data_arguments(parser, text=False)
+    arguments.add_data(parser, text=False)
     parser.add_argument(
         "-o",
         "--output",
@@ -75,39 +66,39 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
     )
-    add_result_arguments(parser)
+    arguments.add_results(parser)
     stream.add_arguments(parser)
 
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what decides how a run goes; `plan` has the same options."""
     group = parser.add_argument_group("problem")
-    add_options(group, KernelOptions)
-    add_options(group, TrainOptions, ["C"])
+    arguments.add_options(group, KernelOptions)
+    arguments.add_options(group, TrainOptions, ["C"])
     group.add_argument(
         "--class-weight",
-        type=argument_type(_class_weight),
+        type=arguments.argument_type(_class_weight),
         metavar="balanced|LABEL=W,...",
         help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
         "left out), or balanced: inversely proportional to the rows of each class",
     )
     names = ("method", "lmo", "sample_size", "start", "tol", "stopping", "max_iter", "seed")
-    add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
+    arguments.add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
     group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
-    add_options(group, TrainOptions, ["max_time"])
+    arguments.add_options(group, TrainOptions, ["max_time"])
     group.add_argument(
         "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
     )
     every = Option("time between checkpoints", default_help="60s", **DURATION)
-    add_option(group, "checkpoint_every", every)
+    arguments.add_option(group, "checkpoint_every", every)
     group.add_argument(
         "--resume",
         metavar="FILE",
         help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
         "and --threads may differ",
     )
-    add_work_arguments(parser)
-    add_options(parser, TrainOptions, ["memory_limit", "max_support"])
+    arguments.add_work(parser)
+    arguments.add_options(parser, TrainOptions, ["memory_limit", "max_support"])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -124,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.training.held_out import with_time_for_sigmoids
     from ooc_fw.training.one_versus_one import describe_choice
 
-    options = record_from(TrainOptions, args)
+    options = arguments.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)
     missing = ""  # reason why the model gives no probabilities
     with common.open_data(args) as source, common.open_workers(args) as workers:

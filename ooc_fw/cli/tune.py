@@ -9,17 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common
-from ooc_fw.cli.arguments import (
-    add_data_arguments,
-    add_old_name,
-    add_option,
-    add_options,
-    add_result_arguments,
-    add_work_arguments,
-    argument_type,
-    record_from,
-)
+from ooc_fw.cli import arguments, common
 from ooc_fw.options import KernelOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.system.errors import InputError
@@ -44,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "before, and hopeless points are abandoned. VALUES are numbers (0.5,1,10) or powers of a "
         "number (2^0..2^12; 2^-5..2^15:2 for every second one). The test file has no part in it.",
     )
-    add_data_arguments(parser, text=False)
+    arguments.add_data(parser, text=False)
     parser.add_argument(
         "-o",
         "--output",
@@ -66,16 +56,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_values(
         width, "--sigma2", positive, "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     )
-    add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
+    arguments.add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
     check = parser.add_argument_group("validation")
     share = Option("share of the rows in the validation part", low=0, above=True, high=1)
-    add_option(check, "validation", share, 0.3)
+    arguments.add_option(check, "validation", share, 0.3)
     folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
-    add_option(check, "folds", folds)
-    add_options(check, TrainOptions, ["seed"])
+    arguments.add_option(check, "folds", folds)
+    arguments.add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
-    add_work_arguments(parser, dask=False)
+    arguments.add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
+    arguments.add_work(parser, dask=False)
     results = parser.add_argument_group("results")
     results.add_argument(
         "--no-refit", dest="refit", action="store_false", help="search only, train no model"
@@ -84,10 +74,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     results.add_argument(
         "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
     )
-    add_result_arguments(parser)
+    arguments.add_results(parser)
     for old, new in (("--Cs", "--C"), ("--gammas", "--gamma"), ("--sigma2s", "--sigma2")):
-        add_old_name(parser, old, new)
-    add_old_name(parser, "--model", "--output", dest="model")
+        arguments.add_old_name(parser, old, new)
+    arguments.add_old_name(parser, "--model", "--output", dest="model")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
             folds=args.folds,
             validation_share=args.validation,
             preset=args.preset,
-            options=record_from(TrainOptions, args, C=TrainOptions.C),
+            options=arguments.record_from(TrainOptions, args, C=TrainOptions.C),
             refit=args.refit,
             callbacks=progress.callbacks,
             on_point=None if args.quiet else _show,
@@ -196,7 +186,7 @@ def _check_outputs(args: argparse.Namespace) -> Path:
 
 
 def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
-    values = argument_type(lambda given: value_list(given, declared))
+    values = arguments.argument_type(lambda given: value_list(given, declared))
     group.add_argument(name, type=values, metavar="VALUES", help=text)
 
 

@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli.arguments import add_result_arguments
+from ooc_fw.cli import arguments
 from ooc_fw.cli.common import DONE, NO, print_result
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import DamageError
@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("data", metavar="DATA", help="an HDF5 file")
     parser.add_argument("--x-name", default="X", help="rows in a foreign file (default: X)")
     parser.add_argument("--y-name", default="y", help="labels in a foreign file (default: y)")
-    add_result_arguments(parser)
+    arguments.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
