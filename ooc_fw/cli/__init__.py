@@ -1,6 +1,6 @@
-"""The command line: `main.py`, one module for each command, and what they share.
+"""The command line: ``main.py``, a module for each command, and what commands share.
 
-Owns arguments, messages, exit statuses and everything printed. Each command is a module with
-``add_parser(subparsers)`` and ``run(args) -> int`` and a line in `main.COMMANDS`; modules import
-numpy, h5py and the trainer inside `run`, so that ``ooc-fw --help`` starts at once.
+A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``, and a line in
+`main.COMMANDS`. Modules import numpy, h5py and the trainer inside `run`, so that ``ooc-fw --help``
+starts at once. Arguments that follow from `ooc_fw.options` are declared by `arguments`.
 """

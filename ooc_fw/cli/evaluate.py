@@ -127,14 +127,9 @@ def _check_kind(labels: npt.NDArray[Any], model: Model, data: str) -> None:
 
 
 class Confusion:
-    """How many rows of each given label were predicted as each class, counted block by block.
+    """How many rows of each given label were predicted as each of the sorted classes of a model.
 
     Its size depends on the number of different labels, not on the number of rows.
-
-    Parameters
-    ----------
-    classes : ndarray, shape (n_classes,)
-        Classes of the model, sorted.
     """
 
     def __init__(self, classes: npt.NDArray[Any]) -> None:
@@ -160,15 +155,7 @@ class Confusion:
         return sum(int(self._given[label].sum()) for label in labels)
 
     def add(self, labels: npt.NDArray[Any], places: Int64Array) -> None:
-        """Count rows.
-
-        Parameters
-        ----------
-        labels : ndarray, shape (n_rows,)
-            Given labels.
-        places : ndarray of int64, shape (n_rows,)
-            Places of the predicted classes.
-        """
+        """Count rows by their given labels and the places of their predicted classes."""
         import numpy as np
 
         n = len(self._classes)
@@ -178,15 +165,10 @@ class Confusion:
             self._given[value] = self._given.get(value, 0) + counts
 
     def measures(self) -> dict[str, Any]:
-        """Accuracy, and measures of each class, after one row or more.
+        """Measures of all rows and of each class, None if there is nothing to divide by.
 
-        Returns
-        -------
-        dict
-            ``accuracy``; ``balanced_accuracy``, the mean recall of the given label values, whatever
-            their numbers of rows; ``classes``, a dict by label of ``rows``, ``precision`` and
-            ``recall``, None if there is nothing to divide by; ``confusion``, rows of each given
-            label (list of lists) that were predicted as each of them.
+        The balanced accuracy is the mean recall of the given labels, whatever their numbers of
+        rows. ``confusion[i][j]`` counts rows of label i that were predicted as j.
         """
         import numpy as np
 

@@ -16,7 +16,6 @@ from ooc_fw.solve import loop as solver
 from ooc_fw.solve.checkpoint import load_checkpoint
 from ooc_fw.solve.reporter import Reporter
 from ooc_fw.solve.state import Status, Stop
-from ooc_fw.system.errors import OutOfTimeError
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
 
@@ -68,17 +67,6 @@ def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
     assert outcome.err.count("\n") == 1
     assert "time limit of 0.001 s was over before there was a model" in outcome.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_time_for_probabilities_leaves_the_model(ooc_fw, data_file, tmp_path, monkeypatch):
-    def late(*_, **__):
-        raise OutOfTimeError("over")
-
-    monkeypatch.setattr("ooc_fw.training.held_out.held_out_sigmoids", late)
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability")
-    assert outcome.status == 0
-    assert "no time left: the model gives no probabilities" in outcome.err
-    assert load_model(tmp_path / "m.h5").status == "converged"
 
 
 def test_a_limit_that_is_not_met_changes_nothing(ooc_fw, data_file, tmp_path):

@@ -18,29 +18,11 @@ from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
 
-KEYS = {
-    "status": str,
-    "method": str,
-    "kernel": str,
-    "gamma": float,
-    "C": float,
-    "tol": float,
-    "stopping": str,
-    "max_support": int,
-    "n_rows": int,
-    "n_features": int,
-    "n_support": int,
-    "objective": float,
-    "rho": float,
-    "sampled_gap": float,
-    "certified_gap": type(None),
-    "iterations": int,
-    "kernel_evaluations": int,
-    "passes": float,
-    "seconds": float,
-    "peak_rss_bytes": int,
-    "model": str,
-}
+KEYS = [
+    *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "max_support", "n_rows"),
+    *("n_features", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "iterations"),
+    *("kernel_evaluations", "passes", "seconds", "peak_rss_bytes", "model"),
+]
 
 
 @pytest.fixture
@@ -63,12 +45,11 @@ def test_json_has_the_promised_keys(ooc_fw, text_file, tmp_path):
     outcome = ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json", "--C", 5)
     assert outcome.status == 0
     result = json.loads(outcome.out)
-    assert list(result) == list(KEYS)
-    for name, kind in KEYS.items():
-        assert isinstance(result[name], kind), name
+    assert list(result) == KEYS
     assert result["status"] == "streamed"
     assert result["n_rows"] == 200
     assert 0 <= result["sampled_gap"] <= result["tol"]
+    assert result["certified_gap"] is None
     assert "streamed: relative gap" in outcome.err
     assert "over the rows read last, not certified" in outcome.err
     model = load_model(tmp_path / "m.h5")
