@@ -100,7 +100,9 @@ def test_values_that_cannot_be_scaled(convert, scaling, row, message):
     rows = convert(np.array([row], np.float32))
     with pytest.raises(InputError, match=message):
         scaling.apply(rows, 3)
-    with pytest.raises(InputError, match="the scaling is for 3 features, the rows shall have 4"):
+    with pytest.raises(
+        InputError, match="the scaling is for 3 features, but the rows should have 4"
+    ):
         scaling.apply(rows, 4)
 
 

@@ -86,7 +86,7 @@ class Checksums:
     length: int
 
     def mismatches(self, block: AnyArray, start: int) -> Int64Array:
-        """Numbers of the changed stretches of a block of whole ones that begins at row `start`."""
+        """Numbers of the changed stretches in a block of whole ones that begins at row `start`."""
         first = start // self.length
         found = crc32s(block, self.length)
         return first + np.flatnonzero(found != self.values[first : first + len(found)])
