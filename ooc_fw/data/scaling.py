@@ -145,7 +145,8 @@ class Scaling:
         """
         if self.offset is not None and len(self.offset) != n_features:
             raise InputError(
-                f"the scaling is for {len(self.offset)} features, but the rows should have {n_features}"
+                f"the scaling is for {len(self.offset)} features, but the rows should have "
+                f"{n_features}"
             )
         logs = self.logs_of(_fit_width(rows, n_features))
         if not isinstance(logs, CSRRows):
