@@ -87,61 +87,6 @@ def test_scratch_reading_and_rows_held_are_part_of_the_plan():
 # -- the memory there is -------------------------------------------------------------------------
 
 
-def total_with(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return memory_total(str(root))
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, None),
-        # Version 2: a group's own limit, that of a group around it, none at all.
-        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": f"{MIB}\n"}, MIB),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/memory.max": "max\n",
-                "sys/fs/cgroup/a/memory.max": f"{2 * MIB}\n",
-            },
-            2 * MIB,
-        ),
-        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, None),
-        # A container that sees its own group as the root, under the name it has on the host.
-        (
-            {"proc/self/cgroup": "0::/docker/12ab\n", "sys/fs/cgroup/memory.max": f"{3 * MIB}\n"},
-            3 * MIB,
-        ),
-        # Version 1, which states a very large number where there is no limit.
-        (
-            {
-                "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/pod/c\n",
-                "sys/fs/cgroup/memory/pod/c/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/pod/memory.limit_in_bytes": f"{4 * MIB}\n",
-                "sys/fs/cgroup/cpu,cpuacct/x/memory.limit_in_bytes": "1\n",
-            },
-            4 * MIB,
-        ),
-        # Both at once: the memory controller is of version 1.
-        (
-            {
-                "proc/self/cgroup": "4:memory:/\n0::/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{5 * MIB}\n",
-            },
-            5 * MIB,
-        ),
-        ({"proc/self/cgroup": "0::/a/../../../b\n", "sys/fs/cgroup/memory.max": "no\n"}, None),
-    ],
-)
-def test_limits_of_control_groups(files, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    machine = total_with(tmp_path, {})
-    assert total_with(tmp_path, files) == (machine if expected is None else expected)
-
-
 def test_ulimit_v_leaves_room_for_what_is_reserved(tmp_path, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4 << 30, resource.RLIM_INFINITY))
     assert 0 < memory_total(str(tmp_path)) <= 1 << 30
