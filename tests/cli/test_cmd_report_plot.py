@@ -68,21 +68,13 @@ def test_default_outputs_stand_beside_the_first_log(ooc_fw, logs):
 
 
 @pytest.mark.parametrize("command", ["plot", "report"])
-def test_what_is_no_log(ooc_fw, data_file, text_file, tmp_path, command):
-    (tmp_path / "empty").touch()
-    ooc_fw(command, tmp_path / "no.jsonl").assert_refused("no.jsonl cannot be read", "train --log")
-    ooc_fw(command, tmp_path / "empty").assert_refused("empty is empty", "train --log")
-    for file in (data_file, text_file):
-        outcome = ooc_fw(command, file, "-o", tmp_path / "x.png")
-        outcome.assert_refused(f"{file}, line 1: no JSON object", "train --log")
-    assert not (tmp_path / "x.png").exists()
-
-
-@pytest.mark.parametrize("command", ["plot", "report"])
-def test_outputs_that_cannot_be(ooc_fw, logs, tmp_path, command):
+def test_refused_inputs_and_outputs(ooc_fw, logs, data_file, tmp_path, command):
+    output = tmp_path / "x.png"
+    outcome = ooc_fw(command, data_file, "-o", output)
+    outcome.assert_refused(f"{data_file}, line 1: no JSON object", "train --log")
     ooc_fw(command, logs[0], "-o", logs[0]).assert_refused("would replace the input")
-    place = tmp_path / "no" / "x.png"
-    ooc_fw(command, logs[0], "-o", place).assert_refused("does not exist")
+    ooc_fw(command, logs[0], "-o", tmp_path / "no" / "x.png").assert_refused("does not exist")
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(
