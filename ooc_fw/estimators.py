@@ -36,7 +36,7 @@ from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem
 from ooc_fw.report.progress import Progress
 from ooc_fw.solve.deadline import Deadline
@@ -168,24 +168,24 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: str = "rbf",
-        gamma: float | str = "auto",
-        degree: int = 2,
-        coef0: float = 0.0,
-        C: float = 1.0,
-        method: str = "auto",
-        lmo: str = "auto",
-        sample_size: int = 194,
-        tol: float = 1e-3,
-        stopping: str = "relative",
-        certify: bool = True,
-        max_iter: int | None = None,
-        max_time: float | None = None,
+        kernel: str = KernelOptions.kernel,
+        gamma: float | str = KernelOptions.gamma,
+        degree: int = KernelOptions.degree,
+        coef0: float = KernelOptions.coef0,
+        C: float = TrainOptions.C,
+        method: str = TrainOptions.method,
+        lmo: str = TrainOptions.lmo,
+        sample_size: int = TrainOptions.sample_size,
+        tol: float = TrainOptions.tol,
+        stopping: str = TrainOptions.stopping,
+        certify: bool = TrainOptions.certify,
+        max_iter: int | None = TrainOptions.max_iter,
+        max_time: float | None = TrainOptions.max_time,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
         decision_function_shape: str = "ovr",
-        max_support: int | None = None,
+        max_support: int | None = TrainOptions.max_support,
         dask: str | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         warm_start: bool = False,
@@ -611,20 +611,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self._set_machines(pairs, model)
 
     def _options(self) -> TrainOptions:
-        return TrainOptions(
-            C=self.C,
-            method=self.method,
-            lmo=self.lmo,
-            sample_size=self.sample_size,
-            tol=self.tol,
-            stopping=self.stopping,
-            certify=self.certify,
-            max_iter=self.max_iter,
-            max_time=self.max_time,
-            seed=_seed(self.random_state),
-            threads=_threads(self.n_jobs),
-            max_support=self.max_support,
-        )
+        given = {
+            name: vars(self)[name] for name in option_fields(TrainOptions) if name in vars(self)
+        }
+        return TrainOptions(**given, seed=_seed(self.random_state), threads=_threads(self.n_jobs))
 
     def __sklearn_is_fitted__(self) -> bool:
         """A first call that failed may have left checked attributes, but no machine."""
