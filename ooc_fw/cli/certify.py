@@ -57,15 +57,13 @@ def run(args: argparse.Namespace) -> int:
 
 def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     """Certificate of each binary classifier over DATA, if model and data belong together."""
-    import numpy as np
-
     from ooc_fw.certify.sweep import Search, SupportWeights, certify
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
     from ooc_fw.model.checks import check_training_rows
     from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
-    from ooc_fw.problem import BinaryProblem
+    from ooc_fw.problem import Problem
     from ooc_fw.training.one_versus_one import split_classes
 
     certificates = []
@@ -80,18 +78,19 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
         if len(pairs) > 1:
             split = stack.enter_context(split_classes(source, codes, len(classes)))
             workers = None  # other processes cannot read the partition
-        for k, (machine, (negative, positive)) in enumerate(
-            zip(model.classifiers, pairs, strict=True)
-        ):
-            rows, y, ids = source, (2 * codes - 1).astype(np.int8), machine.rows
-            if split is not None:
-                rows, y = split.pair(negative, positive)
-                ids = split.pair_rows(rows, negative, positive, machine.rows, machine.labels)
+        whole = Problem(source, codes, model.kernel)
+        for k, (machine, classes_of_pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
+            ids = machine.rows
+            if split is None:
+                problem = whole.binary()
+            else:
+                pair = split.pair(*classes_of_pair)
+                problem, ids = pair.problem(whole), pair.pair_rows(machine.rows)
             label = "certify" if split is None else f"certify {k + 1}/{len(pairs)}"
-            with RowProgress(label, rows.n_rows, quiet=args.quiet) as progress:
+            with RowProgress(label, problem.source.n_rows, quiet=args.quiet) as progress:
                 certificates.append(
                     certify(
-                        BinaryProblem(rows, y, model.kernel),
+                        problem,
                         engine,
                         SupportWeights(
                             take_rows(model.support_vectors, machine.sv),

@@ -1,9 +1,7 @@
 """The time limit of a run: when to stop training so that the end still fits.
 
-After training come a gradient in float64 and, where wanted, a sweep over all rows. What they will
-take is estimated from the looks, gradients and sweeps that the run has made so far.
-
-Owns clock and estimates. Decides nothing but whether there is time; the solver does the rest.
+After training come a gradient in float64 and, where wanted, a certifying pass over the data. The
+time they will take is estimated from the looks at rows, gradients and passes of the run so far.
 """
 
 from __future__ import annotations
@@ -15,25 +13,45 @@ from contextlib import contextmanager
 
 from ooc_fw.system.errors import OutOfTimeError
 
-_SMALL_SHARE = 0.3  # of the largest work measured, below which less tells nothing
-_FADING = 0.7  # weight of what was measured before, at each new measurement
-_SWEEP_SHARE = 0.5  # of the limit: a certificate that takes more is not worth the time
-_SPARE = 1.2  # factor of every estimate
-_BEYOND_LOOKS = 2.0  # factor from looks while training to a sweep, which does more for each row
-_FLOAT64 = 1.5  # factor from looks to the gradient in float64, of which half is computed
-_LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
-_GRACE = 0.1  # of the limit, by which a sweep that is under way may exceed it
-_EARLY = 0.02  # of the limit, before which the pace of a sweep tells nothing
-_SETTLE_SHARE = 0.1  # of the limit, for the weights to become optimal on their vertices at the end
-_FEWEST_STEPS = 1000  # of a corrective step, before which looking at the clock does not pay
+_SMALL_SHARE = 0.3
+"""Share of the largest work measured, below which a measurement tells nothing."""
+
+_FADING = 0.7
+"""Factor of the weight of earlier measurements, at each new one."""
+
+_SWEEP_SHARE = 0.5
+"""Share of the limit above which a certificate is not worth its time."""
+
+_SPARE = 1.2
+"""Factor of every estimate."""
+
+_BEYOND_LOOKS = 2.0
+"""Factor from looks at rows in training to a certifying pass, which does more for each row."""
+
+_FLOAT64 = 1.5
+"""Factor from looks to the gradient in float64, half of which is computed."""
+
+_LEAST_WORK = 1e6
+"""Kernel values, or terms of them, from which on time is proportional to work."""
+
+_GRACE = 0.1
+"""Share of the limit by which a pass that is under way may exceed it."""
+
+_EARLY = 0.02
+"""Share of the limit during which the pace of a pass tells nothing."""
+
+_SETTLE_SHARE = 0.1
+"""Share of the limit for optimising the weights on their vertices at the end."""
+
+_FEWEST_STEPS = 1000
+"""Steps of a corrective step before which looking at the clock does not pay."""
 
 
 class Rate:
-    """Seconds per unit of work, recent and large measurements counting most.
+    """Seconds per unit of work; recent and large measurements count most.
 
-    What is measured on little work is mostly calls, and code being loaded: it tells nothing of much
-    work. So nothing is estimated from less than `least`, nor from a small part of the work that was
-    measured before or after.
+    Little work is mostly function calls and loading of code, and tells nothing of much work. So
+    measurements on less than `least` are ignored, as are those much smaller than others.
     """
 
     def __init__(self, least: float) -> None:
@@ -71,7 +89,7 @@ class Deadline:
     Attributes
     ----------
     looks, sweeps : Rate
-        Time by rows times support vectors, while training and in sweeps.
+        Time by rows times support vectors, while training and in certifying passes.
     gradients : Rate
         Time of the active set's gradient in float64, by the square of its size.
     inner : Rate
@@ -106,7 +124,7 @@ class Deadline:
         return self._max_time - (self._clock() - self._started)
 
     def check(self) -> None:
-        """Raise OutOfTimeError if time is over; for what comes before there is a model."""
+        """Raise OutOfTimeError if time is over, before there is a model."""
         if self.left() <= 0:
             raise OutOfTimeError(
                 f"the time limit of {self._max_time:g} s was over before there was a model, so "
@@ -114,20 +132,15 @@ class Deadline:
             )
 
     def sweep_takes(self, work: float) -> float:
-        """Estimated seconds of a sweep over rows times support vectors."""
+        """Estimated seconds of a pass over so many rows times support vectors."""
         seconds = self.sweeps.seconds_for(work) or _BEYOND_LOOKS * self.looks.seconds_for(work)
         return _SPARE * seconds
 
     def end_takes(self, n_active: int, sweep_work: float) -> float:
-        """Seconds to keep for the end of the run.
+        """Seconds to keep for the end of a run with `n_active` vertices.
 
-        Parameters
-        ----------
-        n_active : int
-            Vertices.
-        sweep_work : float
-            Rows times support vectors of the sweep; 0 for none. A sweep that takes more than half
-            of the limit gets nothing: then there will be no certificate.
+        `sweep_work` is rows times support vectors of the certifying pass, 0 without one. A pass
+        that would take more than half of the limit gets nothing, and there will be no certificate.
         """
         sweep = self.sweep_takes(sweep_work)
         if sweep > _SWEEP_SHARE * self._max_time:
@@ -137,7 +150,7 @@ class Deadline:
         return _SPARE * gradient + sweep
 
     def settle_takes(self) -> float:
-        """Seconds to keep for the weights of the end: to optimise, and to choose among states."""
+        """Seconds to keep for optimising the weights and choosing among states at the end."""
         return _SETTLE_SHARE * self._max_time if self.limited else 0.0
 
     def is_over(self, n_active: int, sweep_work: float) -> bool:
@@ -147,11 +160,11 @@ class Deadline:
         return self.left() <= self.end_takes(n_active, sweep_work) + self.settle_takes()
 
     def allows_sweep(self, work: float) -> bool:
-        """Whether a sweep that begins now will end in time, or soon after."""
+        """Whether a pass that begins now will end in time, or soon after."""
         return not self.limited or self.sweep_takes(work) <= self._left_to_sweeps()
 
     def sweep_is_late(self, seconds: float, fraction: float) -> bool:
-        """Whether a sweep that has done `fraction` of its work in `seconds` will end too late."""
+        """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         if not self.limited or seconds < _EARLY * self._max_time:
             return False
         return seconds / fraction * (1 - fraction) > self._left_to_sweeps()

@@ -1,7 +1,6 @@
 """Arrays and rows that grow at the end by doubling, and shrink to chosen places.
 
-Owns the buffers of the active set, so that adding one vertex costs O(1) amortised and no copy of
-the others. Knows nothing of what the numbers mean.
+Adding one vertex costs O(1) amortised, without a copy of the others.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 
-# Linux alone has it; without it a large table might be refused though little of it gets used.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""MAP_NORESERVE: without it, Linux might refuse a large table of which little is used."""
 
 
 class GrowingArray:
@@ -117,13 +116,13 @@ class LazyTable:
 
     Notes
     -----
-    It can grow to its full size without ever being copied, and takes 4 KiB pages instead of huge
-    ones, so that no more than the part in use becomes resident.
+    The table grows to its full size without a copy, and its pages have 4 KiB rather than being
+    huge, so that only the part in use becomes resident.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
         item = np.dtype(dtype).itemsize
-        # Rows are not a multiple of a page apart: columns would fall into one set of the cache.
+        # With rows a multiple of a page apart, a column would fall into one set of the cache.
         width = n_columns // 1024 * 1024 + 1040
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self._pages = mmap.mmap(-1, max(1, n_rows) * width * item, flags=flags)
@@ -134,7 +133,7 @@ class LazyTable:
 
     def row_bytes(self, n_columns: int) -> int:
         """Bytes of memory that a row takes of which `n_columns` were written."""
-        # Where the row begins and where it ends it may have but a little of a page.
+        # A row may begin and end within a page.
         return min(self._stride, n_columns * self.values.itemsize + 2 * mmap.PAGESIZE)
 
     def release(self, n_rows: int) -> None:

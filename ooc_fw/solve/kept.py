@@ -1,15 +1,12 @@
-"""States that a run kept on its way, and which of them is the best model if it has to stop early.
+"""Earlier weights that a run keeps, and an estimate of which are the best model.
 
 The dual objective of weights on few vertices says nothing of the other rows: more violators may
-make a worse model. What counts is the primal objective over all rows, on the scale where the margin
+make a worse model. The measure is the primal objective over all rows, on the scale where the margin
 is 1 (see :mod:`ooc_fw.problem`; a / rho solves this squared hinge),
 
     P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
 
 here with the sum over a random sample of rows, times the number of rows over that of the sample.
-
-Owns what is kept of a state, and this estimate. When a run stops, and what it does then, is
-:mod:`ooc_fw.solve.loop`.
 """
 
 from __future__ import annotations
@@ -29,10 +26,13 @@ SAMPLE_ROWS = 20_000
 """Rows over which the primal objective is estimated; all of them where there are no more."""
 
 DRAW_ROWS = 500
-"""Rows of the sample that are looked at together, between two looks at the clock."""
+"""Rows of the sample between two looks at the clock."""
 
-_GROWTH = 2.0  # factor of the vertices from one state kept to the next
-_FEWEST = 64  # vertices of the first
+_GROWTH = 2.0
+"""Factor of the number of vertices from one state kept to the next."""
+
+_FEWEST = 64
+"""Vertices of the first state kept."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class KeptState:
 class KeptStates:
     """States kept at growing sizes, so that they are few and take little memory.
 
-    When one is kept depends on the course of the run alone, not on any clock.
+    The course of the run alone decides when one is kept, not the clock.
     """
 
     states: list[KeptState] = field(default_factory=list)
@@ -147,15 +147,10 @@ def primal_objectives(
     sample: Sample,
     is_late: Callable[[], bool],
 ) -> Float64Array:
-    """P of each state, estimated over a sample; see the top of this module.
+    """P of each state, shape (len(states),), estimated over the same rows of a sample.
 
-    Costs rows of the sample x vertices of all states kernel values. A part of the sample is looked
-    at in any case; the rest for as long as it is not late, each part for all states.
-
-    Returns
-    -------
-    ndarray of float64, shape (len(states),)
-        Their differences count: all are over the same rows.
+    Costs rows of the sample x vertices of all states kernel values. The first part of the sample is
+    always looked at, the others while it is not late.
     """
     ids = np.unique(np.concatenate([state.ids for state in states]))
     vertices = engine.prepare(_rows_of(ids, active, sample.source))

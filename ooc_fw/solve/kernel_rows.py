@@ -1,17 +1,15 @@
 """Kernel values between the vertices of an active set: as many rows as fit a budget of bytes.
 
-Owns the memory of the kernel block. A row holds the values between one vertex and all vertices;
-while all rows fit, this is the whole symmetric block and nothing is ever computed twice. Beyond, it
-is a cache of rows from which the least recently used one goes. Knows nothing of weights.
+A row holds the values between one vertex and all vertices. While all rows fit, this is the whole
+symmetric block, and nothing is computed twice. Otherwise it is a cache of rows, and the row used
+least recently goes first.
 
-Values are held in one of three types. Values of kernels in [0, 1] may be held in 16 bits, as
-multiples of 1/65535: half the memory of float32, and half of what a step reads. Their rounding,
-below 1e-5, moves a gradient in proportion to the weight moved since it was last computed exactly,
-so that an exact gradient now and then is enough, as long as the problem that steps see is convex.
-
-Rounding the values of m vertices adds a symmetric matrix with entries of standard deviation sigma,
-whose eigenvalues reach down to about -2 sigma sqrt(m), like those of a random matrix. The diagonal
-1/C must outweigh that. `value_type` says which type is the smallest that is precise enough.
+Values of kernels in [0, 1] may be held in 16 bits, as multiples of 1/65535: half the memory of
+float32, and half of what a step reads. Their rounding, below 1e-5, moves a gradient in proportion
+to the weight moved since the last exact gradient, so that an exact gradient now and then is enough,
+as long as steps see a convex problem. Rounding the values of m vertices adds a symmetric matrix of
+entries with standard deviation sigma, whose eigenvalues reach down to about -2 sigma sqrt(m), like
+those of a random matrix. The diagonal 1/C must outweigh that, see `value_type`.
 """
 
 from __future__ import annotations
@@ -31,12 +29,17 @@ from ooc_fw.solve.growing import GrowingArray, LazyTable
 
 logger = logging.getLogger(__name__)
 
-_WIDEST = 8  # times the side of the largest whole block: vertices a cache of rows may serve
-_BATCH_BYTES = 4 << 20  # of rows computed at once, to be put where there is room
+_WIDEST = 8
+"""Vertices that a cache of rows may serve, in sides of the largest whole block."""
 
+_BATCH_BYTES = 4 << 20
+"""Bytes of rows that are computed together before they go to their slots."""
 
-_RIDGE_SHARE = 0.2  # of 1 / C, that the least eigenvalue of the rounding errors may reach
-_STEP16 = 1 / 65535  # between two values in 16 bits
+_RIDGE_SHARE = 0.2
+"""Share of 1/C that the least eigenvalue of the rounding errors may reach."""
+
+_STEP16 = 1 / 65535
+"""Distance between two values in 16 bits."""
 
 
 def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:
@@ -55,9 +58,9 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
 
     Notes
     -----
-    Numbers that are rounded to multiples of h err by a standard deviation of h / sqrt(12); in
-    float32 the spacing of numbers is at most 2^-23 of the largest one. Measured on RBF kernels:
-    runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last resort.
+    Numbers rounded to multiples of h have errors of standard deviation h / sqrt(12); float32
+    numbers are at most 2^-23 of the largest one apart. Measured on RBF kernels, runs in 16 bits
+    fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last resort.
     """
     largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
     if quantised and largest_step >= _STEP16:
@@ -75,21 +78,21 @@ class KernelRows:
     Parameters
     ----------
     n_max : int
-        No more vertices than these will ever be asked for.
+        Largest number of vertices that will ever be asked for.
     budget : int
         Bytes that the rows may take.
     quantised : bool
-        Begin with values in 16 bits; the kernel must lie in [0, 1]. Otherwise with float32.
+        Whether values begin in 16 bits, for a kernel in [0, 1], or in float32.
 
     Attributes
     ----------
     capacity : int
-        Largest number of vertices; growing beyond raises `BlockBudgetError`. It does not depend on
-        the type that values change to.
+        Largest number of vertices, whatever the type of values; growing beyond it raises
+        `BlockBudgetError`.
     values : ndarray of uint16, float32 or float64
-        The rows, by slot; of row s the first len(self) values count.
+        Rows by slot; the first len(self) values of a row count.
     unit : float32 or float64
-        Factor that makes kernel values of them.
+        Factor from `values` to kernel values.
     used : ndarray of int64
         When the row of each slot was last used, by `clock`; steps write it.
     """
@@ -107,7 +110,7 @@ class KernelRows:
         return max(2, math.isqrt(self._budget // dtype.itemsize))
 
     def _open(self, dtype: np.dtype[Any]) -> None:
-        """Have an empty table of some type."""
+        """Begin with an empty table of some type."""
         unit = np.float64(1) if dtype == np.float64 else np.float32(1)
         self.unit = np.float32(_STEP16) if dtype == np.uint16 else unit
         self._table = LazyTable(min(self.capacity, self._side(dtype)), self.capacity, dtype)
@@ -146,8 +149,8 @@ class KernelRows:
         return values * self.unit if self.dtype == np.uint16 else values
 
     def change(self, dtype: npt.DTypeLike) -> None:
-        """Hold values of another type from now on; no row is held then, see `fill`."""
-        del self.values, self._table  # their memory goes before more is taken
+        """Hold values of another type from now on, but no row before `fill`."""
+        del self.values, self._table  # frees their memory before more is taken
         self._open(np.dtype(dtype))
 
     def fill(self, engine: Engine, z: Operand) -> None:
@@ -157,14 +160,14 @@ class KernelRows:
             self._fill(np.arange(m), engine, z)
 
     def whole_fits(self, copies: int, m: int) -> bool:
-        """Whether so many more blocks of m x m values fit the budget beside the rows held."""
+        """Whether `copies` more blocks of m x m values fit the budget beside the rows held."""
         held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
         return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
     # -- growing and shrinking -------------------------------------------------------------------
 
     def add(self, n_new: int, engine: Engine, z: Operand) -> None:
-        """Rows and columns of `n_new` more vertices, the last ones of `z`.
+        """Add rows and columns of `n_new` more vertices, the last ones of `z`.
 
         Raises
         ------
@@ -217,7 +220,7 @@ class KernelRows:
     # -- checkpoints -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Which rows are held, and what decides which go first: arrays, and values for JSON."""
+        """Which rows are held, and when each was used: arrays, and values for JSON."""
         held = np.flatnonzero(self._owners >= 0)
         return {
             "held": held,
@@ -229,10 +232,9 @@ class KernelRows:
         }
 
     def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
-        """Hold the rows that were held when `state` was given; all vertices are here already.
+        """Hold the rows of `state`; all vertices are here already.
 
-        With another budget, where not all rows fit, others may be held: steps then differ by
-        rounding, and a warning says so.
+        Another budget may hold other rows. Steps then differ by rounding, and a warning says so.
         """
         held, owners = state["held"], state["owners"]
         now = np.flatnonzero(self._owners >= 0)
@@ -280,9 +282,9 @@ class KernelRows:
             self.values[slots[part], :m] = rows
 
     def _take_slots(self, n: int) -> Int64Array:
-        """Free slots, increasing; those of the rows used least recently are made free."""
+        """Free slots, increasing; the rows used least recently give up theirs."""
         m = len(self)
-        room = min(self._room(m), m)  # among so many slots there is one for each row
+        room = min(self._room(m), m)  # so many slots are enough for all rows
         free = np.flatnonzero(self._owners[:room] < 0)
         if len(free) < n:
             held = np.flatnonzero(self._owners[:room] >= 0)
@@ -300,9 +302,9 @@ class KernelRows:
         return max(2, min(len(self.values), self._budget // max(1, self._table.row_bytes(m))))
 
     def _make_room_for(self, m: int) -> int:
-        """Give up rows until those held fit when each has m values; return how many may be added.
+        """Give up rows until those held fit with m values each; return how many may be added.
 
-        The rows used last stay, move to the front, and the memory behind them goes back.
+        The rows used last stay and move to the front, and the memory behind them is released.
         """
         room = self._room(m)
         if room == len(self.values):

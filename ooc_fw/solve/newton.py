@@ -1,11 +1,9 @@
 """The minimum of the problem on the active set by linear systems on its free vertices.
 
-Pairwise steps converge at a rate that the condition of Q decides; a linear system does not care. On
-the support of the minimum all gradients are equal, so that weights and support are found by solving
-for weights of equal gradients and exchanging vertices until all weights are positive and no
-vertex outside has a smaller gradient. The problem is strictly convex, so there is one such support.
-
-Owns the choice of the free vertices. Knows nothing of kernels: it is handed parts of Q.
+Pairwise steps converge at a rate that depends on the condition of Q; a linear system does not. On
+the support of the minimum all gradients are equal. So weights and support are found by solving for
+weights of equal gradients, and exchanging vertices until all weights are positive and no vertex
+outside has a smaller gradient. The problem is strictly convex, so there is one such support.
 """
 
 from __future__ import annotations
@@ -19,7 +17,8 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.problem import relative_gap
 
-_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
+_PATIENCE = 3
+"""Exchanges of many vertices that may leave as many wrong ones as before."""
 
 _Places = npt.NDArray[np.intp]
 _Flags = npt.NDArray[np.bool_]
@@ -54,19 +53,19 @@ def minimise(
     tol : float
         Relative gap that is enough.
     max_systems : int
-        Linear systems after which it ends with the best weights met.
+        Linear systems after which the search ends with the best weights found.
 
     Returns
     -------
     Minimum
-        Of no larger objective than `alpha`, whatever rounding does.
+        Its objective is no larger than that of `alpha`, whatever rounding does.
 
     Notes
     -----
     With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
-    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones; where it
-    does not, vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson),
-    which cannot cycle.
+    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
+    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson), which cannot
+    cycle.
 
     References
     ----------
@@ -103,14 +102,14 @@ class _Search:
                 if not self._rho < before:
                     break  # rounding allows no less
         except np.linalg.LinAlgError:
-            pass  # Q is singular but for rounding: the best weights so far are what there is
+            pass  # Q is singular but for rounding, and the best weights so far are the result
         return Minimum(self._alpha, self._grad, self._n_systems)
 
     def _done(self) -> bool:
         return relative_gap(self._rho, float(self._grad.min())) <= self._tol
 
     def _solve(self, free: _Flags) -> Float64Array:
-        """U with (Qu)_i = 1 at the free vertices and u_i = 0 at the others."""
+        """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
         self._n_systems += 1
         places = np.flatnonzero(free)
         block = self._matrix(places)
@@ -150,7 +149,7 @@ class _Search:
                 return
 
     def _add_one(self) -> None:
-        """Free the vertex of least gradient, and solve; what turns negative leaves on the way."""
+        """Free the vertex of least gradient and solve; vertices that turn negative leave."""
         u = self._alpha / self._rho
         free = u > 0
         free[np.argmin(self._grad)] = True

@@ -1,12 +1,9 @@
-"""Sigmoids for the machines of a model, from decision values of rows that no machine has seen.
+"""Sigmoids for the binary classifiers of a model, from rows that were held out of training.
 
-A machine's values for its own training rows are too good, and a sigmoid fitted to them too sure.
-So the rows are cut into parts, and each part is held out once: machines like the final ones are
-trained on the other parts, and the sigmoids of the final machines are fitted to their values for
-the rows held out. Two parts do where rows are many: that costs less than the training itself.
-
-Owns which rows are held out, and what the machines for them are told. The fit is
-`ooc_fw.model.probabilities`.
+The decision values of a classifier for its own training rows are too good, and a sigmoid fitted to
+them is too sure. So the rows are cut into parts, and each part is held out once: classifiers like
+the final ones are trained on the other parts, and the sigmoids are fitted to their values for the
+rows held out. Two parts do where rows are many; that costs less than the training itself.
 """
 
 from __future__ import annotations
@@ -33,11 +30,13 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
+"""Number of parts, and number of parts where rows are few and half of them would be a loss."""
+
 FEW_ROWS = 5_000
-"""Parts, and parts of data with fewer rows than that, where half of the rows would be a loss."""
+"""Rows below which the data have few."""
 
 PART_TOL = 1e-2
-"""Relative gap of the machines for rows held out. With 1e-2 and with 1e-3 the Brier scores of
+"""Relative gap of the classifiers for rows held out. With 1e-2 and with 1e-3 the Brier scores of
 ijcnn1 and a9a differ by 1e-5."""
 
 ENOUGH_ROWS = 100_000
@@ -45,27 +44,19 @@ ENOUGH_OF_CLASS = 1_000
 """Rows, and rows of each class, that are enough for the two parameters of a sigmoid."""
 
 TIME_SHARE = 0.4
-"""Part of a time limit that is kept for calibration."""
+"""Share of a time limit that is kept for calibration."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows to hold out together, and those of them whose decision values are looked at.
-
-    Parameters
-    ----------
-    rows : ndarray of int64
-        Increasing row numbers.
-    judged : ndarray of int64
-        Some of them, or all; increasing.
-    """
+    """Rows to hold out together, and those of them that are judged; both increase."""
 
     rows: Int64Array
     judged: Int64Array
 
 
 def check_can_hold_out(classes: npt.NDArray[Any], codes: Int64Array) -> None:
-    """Raise InputError unless each class, which `codes` counts from 0, has two rows or more."""
+    """Raise InputError unless each class has two rows or more."""
     counts = np.bincount(codes, minlength=len(classes))
     if counts.min() < 2:
         raise InputError(
@@ -89,7 +80,7 @@ def choose_held_out(
         Whether the rows are in random order, so that consecutive rows of a class are a random
         sample of it, and cheap to read.
     rng : numpy.random.Generator
-        Draws the rows of other data.
+        Draws the rows where they are not.
 
     Returns
     -------
@@ -114,7 +105,7 @@ def choose_held_out(
 
 
 def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
-    """What the final machines are told, where a time limit is for calibration too."""
+    """Options of the final classifiers, where the time limit covers calibration too."""
     if options.max_time is None:
         return options
     return replace(options, max_time=(1 - TIME_SHARE) * options.max_time)
@@ -123,38 +114,38 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 def held_out_sigmoids(
     problem: Problem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]] | None:
-    """Sigmoid of the machine of each pair of classes; see `ooc_fw.model.probabilities.fit_sigmoid`.
+    """Sigmoid of the classifier of each pair of classes, by `fit_sigmoid`.
 
     Parameters
     ----------
     problem : Problem
-        Of the final machines; every class occurs twice or more.
+        Of the final classifiers; every class occurs twice or more.
     options : TrainOptions
-        Of the final machines; the machines for the rows held out are not certified, and are content
-        with a relative gap of `PART_TOL`.
+        Of the final classifiers. Those for the rows held out are not certified, and have a target
+        tolerance of `PART_TOL`.
     session : Session, optional
-        Of the final machines; it has no checkpoints.
+        Of the final classifiers; its checkpoints are not used.
 
     Returns
     -------
     list of tuple of float, or None
-        a and b of each machine, in the order of `ooc_fw.model.pairs.class_pairs`; None after an
+        a and b of each classifier, in the order of `ooc_fw.model.pairs.class_pairs`; None after an
         interrupt.
 
     Raises
     ------
     InputError
-        As `solve_classes` does.
+        As `ooc_fw.training.fit.fit` does.
     OutOfTimeError
         When time is over before there are sigmoids.
     """
     session = Session() if session is None else session
-    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
+    source, codes, pairs = problem.source, problem.codes, class_pairs(problem.n_classes)
     deadline = session.deadline(options)
     rng = np.random.default_rng(options.seed)
-    parts = choose_held_out(codes, n_classes, source.shuffled is True, rng)
-    values: list[list[Float64Array]] = [[] for _ in class_pairs(n_classes)]
-    positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in values]
+    parts = choose_held_out(codes, problem.n_classes, source.shuffled is True, rng)
+    values: list[list[Float64Array]] = [[] for _ in pairs]
+    positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in pairs]
     for k, held in enumerate(parts):
         deadline.check()
         own = replace(
@@ -162,23 +153,19 @@ def held_out_sigmoids(
             tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
             stopping="relative",
             certify=False,
-            max_time=None
-            if options.max_time is None
-            else _share(options, session.started, len(parts) - k),
+            max_time=_share(options, session.started, len(parts) - k),
         )
         model = _train_without(held.rows, problem, own, session)
         if model is None:
             return None
         judged = SubsetSource(source, ranges_of(held.judged))
         with judged as part, part.limited(deadline.check):
-            for start, found in model.iter_decisions(
-                part, threads=options.threads, dask=session.dask
-            ):
-                known = codes[held.judged[start : start + len(found)]]
-                columns = found.reshape(len(found), -1).T
-                for pair, (j, i) in enumerate(class_pairs(n_classes)):
+            found = model.iter_decisions(part, threads=options.threads, dask=session.dask)
+            for start, block in found:
+                known = codes[held.judged[start : start + len(block)]]
+                for pair, (j, i) in enumerate(pairs):
                     here = (known == j) | (known == i)
-                    values[pair].append(columns[pair][here])
+                    values[pair].append(block.reshape(len(block), -1)[here, pair])
                     positive[pair].append(known[here] == i)
     return [
         fit_sigmoid(np.concatenate(f), np.concatenate(y))
@@ -186,9 +173,10 @@ def held_out_sigmoids(
     ]
 
 
-def _share(options: TrainOptions, started: float, n_left: int) -> float:
-    """Seconds for the next of the parts that are left; a machine without time is a poor one."""
-    assert options.max_time is not None
+def _share(options: TrainOptions, started: float, n_left: int) -> float | None:
+    """Seconds for the next of the parts that are left, where there is a time limit."""
+    if options.max_time is None:
+        return None
     left = started + options.max_time - time.perf_counter()
     return max(left / n_left, 1e-3)
 
@@ -204,6 +192,6 @@ def _train_without(
         own = Session(session.callbacks, session.dask)
         try:
             fitted = fit(problem.subset(part, rest), options, own)
-        except KeyboardInterrupt:  # before the first step; the final machines are there
+        except KeyboardInterrupt:  # before the first step; the final classifiers are there
             return None
     return None if fitted.model.status == Status.INTERRUPTED else fitted.model

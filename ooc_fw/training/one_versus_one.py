@@ -1,12 +1,9 @@
-"""Several classes: one machine for each pair of them, from one reading of the data.
+"""Several classes: one binary classifier for each pair of them, from one pass over the data.
 
-Rows are set apart by class once, in RAM where they fit, else in files that are removed at the end.
-Each pair of classes is then a source of its own, and its machine a run of
-`ooc_fw.solve.loop.solve`: a solution, with a certificate over the rows of the two classes. What is
-predicted is the class that most machines vote for, see `ooc_fw.model.pairs`.
-
-Owns the setting apart of rows and the division of time among machines. With two classes there is
-one pair, and nothing here is in the way of its run.
+The rows are partitioned by class once, in RAM where they fit, else in files that are removed at the
+end. Each pair of classes is then a problem of its own, with a solution and a certificate over the
+rows of the two classes. The predicted class is the one that most classifiers vote for, see
+`ooc_fw.model.pairs`. Two classes have one pair, and no partition.
 
 References
 ----------
@@ -28,6 +25,7 @@ import numpy as np
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
 from ooc_fw.data.rows import (
     CSRRows,
+    Float64Array,
     Int8Array,
     Int64Array,
     Rows,
@@ -50,14 +48,19 @@ from ooc_fw.solve.loop import solve_problem
 from ooc_fw.solve.session import Session
 from ooc_fw.solve.setup import choose_method, plan_run
 from ooc_fw.solve.start import Warm
-from ooc_fw.solve.state import Callback, SolverState, Status
+from ooc_fw.solve.state import Callback, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.scratch import scratch_directory
 
-_RAM_BYTES = 256 << 20  # rows that are set apart in RAM; more of them on disk
-_RAM_SHARE = 0.25  # of a memory limit, at most
+_RAM_BYTES = 256 << 20
+"""Bytes of rows that are partitioned in RAM; more of them are partitioned on disk."""
+
+_RAM_SHARE = 0.25
+"""Share of a memory limit that partitioned rows may take in RAM."""
+
 _SPARE_DISK = 1.1
+"""Factor of the bytes needed on disk, which must be free."""
 
 
 # -- rows of each class --------------------------------------------------------------------------
@@ -65,21 +68,55 @@ _SPARE_DISK = 1.1
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Rows of one class: a source of them, and where they are in the whole data set."""
+    """Rows of one class: a source of them, and their numbers in the whole data set."""
 
     source: RowSource
     rows: Int64Array
 
 
-class ClassSplit:
-    """The rows of a source, apart by class; see `split_classes`.
+@dataclass(frozen=True)
+class ClassPair:
+    """The rows of two classes as one source, and -1 or +1 for each.
 
-    Parameters
+    Attributes
     ----------
-    whole : RowSource
-        All rows.
-    parts : list of ClassRows
-        By place of the class.
+    source : PairSource
+        Rows of both classes.
+    labels : ndarray of int8, shape (source.n_rows,)
+        -1 for the `negative` class.
+    """
+
+    source: PairSource
+    labels: Int8Array
+    negative: ClassRows
+    positive: ClassRows
+
+    def whole_rows(self, rows: Int64Array) -> Int64Array:
+        """Numbers in the whole data set of rows of this pair."""
+        origin, is_negative = self.source.origin(rows), self.source.is_first(rows)
+        whole = np.empty(len(rows), dtype=np.int64)
+        for part, here in ((self.negative, is_negative), (self.positive, ~is_negative)):
+            whole[here] = part.rows[origin[here]]
+        return whole
+
+    def pair_rows(self, rows: Int64Array) -> Int64Array:
+        """Numbers in this pair of rows of the whole data set."""
+        negative = self.negative.rows
+        origin = np.searchsorted(negative, rows)
+        is_negative = negative[np.minimum(origin, len(negative) - 1)] == rows
+        origin[~is_negative] = np.searchsorted(self.positive.rows, rows[~is_negative])
+        return self.source.place(origin, is_negative)
+
+    def problem(self, whole: Problem) -> BinaryProblem:
+        """The binary problem of the two classes, with the kernel and penalties of the whole."""
+        penalties = whole.penalties
+        if penalties is not None:
+            penalties = penalties[self.whole_rows(np.arange(self.source.n_rows))]
+        return BinaryProblem(self.source, self.labels, whole.kernel, penalties)
+
+
+class ClassSplit:
+    """The rows of a source, partitioned by class; see `split_classes`.
 
     Attributes
     ----------
@@ -93,44 +130,22 @@ class ClassSplit:
         sources = [whole, *(part.source for part in parts)]
         self.held_bytes = sum(source.decoded_bytes for source in sources if source.in_memory)
 
-    def pair(self, negative: int, positive: int) -> tuple[PairSource, Int8Array]:
-        """Rows of two classes, and -1 or +1 for each."""
+    def pair(self, negative: int, positive: int) -> ClassPair:
+        """The rows of two classes."""
+        parts = self._parts[negative], self._parts[positive]
         source = PairSource(
-            self._parts[negative].source,
-            self._parts[positive].source,
-            name=self._whole.name,
-            shuffled=self._whole.shuffled,
+            *(part.source for part in parts), name=self._whole.name, shuffled=self._whole.shuffled
         )
         source.scaling = self._whole.scaling
         is_negative = source.is_first(np.arange(source.n_rows))
-        return source, np.where(is_negative, np.int8(-1), np.int8(1))
-
-    def whole_rows(
-        self, pair: PairSource, negative: int, positive: int, rows: Int64Array
-    ) -> Int64Array:
-        """Rows of the whole data set that rows of a pair are."""
-        origin, is_negative = pair.origin(rows), pair.is_first(rows)
-        whole = np.empty(len(rows), dtype=np.int64)
-        for part, here in ((negative, is_negative), (positive, ~is_negative)):
-            whole[here] = self._parts[part].rows[origin[here]]
-        return whole
-
-    def pair_rows(
-        self, pair: PairSource, negative: int, positive: int, rows: Int64Array, labels: Int8Array
-    ) -> Int64Array:
-        """Rows of a pair that rows of the whole data set are, given -1 or +1 for each."""
-        is_negative = labels < 0
-        origin = np.empty(len(rows), dtype=np.int64)
-        for part, here in ((negative, is_negative), (positive, ~is_negative)):
-            origin[here] = np.searchsorted(self._parts[part].rows, rows[here])
-        return pair.place(origin, is_negative)
+        return ClassPair(source, np.where(is_negative, np.int8(-1), np.int8(1)), *parts)
 
 
 @contextmanager
 def split_classes(
     source: RowSource, codes: Int64Array, n_classes: int, memory_limit: int | None = None
 ) -> Iterator[ClassSplit]:
-    """Set the rows of a source apart by class, in one reading.
+    """Partition the rows of a source by class, in one pass.
 
     Parameters
     ----------
@@ -141,7 +156,7 @@ def split_classes(
     n_classes : int
         Number of classes.
     memory_limit : int or None
-        Of the process, in bytes; rows that would take much of it go to disk.
+        Memory limit of the process, in bytes; rows that would take much of it go to disk.
 
     Raises
     ------
@@ -226,7 +241,7 @@ def _split_on_disk(
     return [open_source(path) for path in paths]
 
 
-# -- machines ------------------------------------------------------------------------------------
+# -- binary classifiers --------------------------------------------------------------------------
 
 
 def solve_classes(
@@ -253,19 +268,20 @@ def solve_classes(
     Returns
     -------
     list of PairSolution
-        In the order of `class_pairs`. Of more than two classes the solutions hold no support
-        vectors, most of which serve several machines: see `support_vectors_of`. After an interrupt
-        the machines still to come are those of their first few rows, so that every pair has one.
+        In the order of `class_pairs`. Solutions of more than two classes hold no support vectors,
+        most of which several classifiers share: see `support_vectors_of`. After an interrupt, or
+        when time is over, the remaining classifiers are those of their first few rows, so that
+        every pair has one.
 
     Raises
     ------
     InputError
-        As `ooc_fw.solve.loop.solve` does, and for checkpoints of more than two classes.
+        As `ooc_fw.solve.loop.solve_problem` does, and for checkpoints of more than two classes.
     OutOfTimeError
-        When time is over before the rows of more than two classes are set apart.
+        When time is over before the rows of more than two classes are partitioned.
     """
     session = Session() if session is None else session
-    source, codes, n_classes = problem.source, problem.codes, problem.n_classes
+    source, n_classes = problem.source, problem.n_classes
     if n_classes == 2:
         first = None if warm is None else warm[0]
         return [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
@@ -275,73 +291,65 @@ def solve_classes(
             f"without them"
         )
     pairs = class_pairs(n_classes)
-    counts = np.bincount(codes, minlength=n_classes).astype(np.float64)
+    counts = np.bincount(problem.codes, minlength=n_classes).astype(np.float64)
     work = np.array([(counts[a] + counts[b]) ** 2 for a, b in pairs])
     done: list[PairSolution] = []
-    interrupt = DeferredInterrupt()  # one for all: machines that are done are not lost
+    interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
     with interrupt, ExitStack() as opened:
         with source.limited(session.deadline(options).check):
             split = opened.enter_context(
-                split_classes(source, codes, n_classes, options.memory_limit)
+                split_classes(source, problem.codes, n_classes, options.memory_limit)
             )
-        largest, _ = split.pair(*pairs[int(work.argmax())])
-        # What cannot be met is refused before any of them.
-        plan_run(largest, options, split.held_bytes)
-        for k, (negative, positive) in enumerate(pairs):
-            pair, y = split.pair(negative, positive)
-            left = _time_left(options, session.started)
-            reason: Status | None = None  # why there is no time for this machine
-            if done and done[-1].solution.status is Status.INTERRUPTED:
-                reason = Status.INTERRUPTED
-            elif left is not None and left <= 0:
-                reason = Status.TIME_LIMIT
-            if reason is not None:
-                own = replace(options, max_iter=0, max_time=None, certify=False)
-            else:
-                share = None if left is None else left * float(work[k] / work[k:].sum())
-                own = replace(options, max_time=share)
+        largest = split.pair(*pairs[int(work.argmax())])
+        plan_run(largest.source, options, split.held_bytes)  # refuses what memory cannot hold
+        for k, places in enumerate(pairs):
+            interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
+            own, reason = _own_options(options, session, work[k:], interrupted)
             told = [_numbered(callback, k, len(pairs)) for callback in session.callbacks]
-            penalties = None
-            if problem.penalties is not None:
-                all_rows = np.arange(pair.n_rows)
-                rows = split.whole_rows(pair, negative, positive, all_rows)
-                penalties = problem.penalties[rows]
+            circumstances = Session(told, held=split.held_bytes, interrupt=interrupt)
             first = None if warm is None else warm[k]
-            if first is not None:
-                signs = np.where(codes[first[0]] == positive, 1, -1).astype(np.int8)
-                rows = split.pair_rows(pair, negative, positive, first[0], signs)
-                first = rows, first[1]
-            solution = solve_problem(
-                BinaryProblem(pair, y, problem.kernel, penalties),
-                own,
-                Session(told, held=split.held_bytes, interrupt=interrupt),
-                first,
-            )
+            solution = _solve_pair(problem, split.pair(*places), own, circumstances, first)
             if reason is not None:
                 solution = replace(solution, status=reason)
-            rows = split.whole_rows(pair, negative, positive, solution.rows)
-            none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
-            solution = replace(solution, rows=rows, support_vectors=none)
-            done.append(PairSolution(negative, positive, solution))
+            done.append(PairSolution(*places, solution))
     return done
 
 
-def _time_left(options: TrainOptions, started: float) -> float | None:
-    """Seconds until the limit, where there is one."""
-    if options.max_time is None:
-        return None
-    return started + options.max_time - time.perf_counter()
+def _own_options(
+    options: TrainOptions, session: Session, work: Float64Array, interrupted: bool
+) -> tuple[TrainOptions, Status | None]:
+    """Options of the next classifier, and why there is no time for it, if there is none.
+
+    `work` is that of this classifier and of all after it, in any unit; they share the time left.
+    """
+    left = None
+    if options.max_time is not None:
+        left = session.started + options.max_time - time.perf_counter()
+    if interrupted or (left is not None and left <= 0):
+        reason = Status.INTERRUPTED if interrupted else Status.TIME_LIMIT
+        return replace(options, max_iter=0, max_time=None, certify=False), reason
+    share = None if left is None else left * float(work[0] / work.sum())
+    return replace(options, max_time=share), None
+
+
+def _solve_pair(
+    problem: Problem, pair: ClassPair, options: TrainOptions, session: Session, warm: Warm | None
+) -> Solution:
+    """Solution of one of several pairs, whose rows are those of the whole data set."""
+    if warm is not None:
+        warm = pair.pair_rows(warm[0]), warm[1]
+    solution = solve_problem(pair.problem(problem), options, session, warm)
+    none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+    return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
 
 
 def describe_choice(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
-    """One line: what "auto" picked, and why, for a machine or for several.
+    """One line that says what "auto" picked, and why, for all classifiers.
 
     Parameters
     ----------
     pairs : sequence of PairSolution
-        What `solve_classes` returned.
-    options : TrainOptions
-        What it was told.
+        What `solve_classes` returned for `options`.
     n_rows : int
         Rows of the source, all classes together.
     """
@@ -351,14 +359,14 @@ def describe_choice(pairs: Sequence[PairSolution], options: TrainOptions, n_rows
     n_full = sum(pair.solution.lmo == "full" for pair in pairs)
     if 0 < n_full < len(pairs):
         return (
-            f"method {first.method}, full oracle for {n_full} of {len(pairs)} machines, which have "
-            f"few rows, and sampled oracle for the others"
+            f"method {first.method}, full oracle for {n_full} of {len(pairs)} classifiers, which "
+            f"have few rows, and sampled oracle for the others"
         )
     return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
 
 
 def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:
-    """`callback`, told which machine its state is of."""
+    """`callback`, told which classifier its state is of."""
 
     def told(state: SolverState) -> bool | None:
         state.machine, state.n_machines = machine, n_machines

@@ -2,10 +2,7 @@
 
     C_i = C class_weight[y_i] sample_weight_i
 
-A weight counts how often a row is there, see `ooc_fw.problem`; rows of weight 0 are left out by
-whoever has such weights.
-
-Owns that product and what is asked of its factors. What penalties do: `ooc_fw.problem`.
+A weight counts how often a row occurs, see `ooc_fw.problem`. Callers leave rows of weight 0 out.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ def row_penalties(
     class_weight: ClassWeight = None,
     sample_weight: Float64Array | None = None,
 ) -> Float64Array | None:
-    """Penalty of each row, None when it is `C` for all because there are no weights.
+    """Penalty of each row; None when there are no weights, so that it is `C` for all.
 
     Parameters
     ----------
@@ -42,7 +39,7 @@ def row_penalties(
         Place in `classes` of the class of each row.
     class_weight : mapping, "balanced" or None
         Classes that a mapping lacks have weight 1. "balanced" is n_rows / (n_classes * rows of the
-        class), where rows count by their weight.
+        class), where each row counts by its weight.
     sample_weight : ndarray of float64, shape (n_rows,), optional
         Weights above 0.
 
@@ -68,7 +65,7 @@ def row_penalties(
 
 
 def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Float64Array:
-    """Weight of each class of a mapping."""
+    """Weight of each class, from a mapping."""
     labels = classes.tolist()
     weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
     for label, weight in zip(labels, weights.tolist(), strict=True):

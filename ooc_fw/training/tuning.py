@@ -434,23 +434,19 @@ class Machines:
         return self._path(k, self.problem.binary(), self._plan).solve(C, warm)
 
     def _solve_pair(self, k: int, C: float) -> Solution:
-        negative, positive = self._pairs[k]
         assert self._split is not None
-        source, signs = self._split.pair(negative, positive)
-        places = source, negative, positive
+        pair = self._split.pair(*self._pairs[k])
         warm = None
         if self._warm is not None:
             rows, alpha = self._warm[k]
-            labels = np.where(self.problem.codes[rows] == positive, 1, -1).astype(np.int8)
-            warm = self._split.pair_rows(*places, rows, labels), alpha
-        problem = BinaryProblem(source, signs, self.problem.kernel)
+            warm = pair.pair_rows(rows), alpha
+        problem = pair.problem(self.problem)
         if self._keeps:
             solution = self._path(k, problem, None).solve(C, warm)
         else:
             session = Session(self._callbacks, held=self._split.held_bytes)
             solution = solve_problem(problem, replace(self._options, C=C), session, warm)
-        rows = self._split.whole_rows(*places, solution.rows)
-        return replace(solution, rows=rows)
+        return replace(solution, rows=pair.whole_rows(solution.rows))
 
     def _path(self, k: int, problem: BinaryProblem, plan: MemoryPlan | None) -> Path:
         """The path of a pair, opened when it is first asked for."""

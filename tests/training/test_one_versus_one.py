@@ -90,13 +90,12 @@ def test_rows_are_read_once_to_be_set_apart(problem, tmp_path):
         with split_classes(source, codes, 4) as split:
             assert source.rows_read == 140
             for negative, positive in class_pairs(4):
-                pair, y = split.pair(negative, positive)
-                rows = np.arange(pair.n_rows)
-                whole = split.whole_rows(pair, negative, positive, rows)
-                np.testing.assert_array_equal(to_dense(pair.read(0, len(y))), X[whole])
+                pair = split.pair(negative, positive)
+                rows, y = np.arange(pair.source.n_rows), pair.labels
+                whole = pair.whole_rows(rows)
+                np.testing.assert_array_equal(to_dense(pair.source.read(0, len(y))), X[whole])
                 np.testing.assert_array_equal(codes[whole], np.where(y > 0, positive, negative))
-                again = split.pair_rows(pair, negative, positive, whole, y)
-                np.testing.assert_array_equal(again, rows)
+                np.testing.assert_array_equal(pair.pair_rows(whole), rows)
         assert source.rows_read == 140
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import ooc_fw
 from ooc_fw import TrainOptions
+from ooc_fw.certify.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.subset import complement, draw_parts
@@ -78,18 +79,14 @@ def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
     model = result.model
     assert (model.C, model.kernel.gamma) == (result.best.C, result.best.gamma)
     assert model.status == "converged"
-    gap = ooc_fw.certify(
-        open_source(X),
-        np.where(y > 2, 1, -1).astype(np.int8),
-        model.engine(),
-        model.C,
-        rows=model.support_vectors,
-        row_ids=model.classifiers[0].rows,
-        alpha=model.classifiers[0].alpha,
-        tol=1e-3,
-    ).certified_gap
+    labels = np.where(y > 2, 1, -1).astype(np.int8)
+    (own,) = model.classifiers
+    weights = SupportWeights(model.support_vectors, own.rows, own.alpha, model.C)
+    with model.engine() as engine:
+        problem = BinaryProblem(open_source(X), labels, model.kernel)
+        gap = certify(problem, engine, weights, Search(1e-3)).certified_gap
     assert gap <= 1e-3
-    assert model.classifiers[0].certified_gap == pytest.approx(gap, rel=0.01)
+    assert own.certified_gap == pytest.approx(gap, rel=0.01)
     np.testing.assert_array_equal(model.classes, [1, 4])
 
 
