@@ -1,9 +1,9 @@
 """Linear minimization oracles: which vertex to move towards.
 
 An oracle looks at rows of the source and at the active set, and proposes the row of least gradient.
-It never changes a weight. `FullLMO` looks at every row and is exact; `SampledLMO` looks at a random
-few, at a cost that does not depend on the number of rows. To add an oracle: a class with the verbs
-of `LMO` and a line in `_make_lmo` of :mod:`ooc_fw.solve.loop`.
+It never changes a weight. `FullLMO` looks at every row and is exact; `SampledLMO` looks at a few
+random rows, at a cost that does not depend on the number of rows. To add an oracle: a subclass of
+`LMO` here and a line in `_make_oracle` of :mod:`ooc_fw.solve.run_state`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,29 @@ from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.steps import StepRecord
 
-_FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
-_LEAST_PER_VERTEX = 4  # rows of the shortest block for each
+_FIRST_BLOCK = 2048
+"""Rows of the shortest block, unless few vertices are wanted."""
+
+_LEAST_PER_VERTEX = 4
+"""Rows of the shortest block for each vertex wanted."""
+
 LARGEST_BLOCK = 16384
-_SPARE_ROWS = 1.2  # rows looked at beyond those expected to hold the violators wanted
+"""Rows of the longest block."""
+
+_SPARE_ROWS = 1.2
+"""Factor of the rows expected to hold the violators wanted."""
+
 _LEAST_SHARE = 1e-3
-_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins up to which rows are looked at again, look after look
-_SETTLED = 8.0  # factor of a margin's excess over 1 in a further look: it will not move as much
-_RARE = 0.005  # share of violators in a look below which there is no further one
+"""Least share of violators that is expected."""
+
+_NEAR = (1.2, 1.5, 2.0, 3.0)
+"""Margins up to which rows are looked at again, look after look."""
+
+_SETTLED = 8.0
+"""Factor of a margin's excess over 1 in a further look, since it will not move as much any more."""
+
+_RARE = 0.005
+"""Share of violators in a look below which there is no further one."""
 
 
 @dataclass(frozen=True)
@@ -89,20 +104,27 @@ class Candidates:
     worst: int = -1
 
 
-class LMO(Protocol):
-    """What the solver asks of an oracle."""
+class LMO:
+    """An oracle; subclasses override `propose` and, where they remember something, other verbs."""
+
+    def __init__(self, source: RowSource, labels: Int8Array, engine: Engine) -> None:
+        self._source = source
+        self._labels = labels
+        self._engine = engine
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
+        raise NotImplementedError
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
 
     def reset(self) -> None:
-        """Forget what was derived from the weights; they were changed from outside."""
+        """Forget what came from the weights, since they were changed from outside."""
 
     def state(self) -> dict[str, Any]:
-        """What it has to know to go on as if never stopped: arrays, and values for JSON."""
+        """Arrays, and values for JSON, from which the oracle resumes as if never stopped."""
+        return {}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""
@@ -115,7 +137,7 @@ def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidate
     return Candidates(none, None, none.astype(np.int8), np.empty(0), least, n_scanned, exact)
 
 
-class SampledLMO:
+class SampledLMO(LMO):
     """Best of the active set and `sample_size` random rows.
 
     Its gap never exceeds the duality gap and is no certificate. A sample of r rows holds one of the
@@ -135,9 +157,7 @@ class SampledLMO:
         sampler: Sampler,
         sample_size: int,
     ) -> None:
-        self._source = source
-        self._labels = labels
-        self._engine = engine
+        super().__init__(source, labels, engine)
         self._sampler = sampler
         self._sample_size = sample_size
 
@@ -177,40 +197,27 @@ class SampledLMO:
         useful = grads[k] < min(request.threshold, least)
         return np.array([k] if useful else [], dtype=np.intp)
 
-    def update(self, record: StepRecord, active: ActiveSet) -> None:
-        """Nothing to keep: each draw starts from the weights."""
-
-    def reset(self) -> None:
-        """Nothing to forget."""
-
-    def state(self) -> dict[str, Any]:
-        """See `LMO.state`."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `LMO.restore`."""
-
 
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
-    For corrective steps, which can use as many vertices as the active set holds. A block is as long
-    as is likely to hold that many violators. They are taken as they come, not the worst first: on
-    noisy data the worst are outliers. After every row was seen, the rows that were near the margin
-    are looked at once more, since the weights were young when the first of them came by: the
-    nearest first, the next while that finds violators. After that, or when `reset` says that sweeps
-    have taken over, only the active set is looked at.
+    Corrective steps can use as many vertices as the active set holds, and a block is as long as is
+    likely to hold that many violators. Violators are taken in the order of the block, not the worst
+    first: on noisy data the worst are outliers. After a pass over all rows, those near the margin
+    are looked at again, since the weights were young when the first of them were seen: the nearest
+    rows first, and the next while that finds violators. After that, or once `reset` says that
+    certifying passes have begun, only the active set is looked at.
     """
 
     def __init__(
         self, source: RowSource, labels: Int8Array, engine: Engine, sampler: Sampler
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
-        self._unseen = source.n_rows
-        self._looks = list(_NEAR)  # still to come
-        self._looking = False  # again, after the first pass
-        self._near = np.empty(0, dtype=np.int64)  # rows left of the look under way
-        self._found = self._looked_at = 0  # violators and rows of it
+        self._unseen = source.n_rows  # rows left of the first pass
+        self._looks = list(_NEAR)  # margins of the looks to come
+        self._looking = False  # whether the first pass is over
+        self._near = np.empty(0, dtype=np.int64)  # rows left of the current look
+        self._found = self._looked_at = 0  # violators and rows of the current look
         self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
         self._share = 1.0  # of violators in the last block
 
@@ -229,7 +236,7 @@ class BlockLMO(SampledLMO):
         return self._best_of(active, row_ids, request)
 
     def _look_again(self) -> None:
-        """Begin the next look, if there is one and the last was worth its while."""
+        """Begin the next look, if there is one and the last found violators enough."""
         if self._looks and (not self._looking or self._found >= _RARE * self._looked_at):
             self._looking = True
             self._near = np.flatnonzero(self._margins < self._looks.pop(0))
@@ -247,13 +254,12 @@ class BlockLMO(SampledLMO):
         return violators[: request.limit]
 
     def reset(self) -> None:
-        """Leave the search to sweeps from now on."""
+        """Propose nothing more: certifying passes find the violators from now on."""
         self._unseen = 0
         self._looks = []
         self._near = self._near[:0]
 
     def state(self) -> dict[str, Any]:
-        """See `LMO.state`."""
         blocks = self._sampler
         return {
             "next_row": blocks.next_row if isinstance(blocks, BlockSampler) else None,
@@ -268,7 +274,6 @@ class BlockLMO(SampledLMO):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `LMO.restore`."""
         if isinstance(self._sampler, BlockSampler):
             self._sampler.next_row = state["next_row"]
         self._unseen = state["unseen"]
@@ -279,7 +284,7 @@ class BlockLMO(SampledLMO):
         self._share = state["share"]
 
 
-class FullLMO:
+class FullLMO(LMO):
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
     A step costs one kernel column over all rows for each vertex it touches; columns of recent
@@ -297,16 +302,15 @@ class FullLMO:
         keeps_rows: bool = True,
         column_bytes: int = 0,
     ) -> None:
-        self._source = source
-        self._labels = labels.astype(np.float64)
-        self._engine = engine
+        super().__init__(source, labels, engine)
+        self._y = labels.astype(np.float64)
         self._C = np.broadcast_to(C, len(labels))
         self._keeps_before = keeps_before  # for steps that extrapolate
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._kept: list[tuple[int, Operand]] | None = None
         self._columns: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
-        self._keeps_rows = keeps_rows  # made ready for products, or reads them for every column
+        self._keeps_rows = keeps_rows  # else they are read for every column
         self._column_bytes = column_bytes
         self._precise = False  # whether what is kept is float64
 
@@ -349,7 +353,7 @@ class FullLMO:
             seen,
             row_ids=best,
             rows=self._source.take(best),
-            labels=self._labels[best].astype(np.int8),
+            labels=self._labels[best],
             grads=self._grad[best],
         )
 
@@ -368,7 +372,7 @@ class FullLMO:
         grad = np.empty(self._source.n_rows)
         for start, x in self._operands(active):
             part = slice(start, start + len(x))
-            grad[part] = self._labels[part] * active.decision_at(x)
+            grad[part] = self._y[part] * active.decision_at(x)
         grad[active.ids] = active.grad
         return grad
 
@@ -401,12 +405,12 @@ class FullLMO:
         scale = record.scale
         for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
             column = self._column(row_id, active)
-            core.add_column(self._grad, self._labels, scale, column, weight * self._labels[row_id])
+            core.add_column(self._grad, self._y, scale, column, weight * self._y[row_id])
             self._grad[row_id] += weight / self._C[row_id]
             scale = 1.0
         if record.extrapolation > 0:
             core.extrapolate_gradient(self._grad, self._before, record.extrapolation)
-        # The active set knows better; where the two disagree a run would not see its progress.
+        # The gradient of the active set is more precise, and progress is measured by it.
         self._grad[active.ids] = active.grad
         self._before = before
 
@@ -416,9 +420,8 @@ class FullLMO:
         self._before = None
 
     def state(self) -> dict[str, Any]:
-        """See `LMO.state`. The gradient depends on the steps it has seen, hence is kept."""
+        """The gradient of all rows, whose last bits depend on the steps it has seen."""
         return {"grad": self._grad, "before": self._before}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `LMO.restore`."""
         self._grad, self._before = state["grad"], state["before"]

@@ -28,9 +28,15 @@ from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solve.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solve.state import StepKind
 
-INNER_STEPS_PER_VERTEX = 50  # a corrective step that takes more is cut, and goes on in the next
-_SYSTEM_STEPS_PER_VERTEX = 400  # with linear systems, which count as many steps
-_PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
+INNER_STEPS_PER_VERTEX = 50
+"""Pairwise steps for each vertex after which a corrective step is cut; the next one goes on."""
+
+_SYSTEM_STEPS_PER_VERTEX = 400
+"""The same with linear systems, each of which counts as many steps."""
+
+_PATIENCE = 2
+"""Unfinished corrective steps in a row, the last of which solves linear systems."""
+
 LEAST_BATCH = 512
 """Vertices that a step which takes many may always add."""
 
@@ -71,7 +77,7 @@ class StepRecord:
 
 @dataclass
 class StepRule:
-    """A rule; subclasses override `step` and, where they remember something, the other verbs."""
+    """A rule; subclasses override `step` and, where they remember something, other verbs."""
 
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False
@@ -101,7 +107,7 @@ class StepRule:
         active.prune(spare)
 
     def state(self) -> dict[str, Any]:
-        """What it has to know to go on as if never stopped: arrays, and values for JSON."""
+        """Arrays, and values for JSON, from which the rule resumes as if never stopped."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -393,7 +393,8 @@ def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
     options = TrainOptions()
     with split_classes(whole, codes, 3) as split:
         plan = plan_run(whole, options)
-        with Machines(whole, codes, split, kernel, options, (), plan, None) as machines:
+        problem = Problem(whole, codes, kernel)
+        with Machines(problem, split, options, (), plan) as machines:
             cold, warm = machines.fit(4.0), machines.fit(4.0)
     for before, after in zip(cold, warm, strict=True):
         assert after.solution.certified_gap <= 1e-3
