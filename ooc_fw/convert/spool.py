@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,14 @@ class RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
 
+class _Records(NamedTuple):
+    """Whole records of rows."""
+
+    words: npt.NDArray[np.uint32]
+    starts: Int64Array  # first word of each record
+    n_stored: int  # stored values of all rows
+
+
 class _Bucket:
     """Records of rows, in the order of their arrival, in an unnamed file."""
 
@@ -73,8 +82,8 @@ class _Bucket:
             self.n_bytes += words.nbytes
             self.n_rows += n_rows
 
-    def parts(self, n_bytes: int) -> Iterator[npt.NDArray[np.uint32]]:
-        """All records, in parts of whole ones of about `n_bytes`."""
+    def parts(self, n_bytes: int) -> Iterator[_Records]:
+        """Read all records, in parts of about `n_bytes`."""
         self._file.seek(0)
         left = self.n_bytes // 4
         begun = np.empty(0, dtype=np.uint32)
@@ -83,9 +92,11 @@ class _Bucket:
             words[: len(begun)] = begun
             _fill(self._file, words[len(begun) :].view(np.uint8))
             left -= len(words) - len(begun)
-            starts, _, end = _index(words, self._value_words)
-            if len(starts) > 0:
-                yield words[:end]
+            starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
+            counts = np.empty_like(starts)
+            n_rows, end = index_records(words, self._value_words, starts, counts)
+            if n_rows > 0:
+                yield _Records(words[:end], starts[:n_rows], int(counts[:n_rows].sum()))
             begun = words[end:]
 
 
@@ -179,13 +190,13 @@ class Spool:
             bucket = self._buckets.pop(number)
             try:
                 if self.seed is None:
-                    for words in bucket.parts(self._bucket_bytes):
-                        yield self._unpack(words, n_features)
+                    for records in bucket.parts(self._bucket_bytes):
+                        yield self._unpack(records, n_features)
                 elif bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    for words in bucket.parts(bucket.n_bytes):
-                        yield self._unpack(words, n_features, self.seed)
+                    for records in bucket.parts(bucket.n_bytes):
+                        yield self._unpack(records, n_features, self.seed)
             finally:
                 bucket.close()
 
@@ -205,23 +216,21 @@ class Spool:
             bucket_bytes=self._bucket_bytes,
         )
         try:
-            for words in bucket.parts(self._bucket_bytes):
-                parts.add(self._unpack(words, n_features))
+            for records in bucket.parts(self._bucket_bytes):
+                parts.add(self._unpack(records, n_features))
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
             parts.close()
 
-    def _unpack(
-        self, words: npt.NDArray[np.uint32], n_features: int, seed: int | None = None
-    ) -> RowBlock:
-        """Rows of whole records, in the order of their keys if there is a seed."""
-        starts, counts, _ = _index(words, self._value_words)
+    def _unpack(self, records: _Records, n_features: int, seed: int | None = None) -> RowBlock:
+        """Rows of some records, in the order of their keys if there is a seed."""
+        words, starts, n_stored = records
         if seed is not None:
             row_ids = np.empty(len(starts), dtype=np.int64)
             record_ids(words, starts, row_ids.view(np.uint32))
             starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
-        n_rows, n_stored = len(starts), int(counts.sum())
+        n_rows = len(starts)
         rows = CSRRows(
             np.empty(n_stored, dtype=self.dtype),
             np.empty(n_stored, dtype=np.int32),
@@ -254,14 +263,6 @@ def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31))
-
-
-def _index(words: npt.NDArray[np.uint32], value_words: int) -> tuple[Int64Array, Int64Array, int]:
-    """Start and stored values of each whole record in `words`, and the word after the last one."""
-    starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
-    counts = np.empty_like(starts)
-    n_rows, end = index_records(words, value_words, starts, counts)
-    return starts[:n_rows], counts[:n_rows], end
 
 
 def _fill(file: io.FileIO, out: npt.NDArray[np.uint8]) -> None:
