@@ -1,0 +1,35 @@
+"""What a converted file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+
+from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.scaling import Scaling
+
+
+class Contents(NamedTuple):
+    """Arrays and attributes; rows are dense."""
+
+    X: Any
+    y: Any
+    row: Any
+    mean: Any
+    attrs: dict[str, Any]
+    scaling: Scaling | None
+
+
+def read(path: Path) -> Contents:
+    with h5py.File(path) as file:
+        X = file["X"]
+        if isinstance(X, h5py.Group):
+            n_rows, n_features = X.attrs["shape"]
+            rows = CSRRows(*(X[name][...] for name in ("data", "indices", "indptr")), n_features)
+            assert len(rows) == n_rows
+            assert (rows.data != 0).all()
+            X = rows.toarray()
+        arrays = [None if name not in file else file[name][...] for name in ("y", "row", "mean")]
+        return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
