@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw._core.rows import drop_zeros
-from ooc_fw.convert.columns import ColumnMoments, LogTable, count_labels
+from ooc_fw.convert.columns import LogTable, count_labels
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 
@@ -23,17 +23,6 @@ def to_csr(dense: np.ndarray) -> CSRRows:
     indptr = np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))])
     indices = np.nonzero(dense)[1].astype(np.int32)
     return CSRRows(dense[dense != 0], indices, indptr, dense.shape[1])
-
-
-@given(dense=tables, n_parts=st.integers(1, 3))
-def test_moments(dense, n_parts):
-    for convert in (to_csr, lambda rows: rows):
-        moments = ColumnMoments(dense.shape[1])
-        for part in np.array_split(dense, n_parts):
-            moments.add(convert(part))
-        np.testing.assert_allclose(moments.mean, dense.mean(axis=0, dtype=float), atol=1e-12)
-        square_norms = (dense.astype(float) ** 2).sum(axis=1)
-        np.testing.assert_allclose(moments.mean_square_norm, square_norms.mean(), atol=1e-12)
 
 
 @given(labels=st.lists(st.integers(-20, 20).map(float), max_size=60))

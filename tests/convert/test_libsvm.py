@@ -135,15 +135,6 @@ def test_exact_values_are_the_nearest_float64(token):
     assert value.dtype == np.float64
 
 
-def test_random_numbers_of_many_digits():
-    rng = np.random.default_rng(1)
-    numbers = rng.normal(size=4000) * 10.0 ** rng.integers(-30, 30, 4000)
-    text = "\n".join(f"1 1:{number:.17g} 2:{number:.7g}" for number in numbers)
-    expected = [[float(f"{n:.17g}"), float(f"{n:.7g}")] for n in numbers]
-    np.testing.assert_array_equal(parse(text).rows.toarray(), np.array(expected, np.float32))
-    np.testing.assert_array_equal(parse(text, exact=True).rows.toarray(), np.array(expected))
-
-
 # --- whole files ---------------------------------------------------------------------------------
 
 cells = st.dictionaries(st.integers(1, 40), st.integers(-99, 99), max_size=8)
@@ -192,12 +183,6 @@ def test_iter_libsvm_does_not_depend_on_the_block(tmp_path, block_bytes):
     whole = concat_rows([rows for _, rows, _ in blocks])
     assert isinstance(whole, CSRRows)
     assert len(whole) == len(lines)
-
-
-def test_iter_libsvm_reads_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 1:2\n")))
-    ((labels, rows, first_line),) = iter_libsvm("-")
-    assert (labels.tolist(), rows.toarray().tolist(), first_line) == ([1], [[2]], 1)
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ooc_fw.convert.pipeline import default_threads, ordered_map, prefetch
+from ooc_fw.convert.pipeline import ordered_map, prefetch
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -41,10 +41,6 @@ def test_exception_comes_in_its_place_and_threads_end():
     with pytest.raises(ValueError, match="three"):
         next(results)
     assert not [t for t in threading.enumerate() if t.name.startswith("ooc-fw-prep")]
-
-
-def test_default_threads():
-    assert default_threads() >= 1
 
 
 def test_prefetch_keeps_order_and_is_one_ahead():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import h5py
 import numpy as np
 import pytest
 
@@ -62,12 +61,8 @@ def test_rows_that_are_not_finite_are_counted_and_left_out(source_of, monkeypatc
     assert found.high.tolist() == [1, 1, 1]
     monkeypatch.setattr(preflight, "BAD_ROWS", 1)
     assert inspect_source(source_of(X)).n_bad == 1
-
-
-def test_only_bad_rows():
-    found = inspect_source(open_source(np.full((3, 2), np.nan)))
-    assert (found.n_bad, found.n_repeated, found.density) == (3, 0, 0)
-    assert found.swamping()[1] == 0
+    found = inspect_source(open_source(np.full((1, 2), np.nan)))
+    assert (found.n_bad, found.n_repeated, found.density, found.swamping()[1]) == (1, 0, 0, 0)
 
 
 def test_damage_is_no_finding(tmp_path):
@@ -174,12 +169,6 @@ def test_advice(plain):
     assert "1 of all 100 rows hold values that are missing or not finite (" in said(X, y)
 
 
-def test_sample_is_called_one(plain, monkeypatch):
-    monkeypatch.setattr(preflight, "SAMPLE_BYTES", 10)
-    X = np.ones((1000, 1))
-    assert "have one value in the 64 rows looked at" in said(X, np.arange(1000.0) % 2)
-
-
 def test_text_may_grow_wider():
     blocks = [
         CSRRows.from_dense(np.array([[1, 2]], np.float32)),
@@ -188,16 +177,6 @@ def test_text_may_grow_wider():
     found = inspect_rows(blocks)
     assert found.low.tolist() == [1, 0, 0]
     assert found.high.tolist() == [1, 2, 5]
-
-
-def test_converted_file_with_every_storage(tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("X", data=np.eye(50), chunks=(7, 50), compression="gzip")
-        file["y"] = np.arange(50) % 2
-    with open_source(tmp_path / "x.h5") as source:
-        found = inspect_source(source)
-    assert found.n_looked == 50
-    assert found.density == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(("size", "said"), [(3000.0, True), (1.0, False)])
