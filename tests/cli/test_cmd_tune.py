@@ -72,14 +72,14 @@ def test_search_alone(ooc_fw, data_file):
 def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
     from ooc_fw.training import tuning
 
-    fit = tuning.fit_point
+    fit = tuning.PairPaths.fit
 
-    def interrupted_at_two(machines, C):
-        (pair,) = fit(machines, C)
+    def interrupted_at_two(paths, C):
+        (pair,) = fit(paths, C)
         status = Status.INTERRUPTED if C == 2 else pair.solution.status
         return [replace(pair, solution=replace(pair.solution, status=status))]
 
-    monkeypatch.setattr(tuning, "fit_point", interrupted_at_two)
+    monkeypatch.setattr(tuning.PairPaths, "fit", interrupted_at_two)
     outcome = ooc_fw("tune", data_file, "--C", "1,2,4", "-o", tmp_path / "m.h5")
     assert outcome.status == 130
     assert outcome.out.count("interrupted") == 2

@@ -21,9 +21,10 @@ from ooc_fw.solve.loop import Path, solve
 from ooc_fw.solve.setup import plan_run
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.training import tuning
+from ooc_fw.training import paths, tuning
 from ooc_fw.training.one_versus_one import solve_classes, split_classes, support_vectors_of
-from ooc_fw.training.tuning import PRESETS, Machines, Point, draw, table_line, tune
+from ooc_fw.training.paths import PairPaths
+from ooc_fw.training.tuning import PRESETS, Point, draw, tune
 
 
 def rings(n, seed=0, noise=0.3):
@@ -131,7 +132,7 @@ def test_two_points_without_hope_end_a_path(data, monkeypatch):
     assert [point.status for point in result.points] == ["tried"] * 4 + ["abandoned"] * 2
     assert "worse than C 2, gamma 0.5 beyond chance" in result.points[-1].note
     assert result.best.C == 2
-    assert "abandoned: 2 smaller C in a row" in table_line(result.points[-1])
+    assert "abandoned: 2 smaller C in a row" in result.points[-1].line()
 
 
 def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
@@ -168,8 +169,8 @@ def test_deviations_are_those_of_mcnemar():
     second = Point(2, 1, int(b.sum()), 333, wrong=[np.packbits(b)])
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     expected = (only_a - only_b) / np.sqrt(only_a + only_b)
-    assert tuning._deviations(first, second) == pytest.approx(expected)
-    assert tuning._deviations(first, first) == 0
+    assert first.deviations(second) == pytest.approx(expected)
+    assert first.deviations(first) == 0
 
 
 def test_result_as_json_table_and_advice(result):
@@ -383,9 +384,9 @@ def test_several_classes(thirds):
     assert (result.model.predict(X) == y).mean() > 0.8
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 20])
+@pytest.mark.parametrize("kept", [0, 100 << 20])
 def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
-    monkeypatch.setattr(tuning, "_PAIRS_BYTES", kept * 100)
+    monkeypatch.setattr(paths, "_PAIRS_BYTES", kept)
     X, y = thirds
     whole = open_source(X, y)
     _, codes = encode_labels(whole)
@@ -393,9 +394,8 @@ def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
     options = TrainOptions()
     with split_classes(whole, codes, 3) as split:
         plan = plan_run(whole, options)
-        problem = Problem(whole, codes, kernel)
-        with Machines(problem, split, options, (), plan) as machines:
-            cold, warm = machines.fit(4.0), machines.fit(4.0)
+        with PairPaths(Problem(whole, codes, kernel), split, options, (), plan) as path:
+            cold, warm = path.fit(4.0), path.fit(4.0)
     for before, after in zip(cold, warm, strict=True):
         assert after.solution.certified_gap <= 1e-3
         assert after.solution.iterations < before.solution.iterations
