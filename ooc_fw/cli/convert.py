@@ -10,6 +10,7 @@ from ooc_fw.cli import arguments
 from ooc_fw.cli.common import DONE, format_label, print_result
 from ooc_fw.options import ConvertOptions, option_fields
 from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.convert.convert import ConversionReport
@@ -32,17 +33,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "any contiguous part as a random sample.",
     )
     parser.add_argument(
-        "inputs",
+        "files",
         nargs="+",
-        metavar="IN",
-        help="LIBSVM text or CSV, plain or compressed by gzip, bzip2 or xz, Parquet, .npy, .npz or "
-        "HDF5; - is standard input; several are read one after the other",
+        metavar="FILE",
+        help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV, plain or compressed "
+        "by gzip, bzip2 or xz, Parquet, .npy, .npz or HDF5; - is standard input; several are read "
+        "one after the other",
     )
-    parser.add_argument("output", metavar="OUT.h5", help="HDF5 file to write")
-    names = option_fields(ConvertOptions)
-    arguments.add_options(
-        parser, ConvertOptions, [name for name in names if name not in _OF_TABLES]
+    parser.add_argument(
+        "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
     )
+    others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
+    arguments.add_options(parser, ConvertOptions, others)
     arguments.add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
     arguments.add_results(parser)
 
@@ -51,9 +53,14 @@ def run(args: argparse.Namespace) -> int:
     """Convert, print the report."""
     from ooc_fw.convert.convert import convert
 
+    inputs, output = args.files, args.output
+    if output is None:
+        *inputs, output = inputs
+    if not inputs:
+        raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
     options = arguments.record_from(ConvertOptions, args)
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
-        report = convert(args.inputs, args.output, options, progress=progress)
+        report = convert(inputs, output, options, progress=progress)
     if args.json:
         print_result(args, describe(report))
     elif not args.quiet:
@@ -63,19 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(report: ConversionReport) -> dict[str, Any]:
     """Gather what ``--json`` prints."""
-    counts = {format_label(label): count for label, count in report.class_counts.items()}
-    scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
-    lists = {name: list(getattr(report, name)) for name in ("skipped", "unseen_labels", "notes")}
-    return (
-        {"classes": counts}
-        | scaling
-        | {
-            name: value
-            for name, value in vars(report).items()
-            if name not in ("class_counts", "scaling")
-        }
-        | lists
-    )
+    values = dict(vars(report))
+    counts = {format_label(label): count for label, count in values.pop("class_counts").items()}
+    scaling = values.pop("scaling")
+    return values | {"classes": counts, "scaling": scaling.kind, "log1p": scaling.log1p}
 
 
 def report_lines(report: ConversionReport) -> list[str]:

@@ -83,6 +83,7 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(failin
         (("train",), "required: DATA; see ooc-fw train --help"),
         (("train", "d.h5", "--speed"), "unrecognized arguments: --speed; see ooc-fw"),
         (("train", "d.h5", "--quiet", "--verbose"), "not allowed with"),
+        (("convert", "d.txt"), "convert needs IN and OUT.h5"),
         (("convert", "d.txt", "d.h5", "--dense", "--sparse"), "not allowed with"),
         (("help", "nothing"), "the topics are classes, dask, files"),
         (("certify", "m.h5", "d.h5", "--tol", "x"), "--tol: must be a positive number, not 'x'"),
@@ -139,7 +140,7 @@ def test_commands_are_alike():
         assert "--json" in options_of(command), command
     for command in ("convert", "plan", "train", "tune", "predict", "evaluate", "certify", "verify"):
         assert {"--quiet", "--verbose"} <= options_of(command), command
-    for command in ("train", "tune", "predict", "report", "plot"):
+    for command in ("convert", "train", "tune", "predict", "report", "plot"):
         assert {"-o", "--output"} <= options_of(command), command
     assert options_of("plan") >= {f"--{name}" for name in ("C", "gamma", "tol", "max-support")}
 
