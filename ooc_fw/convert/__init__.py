@@ -1,6 +1,6 @@
 """Conversion of text and tables to HDF5: rows are shuffled and scaled once, in constant memory.
 
-    convert.py    `convert`: the passes, and what is refused before the first
+    convert.py    `convert`: what is refused, planned and reported; passes.py has the two passes
     inputs.py     open inputs of any format
     readers.py    what all readers share; text.py, delimited.py (CSV), parquet.py and arrays.py
     libsvm.py     blocks of lines to labels and sparse rows

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from ooc_fw.cli.main import main
-from ooc_fw.convert import convert as convert_module
+from ooc_fw.convert import passes
 from ooc_fw.convert.convert import convert, convert_libsvm
 from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.data.scaling import KINDS
@@ -159,7 +159,7 @@ def test_storage_shuffle_blocks_and_compression_do_not_change_the_rows(tmp_path,
         (halves, True, 2 << 20),
         (["-"], False, 2 << 20),
     ):
-        monkeypatch.setattr(convert_module, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(passes, "PIECE_BYTES", piece_bytes)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         convert_libsvm(inputs, tmp_path / "out.h5", dense=dense, scale="maxabs", seed=5)
         contents = read(tmp_path / "out.h5")

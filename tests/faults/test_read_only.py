@@ -64,7 +64,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
             "write_atomic",
             checkpoint,
         ),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert", "_parse", out),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert", "parse_inputs", out),
         "output": (convert, "ooc_fw.convert.convert", "atomic_path", out),
     }[what]
     assert ooc_fw(*command).status == 0
