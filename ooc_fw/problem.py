@@ -36,9 +36,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
 
-FLOAT64_GAP = 1e-10
-"""Relative gap that steps in float64 surely reach."""
-
+FLOAT64_GAP = 1e-10  # relative gap that steps in float64 surely reach
 WEIGHT_SUM_TOLERANCE = 1e-9
 """Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""
 

@@ -35,8 +35,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import Float32Array, Float64Array, Int8Array, Int64Array
 
-_ROWS_AT_ONCE = 1 << 18
-"""Rows whose bounds are looked at together."""
+_ROWS_AT_ONCE = 1 << 18  # rows whose bounds are looked at together
 
 
 def _upwards(values: Float64Array) -> Float32Array:
@@ -46,20 +45,12 @@ def _upwards(values: Float64Array) -> Float32Array:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a `Screen` keeps of some rows, rounded outwards to float32; arrays of shape (k,).
+    """What a `Screen` keeps of some rows, rounded outwards to float32; arrays of shape (k,)."""
 
-    Parameters
-    ----------
-    lower, reach : ndarray of float32
-        At most g_ref, and at least sqrt(k(x, x) + 1).
-    vertex, way : ndarray of int32 and of float32, or None
-        Place of a near vertex, and at least the distance to it.
-    """
-
-    lower: Float32Array
-    reach: Float32Array
-    vertex: npt.NDArray[np.int32] | None
-    way: Float32Array | None
+    lower: Float32Array  # at most g_ref
+    reach: Float32Array  # at least sqrt(k(x, x) + 1)
+    vertex: npt.NDArray[np.int32] | None  # place of a near vertex
+    way: Float32Array | None  # at least the distance to it
 
     @classmethod
     def outwards(

@@ -28,8 +28,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
-_SUSPECTS_PER_BLOCK = 8192
-"""Rows of a block that are fetched by number."""
+_SUSPECTS_PER_BLOCK = 8192  # rows of a block that are fetched by number
 
 
 @dataclass(frozen=True)
@@ -72,50 +71,25 @@ class SupportGradient:
 
 @dataclass(frozen=True)
 class SupportWeights:
-    """Weights to be certified.
+    """Weights to be certified."""
 
-    Parameters
-    ----------
-    rows : Rows, shape (n_support, n_features)
-        Support vectors.
-    row_ids : ndarray of int64, shape (n_support,)
-        Their rows in the source, without repeats.
-    alpha : ndarray of float64, shape (n_support,)
-        Their weights: positive, sum 1.
-    C : float, or ndarray of float64 of shape (n_support,)
-        Penalty of a unit squared slack, of all rows or of each support vector. Penalties of other
-        rows do not enter, since their weight is 0.
-    gradient : SupportGradient, optional
-        Their gradient, where the caller has it already.
-    """
-
-    rows: Rows
-    row_ids: Int64Array
-    alpha: Float64Array
-    C: float | Float64Array
-    gradient: SupportGradient | None = None
+    rows: Rows  # (n_support, n_features): support vectors
+    row_ids: Int64Array  # (n_support,): their rows in the source, without repeats
+    alpha: Float64Array  # (n_support,): their weights, positive with sum 1
+    C: float | Float64Array  # penalty of all rows, or of each support vector, (n_support,)
+    gradient: SupportGradient | None = None  # their gradient, where the caller has it already
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a pass over the data looks for, and where.
+    """What a pass over the data looks for, and where."""
 
-    Parameters
-    ----------
-    tol : float
-        Relative gap above which a row counts as a violator.
-    n_worst : int
-        Number of violators to remember.
-    screen : Screen, optional
-        Filled with lower bounds of every row's gradient; goes with a pass over all rows.
-    suspects : ndarray of int64, optional
-        Increasing row numbers; only these rows are looked at. The caller knows that no other row is
-        below the least gradient of the support: see :mod:`ooc_fw.certify.screening`.
-    """
-
-    tol: float
-    n_worst: int = 0
+    tol: float  # relative gap above which a row counts as a violator
+    n_worst: int = 0  # number of violators to remember
+    # Filled with lower bounds of every row's gradient; goes with a pass over all rows.
     screen: Screen | None = None
+    # Increasing row numbers; only these rows are looked at. The caller knows that no other row
+    # is below the least gradient of the support: see :mod:`ooc_fw.certify.screening`.
     suspects: Int64Array | None = None
 
 

@@ -26,26 +26,15 @@ from ooc_fw.solve.vertices import VertexTable
 
 logger = logging.getLogger(__name__)
 
-_FLOAT32_GAP = 1e-4
-"""Relative gap down to which steps on a float32 gradient are trusted."""
-
-_STEP_WORK = 2e8
-"""Steps times vertices in one compiled call, which takes a second or less."""
-
-_FETCHED = 64
-"""Kernel rows computed at once when steps lack one."""
-
+_FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
+_STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
+_FETCHED = 64  # kernel rows computed at once when steps lack one
 LARGEST_SYSTEM = 2048
 """Free vertices up to which linear systems are solved: so many take about 0.3 s on one core."""
 
-_SYSTEM_COPIES = 3
-"""Copies of its matrix that a linear system takes."""
-
-_SYSTEM_STEPS = 128
-"""A system of n vertices takes the time of n^2 over this pairwise steps."""
-
-SPARE_SHARE = 0.125
-"""Share of vertices of weight 0 above which a prune pays for its copy."""
+_SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
+_SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
+SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
 
 
 class ActiveSet(VertexTable):

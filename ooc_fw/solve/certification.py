@@ -17,9 +17,7 @@ from ooc_fw.solve.state import Status, Stop
 
 logger = logging.getLogger(__name__)
 
-_LEAST_VIOLATORS = 512
-"""Violators that a pass may always return."""
-
+_LEAST_VIOLATORS = 512  # violators that a pass may always return
 _FEW_SUSPECTS = 0.5
 """Share of rows that may violate, above which a pass looks at all rows and renews the screen."""
 

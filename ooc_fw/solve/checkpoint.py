@@ -37,12 +37,8 @@ State: TypeAlias = dict[str, dict[str, Any]]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 4
-"""Changes with what the state holds, and with how a run goes on from it."""
-
-_FRONT = 512
-"""Bytes before the HDF5 image."""
-
+FORMAT_VERSION = 4  # changes with what the state holds, and with how a run goes on from it
+_FRONT = 512  # bytes before the HDF5 image
 _MAGIC = "ooc-fw checkpoint"
 
 _BUDGETS = ("max_iter", "max_time", "threads")

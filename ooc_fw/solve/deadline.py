@@ -13,38 +13,19 @@ from contextlib import contextmanager
 
 from ooc_fw.system.errors import OutOfTimeError
 
-_SMALL_SHARE = 0.3
-"""Share of the largest work measured, below which a measurement tells nothing."""
-
-_FADING = 0.7
-"""Factor of the weight of earlier measurements, at each new one."""
-
-_SWEEP_SHARE = 0.5
-"""Share of the limit above which a certificate is not worth its time."""
-
-_SPARE = 1.2
-"""Factor of every estimate."""
-
+_SMALL_SHARE = 0.3  # share of the largest work measured, below which a measurement tells nothing
+_FADING = 0.7  # factor of the weight of earlier measurements, at each new one
+_SWEEP_SHARE = 0.5  # share of the limit above which a certificate is not worth its time
+_SPARE = 1.2  # factor of every estimate
 _BEYOND_LOOKS = 2.0
 """Factor from looks at rows in training to a certifying pass, which does more for each row."""
 
-_FLOAT64 = 1.5
-"""Factor from looks to the gradient in float64, half of which is computed."""
-
-_LEAST_WORK = 1e6
-"""Kernel values, or terms of them, from which on time is proportional to work."""
-
-_GRACE = 0.1
-"""Share of the limit by which a pass that is under way may exceed it."""
-
-_EARLY = 0.02
-"""Share of the limit during which the pace of a pass tells nothing."""
-
-_SETTLE_SHARE = 0.1
-"""Share of the limit for optimising the weights on their vertices at the end."""
-
-_FEWEST_STEPS = 1000
-"""Steps of a corrective step before which looking at the clock does not pay."""
+_FLOAT64 = 1.5  # factor from looks to the gradient in float64, half of which is computed
+_LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
+_GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
+_EARLY = 0.02  # share of the limit during which the pace of a pass tells nothing
+_SETTLE_SHARE = 0.1  # share of the limit for optimising the weights on their vertices at the end
+_FEWEST_STEPS = 1000  # steps of a corrective step before which looking at the clock does not pay
 
 
 class Rate:

@@ -25,35 +25,20 @@ from ooc_fw.solve.active_set import ActiveSet
 SAMPLE_ROWS = 20_000
 """Rows over which the primal objective is estimated; all of them where there are no more."""
 
-DRAW_ROWS = 500
-"""Rows of the sample between two looks at the clock."""
-
-_GROWTH = 2.0
-"""Factor of the number of vertices from one state kept to the next."""
-
-_FEWEST = 64
-"""Vertices of the first state kept."""
+DRAW_ROWS = 500  # rows of the sample between two looks at the clock
+_GROWTH = 2.0  # factor of the number of vertices from one state kept to the next
+_FEWEST = 64  # vertices of the first state kept
 
 
 @dataclass(frozen=True)
 class KeptState:
-    """Weights at some moment of a run.
+    """Weights at some moment of a run."""
 
-    Parameters
-    ----------
-    ids, labels : ndarray of int64 and of int8, shape (k,)
-        Rows of positive weight, and -1 or +1 for each.
-    alpha : ndarray of float64, shape (k,)
-        Their weights.
-    rho, squared_norm : float
-        alpha' g, and |w|^2 + b^2.
-    """
-
-    ids: Int64Array
-    labels: Int8Array
-    alpha: Float64Array
-    rho: float
-    squared_norm: float
+    ids: Int64Array  # (k,): rows of positive weight
+    labels: Int8Array  # (k,): -1 or +1
+    alpha: Float64Array  # (k,): their weights
+    rho: float  # alpha' g
+    squared_norm: float  # |w|^2 + b^2
 
     @classmethod
     def of(cls, active: ActiveSet) -> KeptState:
@@ -109,24 +94,12 @@ class KeptStates:
 
 @dataclass(frozen=True)
 class Sample:
-    """A fixed random sample of the rows of a problem, drawn part by part.
-
-    Parameters
-    ----------
-    source : RowSource
-        Rows.
-    labels : ndarray of int8, shape (n_rows,)
-        +1 or -1.
-    penalties : float or ndarray of float64, shape (n_rows,)
-        C, or that of each row.
-    draw : callable
-        Gives the rows of the next part, of so many, increasing.
-    """
+    """A fixed random sample of the rows of a problem, drawn part by part."""
 
     source: RowSource
-    labels: Int8Array
-    penalties: float | Float64Array
-    draw: Callable[[int], Int64Array]
+    labels: Int8Array  # (n_rows,): -1 or +1
+    penalties: float | Float64Array  # C, or the penalty of each row, (n_rows,)
+    draw: Callable[[int], Int64Array]  # gives the rows of the next part, of some size, increasing
 
     def parts(self) -> Iterator[Int64Array]:
         """The rows, part by part; all of them in random order where they are few."""

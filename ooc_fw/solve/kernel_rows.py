@@ -29,17 +29,10 @@ from ooc_fw.solve.growing import GrowingArray, LazyTable
 
 logger = logging.getLogger(__name__)
 
-_WIDEST = 8
-"""Vertices that a cache of rows may serve, in sides of the largest whole block."""
-
-_BATCH_BYTES = 4 << 20
-"""Bytes of rows that are computed together before they go to their slots."""
-
-_RIDGE_SHARE = 0.2
-"""Share of 1/C that the least eigenvalue of the rounding errors may reach."""
-
-_STEP16 = 1 / 65535
-"""Distance between two values in 16 bits."""
+_WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
+_BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
+_RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
+_STEP16 = 1 / 65535  # distance between two values in 16 bits
 
 
 def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:

@@ -55,20 +55,11 @@ logger = logging.getLogger(__name__)
 _BRIEF = 1.0
 """Seconds for settling the weights after an interrupt, and as many for choosing among states."""
 
-_LITTLE_ROOM = 64
-"""Part of the vertices allowed that is too few to look for more."""
-
-_IDLE_ROUNDS = 8
-"""Certificates without a smaller gap after which float64 is found to allow none."""
-
-_UNFINISHED = 4
-"""Corrective steps on the same vertices after which they get nowhere."""
-
-_LEAST_PROGRESS = 1e-3
-"""Share of the gap by which such a step must lower the objective."""
-
-_TIGHTER = 0.8
-"""Factor of the tolerance of training after rounding has hidden a violation."""
+_LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
+_IDLE_ROUNDS = 8  # certificates without a smaller gap after which float64 is found to allow none
+_UNFINISHED = 4  # corrective steps on the same vertices after which they get nowhere
+_LEAST_PROGRESS = 1e-3  # share of the gap by which such a step must lower the objective
+_TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
 
 def solve(
@@ -81,29 +72,16 @@ def solve(
     warm: Warm | None = None,
     **circumstances: Any,
 ) -> Solution:
-    """Train one binary classifier.
+    """Train one binary classifier; see `solve_problem`, which also takes penalties of rows.
 
     Parameters
     ----------
-    source : RowSource
-        Training rows.
-    labels : ndarray of int8, shape (n_rows,)
-        +1 or -1; both occur.
-    kernel : Kernel
-        Kernel with its parameters.
-    options : TrainOptions
-        Method, tolerance and budgets.
-    callbacks : sequence of Callback
-        They are told of every iteration and of every block of a pass over the data.
-    warm : tuple of ndarray of int64 and of float64, optional
+    source, labels, kernel
+        See `ooc_fw.problem.BinaryProblem`.
+    options, warm
         See `solve_problem`.
-    **circumstances
-        `dask`, `started`, `checkpoint` and `resume`, see `ooc_fw.solve.session.Session`.
-
-    Returns
-    -------
-    Solution
-        See `solve_problem`, which also takes penalties of rows.
+    callbacks, **circumstances
+        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solve.session.Session`.
     """
     session = Session(callbacks, **circumstances)
     return solve_problem(BinaryProblem(source, labels, kernel), options, session, warm)

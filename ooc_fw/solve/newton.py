@@ -17,8 +17,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.problem import relative_gap
 
-_PATIENCE = 3
-"""Exchanges of many vertices that may leave as many wrong ones as before."""
+_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
 
 _Places = npt.NDArray[np.intp]
 _Flags = npt.NDArray[np.bool_]

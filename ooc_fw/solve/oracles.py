@@ -27,80 +27,41 @@ from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solve.active_set import ActiveSet
 from ooc_fw.solve.steps import StepRecord
 
-_FIRST_BLOCK = 2048
-"""Rows of the shortest block, unless few vertices are wanted."""
-
-_LEAST_PER_VERTEX = 4
-"""Rows of the shortest block for each vertex wanted."""
-
-LARGEST_BLOCK = 16384
-"""Rows of the longest block."""
-
-_SPARE_ROWS = 1.2
-"""Factor of the rows expected to hold the violators wanted."""
-
-_LEAST_SHARE = 1e-3
-"""Least share of violators that is expected."""
-
-_NEAR = (1.2, 1.5, 2.0, 3.0)
-"""Margins up to which rows are looked at again, look after look."""
-
+_FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
+_LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
+LARGEST_BLOCK = 16384  # rows of the longest block
+_SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
+_LEAST_SHARE = 1e-3  # least share of violators that is expected
+_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins up to which rows are looked at again, look after look
 _SETTLED = 8.0
 """Factor of a margin's excess over 1 in a further look, since it will not move as much any more."""
 
-_RARE = 0.005
-"""Share of violators in a look below which there is no further one."""
+_RARE = 0.005  # share of violators in a look below which there is no further one
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the solver wants of a proposal.
+    """What the solver wants of a proposal."""
 
-    Parameters
-    ----------
-    limit : int
-        Largest number of rows.
-    threshold : float
-        Rows with a gradient of at least this are of no use.
-    """
-
-    limit: int = 1
-    threshold: float = math.inf
+    limit: int = 1  # largest number of rows
+    threshold: float = math.inf  # rows with a gradient of at least this are of no use
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows proposed by an oracle as toward vertices, with what it saw.
+    """Rows proposed by an oracle as toward vertices, with what it saw."""
 
-    Parameters
-    ----------
-    row_ids : ndarray of int64, shape (k,)
-        Rows outside the active set, in no particular order; none where the active set itself has
-        the toward vertex.
-    rows : Rows, shape (k, n_features), or None
-        The rows themselves; None when there are none.
-    labels : ndarray of int8, shape (k,)
-        +1 or -1.
-    grads : ndarray of float64, shape (k,)
-        Gradients there.
-    least : float
-        Least gradient among all rows looked at and the active set.
-    n_scanned : int
-        Rows looked at.
-    exact : bool
-        Whether no row of the source has a lesser gradient than `least`.
-    worst : int
-        Row of least gradient among those looked at outside the active set, proposed or not; -1
-        where there were none.
-    """
-
+    # (k,): rows outside the active set, in no particular order; none where the toward vertex is
+    # in the active set.
     row_ids: Int64Array
-    rows: Rows | None
-    labels: Int8Array
-    grads: Float64Array
-    least: float
-    n_scanned: int
-    exact: bool
+    rows: Rows | None  # (k, n_features): the rows themselves; None when there are none
+    labels: Int8Array  # (k,): +1 or -1
+    grads: Float64Array  # (k,): gradients there
+    least: float  # least gradient among all rows looked at and the active set
+    n_scanned: int  # rows looked at
+    exact: bool  # whether no row of the source has a lesser gradient than `least`
+    # Row of least gradient among those looked at outside the active set, proposed or not; -1
+    # where there were none.
     worst: int = -1
 
 

@@ -23,76 +23,34 @@ from ooc_fw.solve.steps import STEP_RULES, Partan, StepRule
 
 @dataclass
 class Course:
-    """Numbers that decide how a run goes on.
+    """Numbers that decide how a run goes on."""
 
-    Parameters
-    ----------
-    phase : Phase
-        What comes next.
-    n_added : int
-        Vertices that steps added.
-    full : bool
-        Whether the active set holds all the vertices that it may.
-    aim : float
-        Share of the tolerance that training aims at.
-    renewed : bool
-        Whether the gradient was computed anew since the oracle proposes nothing more.
-    unfinished : int
-        Corrective steps on the same vertices that got nowhere.
-    least_rho : float
-        rho with a gradient computed anew between two of these.
-    least_gap : float
-        Least certified gap.
-    idle_rounds : int
-        Certificates since that one.
-    """
-
-    phase: Phase = Phase.START
-    n_added: int = 0
-    full: bool = False
-    aim: float = 1.0
+    phase: Phase = Phase.START  # what comes next
+    n_added: int = 0  # vertices that steps added
+    full: bool = False  # whether the active set holds all the vertices that it may
+    aim: float = 1.0  # share of the tolerance that training aims at
+    # Whether the gradient was computed anew since the oracle proposes nothing more.
     renewed: bool = False
-    unfinished: int = 0
-    least_rho: float = math.inf
-    least_gap: float = math.inf
-    idle_rounds: int = 0
+    unfinished: int = 0  # corrective steps on the same vertices that got nowhere
+    least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
+    least_gap: float = math.inf  # least certified gap
+    idle_rounds: int = 0  # certificates since the least one
 
 
 @dataclass
 class RunState:
-    """All that a run changes.
-
-    Parameters
-    ----------
-    active : ActiveSet
-        Vertices, weights and gradient.
-    rule : StepRule
-        Takes steps.
-    oracle : LMO
-        Proposes vertices.
-    certification : Certification
-        Certificates and the screen.
-    rng : numpy.random.Generator
-        Draws rows.
-    course : Course
-        Numbers that decide how the run goes on.
-    progress : SolverState
-        Numbers for callbacks and the solution.
-    kept : KeptStates
-        Earlier weights.
-    seen : Candidates or None
-        The last proposal of the oracle, where it was made for the weights of now.
-    """
+    """All that a run changes."""
 
     active: ActiveSet
     rule: StepRule
     oracle: LMO
     certification: Certification
-    rng: np.random.Generator
+    rng: np.random.Generator  # draws rows
     course: Course = field(default_factory=Course)
+    # What callbacks and the solution say.
     progress: SolverState = field(default_factory=SolverState)
-    kept: KeptStates = field(default_factory=KeptStates)
-    seen: Candidates | None = None
+    kept: KeptStates = field(default_factory=KeptStates)  # earlier weights
+    seen: Candidates | None = None  # last proposal of the oracle, if made for the present weights
 
     @classmethod
     def begin(

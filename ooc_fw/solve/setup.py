@@ -28,9 +28,7 @@ from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_tota
 
 logger = logging.getLogger(__name__)
 
-_PROBE_ROWS = 1024
-"""Rows that the arithmetic of products is chosen by."""
-
+_PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
 _FULL_LIMIT = 10_000
 """Rows of the source up to which steps that take one vertex use the full oracle."""
 
@@ -40,48 +38,24 @@ _FLOAT32_ROWS = 1 << 15
 _GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16
 """Stretches of a source, and rows of each, on which gamma is tried."""
 
-_UNRELATED = 1e-6
-"""Largest kernel value between two rows that tell nothing of each other."""
-
+_UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
 _RELATED_SHARE = 0.01
 """Share of pairs of rows that are related; below it, gamma is called too large."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What does not change during a run.
-
-    Parameters
-    ----------
-    problem : BinaryProblem
-        What is solved.
-    options : TrainOptions
-        Options in which "auto" is replaced.
-    session : Session
-        Circumstances.
-    choice : str
-        One line that says which method and oracle "auto" picked, and why.
-    plan : MemoryPlan
-        Bytes for each part.
-    sampler : Sampler
-        Draws rows of the source.
-    engine : Engine
-        Computes kernel values.
-    rows : CachedSource
-        The source, whose rows are kept in RAM where the plan has room for them.
-    workers : Workers or None
-        Where passes over the data are made; None is this process.
-    """
+    """What does not change during a run."""
 
     problem: BinaryProblem
-    options: TrainOptions
+    options: TrainOptions  # "auto" is replaced
     session: Session
-    choice: str
-    plan: MemoryPlan
-    sampler: Sampler
-    engine: Engine
-    rows: CachedSource
-    workers: Workers | None
+    choice: str  # one line that says which method and oracle "auto" picked, and why
+    plan: MemoryPlan  # bytes for each part
+    sampler: Sampler  # draws rows of the source
+    engine: Engine  # computes kernel values
+    rows: CachedSource  # the source, with its rows kept in RAM where the plan has room
+    workers: Workers | None  # where passes over the data are made; None is this process
 
     @property
     def penalties(self) -> float | Float64Array:

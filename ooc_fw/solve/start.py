@@ -15,11 +15,8 @@ from ooc_fw.system.errors import InputError
 Warm: TypeAlias = tuple[Int64Array, Float64Array]
 """Rows to begin with, and their weights."""
 
-_FARTHEST_ROWS = 1024
-"""Random rows among which two that are far apart are sought."""
-
-_STEPS_PER_VERTEX = 100
-"""Most pairwise steps on the first vertices, for each of them."""
+_FARTHEST_ROWS = 1024  # random rows among which two that are far apart are sought
+_STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
 
 
 def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:

@@ -31,15 +31,9 @@ from ooc_fw.solve.state import StepKind
 INNER_STEPS_PER_VERTEX = 50
 """Pairwise steps for each vertex after which a corrective step is cut; the next one goes on."""
 
-_SYSTEM_STEPS_PER_VERTEX = 400
-"""The same with linear systems, each of which counts as many steps."""
-
-_PATIENCE = 2
-"""Unfinished corrective steps in a row, the last of which solves linear systems."""
-
-LEAST_BATCH = 512
-"""Vertices that a step which takes many may always add."""
-
+_SYSTEM_STEPS_PER_VERTEX = 400  # the same with linear systems, each of which counts as many steps
+_PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
+LEAST_BATCH = 512  # vertices that a step which takes many may always add
 _AIM_SHARE = 0.8
 """Share of the target tolerance to which a fully corrective step optimises at the end."""
 
@@ -49,30 +43,15 @@ _VIOLATION_SHARE = 0.3
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What a step did: alpha_new = scale * alpha + sum_k weights_k e_ids_k, then PARTAN's part.
-
-    Parameters
-    ----------
-    kind : StepKind
-        Kind of the step.
-    scale : float
-        Factor of the old weights.
-    ids : ndarray of int64
-        Source rows whose weights changed beyond the scale.
-    weights : ndarray of float64
-        By how much.
-    extrapolation : float
-        mu of PARTAN: the iterate moved on by mu times its difference from the iterate before.
-    drops : int
-        Vertices whose weight became exactly 0.
-    """
+    """What a step did: alpha_new = scale * alpha + sum_k weights_k e_ids_k, then PARTAN's part."""
 
     kind: StepKind
-    scale: float
-    ids: Int64Array
-    weights: Float64Array
+    scale: float  # factor of the old weights
+    ids: Int64Array  # source rows whose weights changed beyond the scale
+    weights: Float64Array  # by how much
+    # mu of PARTAN: the iterate moved on by mu times its difference from the iterate before.
     extrapolation: float = 0.0
-    drops: int = 0
+    drops: int = 0  # vertices whose weight became exactly 0
 
 
 @dataclass

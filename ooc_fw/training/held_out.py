@@ -32,9 +32,7 @@ from ooc_fw.training.fit import fit
 N_PARTS, N_PARTS_OF_FEW = 2, 5
 """Number of parts, and number of parts where rows are few and half of them would be a loss."""
 
-FEW_ROWS = 5_000
-"""Rows below which the data have few."""
-
+FEW_ROWS = 5_000  # rows below which the data have few
 PART_TOL = 1e-2
 """Relative gap of the classifiers for rows held out. With 1e-2 and with 1e-3 the Brier scores of
 ijcnn1 and a9a differ by 1e-5."""
@@ -43,8 +41,7 @@ ENOUGH_ROWS = 100_000
 ENOUGH_OF_CLASS = 1_000
 """Rows, and rows of each class, that are enough for the two parameters of a sigmoid."""
 
-TIME_SHARE = 0.4
-"""Share of a time limit that is kept for calibration."""
+TIME_SHARE = 0.4  # share of a time limit that is kept for calibration
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,8 @@ from ooc_fw.system.scratch import scratch_directory
 _RAM_BYTES = 256 << 20
 """Bytes of rows that are partitioned in RAM; more of them are partitioned on disk."""
 
-_RAM_SHARE = 0.25
-"""Share of a memory limit that partitioned rows may take in RAM."""
-
-_SPARE_DISK = 1.1
-"""Factor of the bytes needed on disk, which must be free."""
-
+_RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in RAM
+_SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
 
 # -- rows of each class --------------------------------------------------------------------------
 
