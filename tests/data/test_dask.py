@@ -140,12 +140,9 @@ def test_decision_function(path, processes, address, model):
         values = model.decision_function(path, threads=2, dask=dask, on_rows=seen.append)
         assert values.tobytes() == expected.tobytes()
         assert seen[-1] == N_ROWS
-
-
-def test_a_client_of_the_caller_stays_open(path, address, model):
     with Client(address, set_as_default=False) as client:
         model.predict(path, dask=client)
-        assert client.status == "running"
+        assert client.status == "running"  # the caller's own is left open
 
 
 def test_an_estimator_trains_the_same_model(tmp_path, table, address):
@@ -235,16 +232,13 @@ def test_bad_values_are_named_from_afar(table, processes, address, tmp_path):
             stats.fit_scaling(open_source(path), "minmax", dask=dask)
 
 
-def test_nobody_at_the_address(monkeypatch):
+def test_clusters_that_cannot_work(monkeypatch):
     monkeypatch.setattr(parallel, "_CONNECT_SECONDS", 0.5)
     with (
         pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
         borrow_workers("tcp://127.0.0.1:9", 1),
     ):
         pass
-
-
-def test_a_cluster_without_workers():
     with (
         LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
         pytest.raises(InputError, match="has no workers"),

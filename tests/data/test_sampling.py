@@ -16,7 +16,6 @@ from ooc_fw.data.sampling import (
     choose_sampler,
     looks_shuffled,
     missing_runs,
-    place_arcs,
 )
 
 
@@ -95,18 +94,6 @@ def test_chunks_represent_sorted_rows():
     assert np.mean(shares) == pytest.approx(0.3, abs=0.03)
 
 
-def test_slices_of_shuffled_rows_are_as_good_as_scattered_rows():
-    # Same distribution of a sample's mean, over files shuffled anew: the mean of 200 sample means
-    # and their spread agree with sampling theory for both.
-    rng = np.random.default_rng(0)
-    values = np.sort(rng.standard_exponential(2000))
-    spread = values.std() * np.sqrt((1 - 194 / 2000) / 194)
-    for sampler in (SliceSampler(2000), ScatteredSampler(2000)):
-        means = [rng.permutation(values)[sampler.sample(194, rng)].mean() for _ in range(400)]
-        assert np.mean(means) == pytest.approx(values.mean(), abs=4 * spread / 20)
-        assert np.std(means) == pytest.approx(spread, rel=0.15)
-
-
 @pytest.mark.parametrize(
     ("shuffled", "in_memory", "sorted_labels", "kind"),
     [
@@ -150,19 +137,3 @@ class TestLooksShuffled:
         missing, deviation = missing_runs(np.array(orders[0]))
         assert missing == pytest.approx(np.mean(runs) - 3)
         assert deviation == pytest.approx(np.std(runs))
-
-
-@given(
-    lengths=st.lists(st.integers(0, 20), min_size=1, max_size=9),
-    free=st.integers(0, 50),
-    seed=st.integers(0, 99),
-)
-def test_arcs_do_not_overlap(lengths, free, seed):
-    n_rows = max(1, sum(lengths) + free)
-    starts = place_arcs(n_rows, np.array(lengths), np.random.default_rng(seed))
-    covered = [
-        row % n_rows
-        for start, length in zip(starts, lengths, strict=True)
-        for row in range(start, start + length)
-    ]
-    assert len(covered) == len(set(covered)) == sum(lengths)
