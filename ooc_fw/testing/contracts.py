@@ -46,7 +46,7 @@ def to_dense(rows: Rows) -> Float32Array:
 
 
 class RowSourceContract(ABC):
-    """Tests of the `RowSource` protocol; a subclass says how to store a table and open it."""
+    """Tests of the interface `RowSource`; a subclass says how to store a table and open it."""
 
     sparse = False
     in_memory = False

@@ -38,15 +38,11 @@ class ArraySource(RowSource):
         part = self._array[start:stop]
         return part, part.nbytes
 
-    def take(self, indices: Int64Array) -> Rows:
-        """Rows at `indices`, copied; scattered access costs nothing extra in RAM."""
-        if len(indices):
-            self._check_range(int(indices[0]), int(indices[-1]) + 1)
-        part = self._array[indices]
+    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
+        part = self._array[indices]  # scattered access costs nothing extra in RAM
         rows = as_float32(part)
         check_finite(rows, self.name, indices)
-        self._count(len(indices), part.nbytes)
-        return rows
+        return rows, part.nbytes
 
 
 class CSRSource(RowSource):

@@ -182,10 +182,17 @@ class RowSource(ABC):
 
     def take(self, indices: Int64Array) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
+        first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
+        self._check_range(first, stop)
+        rows, n_bytes = self._take(indices)
+        self._count(len(indices), n_bytes)
+        return rows
+
+    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
+        """Rows at `indices`, which exist, and the bytes fetched."""
         if len(indices) == 0:
-            return self.read(0, 0)
-        self._check_range(int(indices[0]), int(indices[-1]) + 1)
-        pieces = []
+            return rounded(self._fetch(0, 0)[0]), 0
+        pieces, total = [], 0
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = int(span[0]), int(span[-1]) + 1
             stored, n_bytes = self._fetch(first, stop)
@@ -193,8 +200,8 @@ class RowSource(ABC):
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
-            self._count(len(span), n_bytes)
-        return concat_rows(pieces)
+            total += n_bytes
+        return concat_rows(pieces), total
 
     @property
     def read_bytes(self) -> int:

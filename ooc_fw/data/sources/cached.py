@@ -43,10 +43,5 @@ class CachedSource(WrappedSource):
             self._blocks[number] = block
         return block
 
-    def take(self, indices: Int64Array) -> Rows:
-        """Rows at `indices`; see `RowSource.take`."""
-        if self.keeps:
-            return super().take(indices)
-        rows = self.source.take(indices)
-        self._count(len(indices), 0)
-        return rows
+    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
+        return super()._take(indices) if self.keeps else (self.source.take(indices), 0)

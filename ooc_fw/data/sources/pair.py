@@ -57,15 +57,10 @@ class PairSource(RowSource):
         parts = [self.first.read(begin, end), self.second.read(start - begin, stop - end)]
         return self._merge(parts, self.is_first(np.arange(start, stop))), 0
 
-    def take(self, indices: Int64Array) -> Rows:
-        """Rows at `indices`; see `RowSource.take`."""
-        if len(indices):
-            self._check_range(int(indices[0]), int(indices[-1]) + 1)
+    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
         is_first, origin = self.is_first(indices), self.origin(indices)
-        self._count(len(indices), 0)
-        return self._merge(
-            [self.first.take(origin[is_first]), self.second.take(origin[~is_first])], is_first
-        )
+        parts = [self.first.take(origin[is_first]), self.second.take(origin[~is_first])]
+        return self._merge(parts, is_first), 0
 
     @staticmethod
     def _merge(parts: list[Rows], is_first: npt.NDArray[np.bool_]) -> Rows:

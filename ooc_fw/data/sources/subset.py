@@ -55,13 +55,8 @@ class SubsetSource(WrappedSource):
             return self.source.read(int(rows[0]), int(rows[-1]) + 1), 0
         return self.source.take(rows), 0
 
-    def take(self, indices: Int64Array) -> Rows:
-        """Rows at `indices`; see `RowSource.take`."""
-        if len(indices) > 0:
-            self._check_range(int(indices[0]), int(indices[-1]) + 1)
-        rows = self.source.take(self.rows_at(indices))
-        self._count(len(indices), 0)
-        return rows
+    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
+        return self.source.take(self.rows_at(indices)), 0
 
     def labels(self, start: int, stop: int) -> AnyArray:
         """Label values of rows ``start:stop`` as stored."""
