@@ -1,9 +1,6 @@
-"""The scikit-learn face of the trainer.
+"""The scikit-learn face of the trainer: parameters, checks, attributes and warnings.
 
-Owns the translation between scikit-learn's conventions (parameters, checks, trailing-underscore
-attributes, warnings) and `ooc_fw.solve.loop.solve` or `ooc_fw.solve.stream.Stream`. Holds no
-algorithm. Data on disk passes through unread: only arrays in RAM go through scikit-learn's
-validation.
+Data on disk are passed on unread; only arrays in RAM go through scikit-learn's validation.
 """
 
 from __future__ import annotations
@@ -47,22 +44,21 @@ from ooc_fw.solve.state import Solution, Status, StepKind
 from ooc_fw.solve.stream import MAX_SUPPORT, Stream, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
-from ooc_fw.training.fit import fit
+from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.penalties import check_sample_weight, row_penalties
 
 
 def _gives_probabilities(estimator: Any) -> bool:
-    """Whether there is `predict_proba`, as the exception tells where there is not."""
     if not estimator.probability:
-        raise AttributeError("predict_proba is there with probability=True only; fit again with it")
+        raise AttributeError("predict_proba needs probability=True; set it and fit again")
     return True
 
 
 class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
-    More than two classes have a machine for each pair of them (one-versus-one).
+    More than two classes have a binary classifier for each pair of them (one-versus-one).
 
     Parameters
     ----------
@@ -80,90 +76,86 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     lmo : {"auto", "full", "sampled"}
         Oracle.
     sample_size : int
-        Rows a sampled step looks at.
+        Rows that a sampled step considers.
     tol : float
         Target duality gap.
     stopping : {"relative", "absolute", "meb"}
         What is compared with `tol`.
     certify : bool
-        Establish the exact gap by a sweep over all rows.
+        Establish the exact gap by a pass over all rows.
     max_iter : int or None
         Largest number of iterations.
     max_time : float or None
-        Seconds after which `fit` ends with what it has.
+        Seconds after which `fit` ends with the model so far.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
-        Source of all random draws. An integer gives the same model each time, the one that
-        ``ooc-fw train --seed`` gives.
+        Source of all random draws. An integer gives the same model each time, that of
+        ``ooc-fw train --seed``.
     verbose : int
         Above 0: show progress on standard error.
     decision_function_shape : {"ovr", "ovo"}
         For more than two classes: whether `decision_function` gives a score for each class, or the
-        decision value of each machine. Two classes have one value.
+        decision value of each binary classifier.
     max_support : int or None
-        Largest number of support vectors of a machine. None: as many as memory affords, and 10,000
-        for `partial_fit`.
+        Largest number of support vectors of a binary classifier. None: as many as memory affords,
+        and 10,000 for `partial_fit`.
     dask : None, "threads", "processes" or str
-        Where sweeps, statistics and predictions run: in this process without Dask, on a Dask
-        scheduler of this machine with `n_jobs` tasks at a time, or on the cluster whose address
-        this is. Other processes read files only: `fit` refuses arrays in RAM, predictions
-        for them are made here. The model and its predictions are the same.
+        Where passes over the data and predictions run: in this process, on `n_jobs` threads or
+        processes of this machine, or on the Dask cluster with this address. Other processes read
+        files only: `fit` refuses arrays in RAM, and predictions for them are made here. The model
+        and its predictions are the same.
     class_weight : dict, "balanced" or None
         Factors of `C` for the rows of each class, by label; 1 for classes left out. "balanced" is
         n_rows / (n_classes * rows of the class), where rows count by their weight. They multiply
         with `sample_weight`.
     warm_start : bool
-        Whether `fit` begins with the machines of the `fit` before, where their rows have the same
-        labels in the data now given: for the same rows with another `C`, weights or `tol`. Gaps
-        are certified as ever.
+        Whether `fit` begins with the weights of the previous `fit`, where their rows have the same
+        labels in the data now given: for the same rows with another `C`, weights or `tol`.
     probability : bool
-        Have `predict_proba`: `fit` trains further machines without part of the rows, on which
-        sigmoids are fitted, see `ooc_fw.training.held_out`; it takes up to twice as long, most
-        often less. `partial_fit` fits none.
+        Have `predict_proba`: `fit` trains further classifiers without part of the rows, on which
+        sigmoids are fitted (`ooc_fw.training.held_out`). It takes up to twice as long, mostly less.
+        `partial_fit` fits no sigmoids.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels; of two, the second one is positive.
     support_ : ndarray of int64, shape (n_support,)
-        Rows of the training data that are support vectors of any machine.
+        Rows of the training data that are support vectors of any binary classifier.
     support_vectors_ : ndarray or CSRRows, shape (n_support, n_features)
         These rows.
-    dual_coef_ : ndarray of float64, shape (n_machines, n_support)
-        Weight times label, divided by rho, of each machine, 0 where a row does not support it.
-        Machines come in the order of `ooc_fw.model.pairs.class_pairs`, and the larger class of
-        each is positive: the opposite of scikit-learn's sign for more than two classes.
-    intercept_ : ndarray of float64, shape (n_machines,)
+    dual_coef_ : ndarray of float64, shape (n_classifiers, n_support)
+        Weight times label, divided by rho, of each binary classifier; 0 for rows that are not its
+        support vectors. The order is that of `ooc_fw.model.pairs.class_pairs`, and the larger class
+        of a pair is positive: the opposite of scikit-learn's sign for more than two classes.
+    intercept_ : ndarray of float64, shape (n_classifiers,)
         Bias, divided by rho.
     certified_gap_ : float or None
-        Certified relative duality gap, of the worst machine; None when not certified, as always
-        after `partial_fit`.
+        Certified relative duality gap of the worst binary classifier; None when not certified, as
+        always after `partial_fit`.
     n_iter_ : int
-        Iterations of all machines.
+        Iterations of all binary classifiers.
     n_features_in_ : int
         Number of columns.
     n_rows_seen_ : int
-        Rows that the machine was trained on.
+        Rows that the model was trained on.
     solution_ : ooc_fw.Solution
-        Everything the solver reports; of more than two classes, of the first machine.
-    pairs_ : list of ooc_fw.PairSolution
-        Classes and solution of each machine.
+        Everything the solver reports; of more than two classes, on the first pair.
+    pairs_ : list of ooc_fw.model.pairs.PairSolution
+        Classes and solution of each binary classifier.
     model_ : ooc_fw.Model
         What `save` writes.
 
     Notes
     -----
-    Wherever a method takes ``X``, it takes all that `ooc_fw.open_dataset` does: the path of an HDF5
-    or ``.npy`` file, a memory map, an ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and
-    scipy sparse matrices in RAM. What is on disk is never loaded whole. Rows are rounded to float32
-    once.
+    ``X`` may be anything that `ooc_fw.open_dataset` takes: the path of an HDF5 or ``.npy`` file, a
+    memory map, an ``h5py.Dataset``, a Dask or zarr array, or arrays, frames and scipy sparse
+    matrices in RAM. Data on disk are never loaded whole. Rows are rounded to float32 once.
 
-    `fit` and `partial_fit` promise different things. `fit` may look at every row again and ends
-    with a certified gap. `partial_fit` sees each row once and keeps `max_support` of them at
-    most: its gap, ``solution_.sampled_gap``, is over the chunk seen last and the rows kept. It says
-    nothing of earlier rows and is no certificate; `certified_gap_` is None and the status
-    ``"streamed"``.
+    `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
+    and keeps at most `max_support` of them: its gap, ``solution_.sampled_gap``, is over the last
+    chunk and the rows kept. It says nothing of earlier rows and is no certificate.
     """
 
     def __init__(
@@ -215,7 +207,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.probability = probability
 
     def fit(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Train on `X`, from the beginning, or from where the last `fit` ended: `warm_start`.
+        """Train on `X`, from the beginning or, with `warm_start`, from the last weights.
 
         Parameters
         ----------
@@ -245,44 +237,36 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         else:
             self.__dict__.pop("feature_names_in_", None)
             y = column_or_1d(y, warn=True) if _is_array(y) else y
-        with borrow_source(X, y) as source:
-            weights = kept = None
-            part = source
-            if sample_weight is not None:
-                weights = check_sample_weight(sample_weight, source.n_rows)
-                if not weights.all():
-                    kept = np.flatnonzero(weights)
-                    part, weights = SubsetSource(source, ranges_of(kept)), weights[kept]
-                    y = y[kept] if _is_array(y) else y
-            with part.limited(Deadline(options.max_time, started).check):
-                classes, codes = _encode(y) if _is_array(y) else encode_labels(part)
+        with borrow_source(X, y) as whole:
+            source, weights, kept = _rows_of_weight(whole, sample_weight)
+            with source.limited(Deadline(options.max_time, started).check):
+                if _is_array(y):
+                    classes, codes = _encode(y if kept is None else y[kept])
+                else:
+                    classes, codes = encode_labels(source)
             penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
-            warm = self._last_machines(classes, codes, kept)
+            warm = self._last_weights(classes, codes, kept)
             self.n_features_in_ = source.n_features
-            self.n_rows_seen_ = part.n_rows
+            self.n_rows_seen_ = source.n_rows
             self.classes_ = classes
-            self._solve(part, codes, options, penalties, kept, warm, started)
-        if not Status(self.model_.status).reached:
-            may_go_on = self.model_.status != Status.ROUNDING
-            warnings.warn(
-                Status(self.model_.status).explain(self.stopping, self.tol)
-                + ("; allow more with max_iter or tol" if may_go_on else ""),
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            fitted = self._train(source, codes, penalties, options, warm, started)
+        self._set_attributes(fitted if kept is None else fitted.renumbered(kept))
+        status = Status(self.model_.status)
+        if not status.reached:
+            more = "" if status is Status.ROUNDING else "; allow more with max_iter or tol"
+            message = status.explain(self.stopping, self.tol) + more
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _solve(
+    def _train(
         self,
         source: RowSource,
         codes: Int64Array,
-        options: TrainOptions,
         penalties: Float64Array | None,
-        kept: Int64Array | None,
+        options: TrainOptions,
         warm: list[Warm | None] | None,
         started: float,
-    ) -> None:
-        """Train on a source, all of it or the rows `kept` of the whole, and set the attributes."""
+    ) -> Fit:
         if self.probability:
             check_can_hold_out(self.classes_, codes)
         with (
@@ -291,35 +275,25 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             with source.limited(Deadline(options.max_time, started).check):
                 kernel = self._kernel(source, options, workers)
             warn_of_gamma(source, kernel)
-            tol = options.tol if options.stopping == "relative" else None
-            with Progress(quiet=not self.verbose, tol=tol) as progress:
-                problem = Problem(source, codes, kernel, penalties, self.classes_)
+            problem = Problem(source, codes, kernel, penalties, self.classes_)
+            with self._progress(options) as progress:
                 session = Session(progress.callbacks, workers, started)
-                own = with_time_for_sigmoids(options) if self.probability else options
-                fitted = fit(problem, own, session, warm)
-                sigmoids = None
-                if self.probability:
-                    sigmoids = held_out_sigmoids(problem, options, session)
-        if kept is not None:
-            fitted = fitted.renumbered(kept)
-        model = fitted.model
-        self._set_attributes(
-            fitted.pairs, model if sigmoids is None else model.with_sigmoids(sigmoids)
-        )
+                if not self.probability:
+                    return fit(problem, options, session, warm)
+                fitted = fit(problem, with_time_for_sigmoids(options), session, warm)
+                sigmoids = held_out_sigmoids(problem, options, session)
+        return fitted if sigmoids is None else fitted.with_sigmoids(sigmoids)
 
-    def _last_machines(
+    def _progress(self, options: TrainOptions) -> Progress:
+        tol = options.tol if options.stopping == "relative" else None
+        return Progress(quiet=not self.verbose, tol=tol)
+
+    def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
     ) -> list[Warm | None] | None:
-        """What machines begin with; None where there are none for such rows.
+        """Weights that `fit` begins with; None where there are none for such rows.
 
-        Parameters
-        ----------
-        classes : ndarray, shape (n_classes,)
-            Labels.
-        codes : ndarray of int64, shape (n_rows,)
-            Place of the label of each row that has weight.
-        kept : ndarray of int64, shape (n_rows,), or None
-            These rows, where they are not all.
+        `codes` has the place of the label of each row, or of each of the rows `kept`.
         """
         if not self.warm_start or not hasattr(self, "model_"):
             return None
@@ -329,9 +303,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         warm: list[Warm | None] = []
         for pair in self.pairs_:
             solution = pair.solution
-            places = solution.rows
-            if kept is not None:
-                places = np.searchsorted(kept, solution.rows)
+            places = solution.rows if kept is None else np.searchsorted(kept, solution.rows)
             there = places < len(codes)
             if kept is not None:
                 there[there] = kept[places[there]] == solution.rows[there]
@@ -348,10 +320,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
 
         The rows of the chunk that violate their margin join the active set, the weights on it are
         optimised until nothing in the chunk violates by more than `tol`, and rows of weight 0 are
-        dropped. Where more than `max_support` remain, a random share of the rows is gone on
-        with, those seen and those to come. Equal rows with one label count once, so that chunks may
-        come again: when none of them holds a violator any more, and none was forgotten, the machine
-        is that of `fit` on all different rows, within `tol`.
+        dropped. Where more than `max_support` remain, training continues with a random share of the
+        rows, past and future. Equal rows with one label count once, so that chunks may come again:
+        when none of them holds a violator any more, and none was forgotten, the model is that of
+        `fit` on all different rows, within `tol`.
 
         Parameters
         ----------
@@ -362,40 +334,28 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         classes : array-like of shape (2,)
             Both classes; needed in the first call, and not changed by later ones.
 
-        Returns
-        -------
-        self
-            Ready to predict.
-
         Raises
         ------
         InputError or ValueError
-            For rows or labels that cannot be used. The machine is left as it was.
+            For rows or labels that cannot be used. The model remains as it was.
 
         Notes
         -----
         Kernel and gamma are fixed by the first chunk: ``gamma="auto"`` takes the average squared
-        distance of its rows, so that it should be a fair sample of what is to come. After `fit`,
-        its machine and kernel are gone on from; `fit` itself starts anew. `C`, `tol`, `stopping`,
-        `n_jobs` and `max_support` may be changed between calls; `method`, `lmo`, `sample_size`,
-        `certify`, `max_iter` and `random_state` have no part in it. See `ooc_fw.solve.stream`.
+        distance of its rows, which should represent what is to come. After `fit`, training
+        continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and `max_support` may
+        change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter` and
+        `random_state` have no effect. See `ooc_fw.solve.stream`.
         """
         options = self._options()
         first = not hasattr(self, "solution_")
-        weighted = not first and any(machine.C is not None for machine in self.model_.classifiers)
+        weighted = not first and any(own.C is not None for own in self.model_.classifiers)
         if weighted or self.class_weight is not None:
-            raise InputError("partial_fit takes no weights, nor goes on from a fit with them")
+            raise InputError("partial_fit takes no weights, and cannot continue a fit with weights")
         known = self._known_classes(classes)
         if not _is_out_of_core(X):
-            # Checked for NaN where it is read, which tells the row.
-            X = validate_data(
-                self,
-                X,
-                accept_sparse="csr",
-                dtype="numeric",
-                reset=first,
-                ensure_all_finite=False,
-            )
+            checks = {"reset": first, "ensure_all_finite": False}  # NaN is found where it is read
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", **checks)
         if _is_array(y):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
@@ -405,22 +365,21 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
                     f"{source.name} has {source.n_features} features, but earlier chunks had "
                     f"{self.n_features_in_}; give all chunks the same columns"
                 )
-            labels = source.labels(0, source.n_rows)
-            signs = TwoLabels("the chunk", known).encode(labels)
+            signs = TwoLabels("the chunk", known).encode(source.labels(0, source.n_rows))
             stream = self._stream_of(source, options)
-            tol = options.tol if options.stopping == "relative" else None
-            with Progress(quiet=not self.verbose, tol=tol) as progress:
+            with self._progress(options) as progress:
                 stream.learn(pools(source, signs), progress.callbacks)
             scaling = source.scaling if first else self.model_.scaling
             self.n_features_in_ = source.n_features
+        solution = stream.solution
+        assert solution is not None
         self._stream = stream
         self.classes_ = known
         self.n_rows_seen_ = stream.n_rows
-        assert stream.solution is not None
         model = Model.from_solution(
-            stream.solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
+            solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
         )
-        self._set_attributes([PairSolution(0, 1, stream.solution)], model)
+        self._set_attributes(Fit(model, [PairSolution(0, 1, solution)]))
         return self
 
     def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
@@ -436,26 +395,22 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         if known is not None and not np.array_equal(known, given):
             raise InputError(
                 f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; "
-                f"leave them out, or start anew with another estimator"
+                f"leave them out, or start again with another estimator"
             )
         if len(given) != 2:
             raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
         return np.asarray(given)
 
     def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
-        """The stream of earlier calls, one that goes on from `fit`, or a new one."""
+        """The stream of earlier calls, one that continues after `fit`, or a new one."""
+        room = options.max_support or MAX_SUPPORT
         if hasattr(self, "_stream"):
-            self._stream.retune(options, options.max_support or MAX_SUPPORT)
+            self._stream.retune(options, room)
             return self._stream
         if hasattr(self, "solution_"):
-            return Stream(
-                self.model_.kernel,
-                options,
-                options.max_support or MAX_SUPPORT,
-                solution=self.solution_,
-                n_rows=self.n_rows_seen_,
-            )
-        return Stream(self._kernel(source, options), options, options.max_support or MAX_SUPPORT)
+            kernel, n_rows = self.model_.kernel, self.n_rows_seen_
+            return Stream(kernel, options, room, solution=self.solution_, n_rows=n_rows)
+        return Stream(self._kernel(source, options), options, room)
 
     def _kernel(
         self, source: RowSource, options: TrainOptions, workers: Workers | None = None
@@ -468,21 +423,21 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         )
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
-    def _set_attributes(self, pairs: list[PairSolution], model: Model) -> None:
-        self._set_machines(pairs, model)
-        self.certified_gap_ = model.certified_gap
-        self.n_iter_ = sum(pair.solution.iterations for pair in pairs)
+    def _set_attributes(self, fitted: Fit) -> None:
+        self._set_model(fitted.model, fitted.pairs)
+        self.certified_gap_ = fitted.model.certified_gap
+        self.n_iter_ = sum(pair.solution.iterations for pair in fitted.pairs)
 
-    def _set_machines(self, pairs: list[PairSolution], model: Model) -> None:
-        """Set the attributes that hold the machines."""
+    def _set_model(self, model: Model, pairs: list[PairSolution]) -> None:
+        """Set the attributes `_OF_MODEL`."""
         self.model_ = model
         self.pairs_ = pairs
         self.solution_ = pairs[0].solution
         self.support_ = union_of_rows(pairs)
         self.support_vectors_ = model.support_vectors
         self.dual_coef_ = np.zeros((len(pairs), len(self.support_)))
-        for row, machine in zip(self.dual_coef_, model.classifiers, strict=True):
-            row[machine.sv] = machine.alpha * machine.labels / machine.rho
+        for row, own in zip(self.dual_coef_, model.classifiers, strict=True):
+            row[own.sv] = own.alpha * own.labels / own.rho
         self.intercept_ = self.dual_coef_.sum(axis=1)
 
     def decision_function(self, X: Any) -> Float64Array:
@@ -493,8 +448,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         ndarray of float64
             For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
             positive. For more, of shape (n_rows, n_classes) with ``decision_function_shape="ovr"``:
-            votes of the machines, with ties ordered by the sums of their decision values. With
-            "ovo" of shape (n_rows, n_machines): the decision value of each machine, in
+            votes of the binary classifiers, with ties ordered by the sums of their decision values.
+            With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in
             scikit-learn's sign, which is positive for the first class of a pair.
         """
         values = self._decide(X)
@@ -509,10 +464,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         dask = self.dask
         if not _is_out_of_core(X):
-            X, dask = (
-                validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False),
-                None,
-            )
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+            dask = None
         return self.model_.decision_function(
             X, threads=_threads(self.n_jobs), dask=dask, labels_only=labels_only
         )
@@ -535,20 +488,20 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         Raises
         ------
         InputError
-            The machines came from `partial_fit`, or from a `fit` that was interrupted.
+            The model came from `partial_fit`, or from a `fit` that was interrupted.
 
         Notes
         -----
-        The most probable class may be another one than `predict` gives where the machine is in
-        doubt: the sigmoid of two classes need not be 1/2 where the decision value is 0.
+        The most probable class may differ from that of `predict` near the decision boundary: the
+        sigmoid of two classes need not be 1/2 where the decision value is 0.
         """
-        values = self._decide(X)
+        values = self._decide(X)  # NotFittedError, where there is no model
         return self.model_.probabilities(values)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64Array:
         """Logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):  # a probability may be too small for float64
+        with np.errstate(divide="ignore"):  # a probability may underflow to 0
             return np.asarray(np.log(self.predict_proba(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
@@ -568,8 +521,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Parameters, attributes of plain values and arrays, and the model as its file.
 
-        What `partial_fit` knows of rows that support nothing stays behind: a copy goes on as it
-        does after `fit`.
+        The state of a stream is left out: a copy continues as after `fit`.
         """
         state = dict(super().__getstate__())
         if not hasattr(self, "model_"):
@@ -581,14 +533,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             {
                 field.name: _plain(getattr(pair.solution, field.name))
                 for field in fields(pair.solution)
-                if field.name not in _OF_MACHINE
+                if field.name not in _OF_CLASSIFIER
             }
             for pair in self.pairs_
         ]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what `__getstate__` gave."""
+        """Restore what `__getstate__` gave."""
         state = dict(state)
         image, records = state.pop("_model_file", None), state.pop("_solutions", ())
         super().__setstate__(state)
@@ -597,27 +549,26 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         model = Model.from_bytes(image)
         vectors, several = model.support_vectors, len(model.classifiers) > 1
         pairs = []
-        for machine, record, (negative, positive) in zip(
+        for own, record, (negative, positive) in zip(
             model.classifiers, records, class_pairs(len(self.classes_)), strict=True
         ):
             record = record | {
                 "status": Status(record["status"]),
                 "steps": {StepKind(kind): count for kind, count in record["steps"].items()},
                 "support_vectors": vectors[:0] if several else vectors,
-                "penalties": machine.C,
+                "penalties": own.C,
             }
-            known = {name: getattr(machine, name) for name in _OF_MACHINE if name not in record}
+            known = {name: getattr(own, name) for name in _OF_CLASSIFIER if name not in record}
             pairs.append(PairSolution(negative, positive, Solution(**known, **record)))
-        self._set_machines(pairs, model)
+        self._set_model(model, pairs)
 
     def _options(self) -> TrainOptions:
-        given = {
-            name: vars(self)[name] for name in option_fields(TrainOptions) if name in vars(self)
-        }
+        names = option_fields(TrainOptions)
+        given = {name: value for name, value in self.get_params(False).items() if name in names}
         return TrainOptions(**given, seed=_seed(self.random_state), threads=_threads(self.n_jobs))
 
     def __sklearn_is_fitted__(self) -> bool:
-        """A first call that failed may have left checked attributes, but no machine."""
+        """A first call that failed may have left attributes of the data, but no model."""
         return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
@@ -635,9 +586,9 @@ _OF_MODEL = (
     "dual_coef_",
     "intercept_",
 )
-"""Attributes that follow from the model and the records of its machines."""
+"""Attributes that follow from the model and its solutions."""
 
-_OF_MACHINE = (
+_OF_CLASSIFIER = (
     "alpha",
     "labels",
     "rows",
@@ -648,7 +599,7 @@ _OF_MACHINE = (
     "certified_gap",
     "penalties",
 )
-"""Fields of a solution that the model holds."""
+"""Fields of a solution that the model has, too."""
 
 
 def _plain(value: Any) -> Any:
@@ -659,7 +610,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_out_of_core(X: Any) -> bool:
-    """Whether `X` is to be streamed as it is, rather than checked as a whole by scikit-learn."""
+    """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
     refuse_annotated(X)
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
@@ -669,6 +620,19 @@ def _is_out_of_core(X: Any) -> bool:
 def _is_array(y: Any) -> bool:
     """Whether labels are values in RAM, rather than in a file."""
     return not (y is None or (_is_out_of_core(y) and not isinstance(y, np.memmap)))
+
+
+def _rows_of_weight(
+    source: RowSource, sample_weight: npt.ArrayLike | None
+) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
+    """Rows whose weight is not 0, their weights, and their numbers where they are not all rows."""
+    if sample_weight is None:
+        return source, None, None
+    weights = check_sample_weight(sample_weight, source.n_rows)
+    if weights.all():
+        return source, weights, None
+    kept = np.flatnonzero(weights)
+    return SubsetSource(source, ranges_of(kept)), weights[kept], kept
 
 
 def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
@@ -688,7 +652,7 @@ def _check_exact(classes: npt.NDArray[Any]) -> None:
     for label in classes[inexact_labels(classes)][:1].tolist():
         raise InputError(
             f"the label {label} is a whole number that float64 does not tell from its neighbours; "
-            f"give the labels as words, or number the classes anew"
+            f"give the labels as words, or number the classes from 0"
         )
 
 

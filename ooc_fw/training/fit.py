@@ -30,6 +30,10 @@ class Fit:
     model: Model
     pairs: list[PairSolution]
 
+    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Fit:
+        """The same, with a and b of the sigmoid of each binary classifier."""
+        return replace(self, model=self.model.with_sigmoids(sigmoids))
+
     def renumbered(self, rows: Int64Array) -> Fit:
         """The same, where row k of the source is row `rows[k]` of a larger one; they increase."""
         classifiers = [replace(own, rows=rows[own.rows]) for own in self.model.classifiers]
