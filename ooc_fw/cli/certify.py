@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
         for certificate in certify_model(model, args)
     ]
     worst: dict[str, Any] = max(found, key=lambda fields: fields["certified_gap"])
-    machines = [
-        {"negative": machine.negative, "positive": machine.positive, **fields}
-        for machine, fields in zip(model.classifiers, found, strict=True)
+    classifiers = [
+        {"negative": own.negative, "positive": own.positive, **fields}
+        for own, fields in zip(model.classifiers, found, strict=True)
     ]
-    several = {"machines": machines} if len(found) > 1 else {}
+    several = {"machines": classifiers} if len(found) > 1 else {}
     lines = common.aligned(worst) + common.gap_lines(several.get("machines", ()))
     common.print_result(args, worst | several, lines)
     return common.DONE if worst["certified_gap"] <= args.tol else common.NO
@@ -79,13 +79,13 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
             split = stack.enter_context(split_classes(source, codes, len(classes)))
             workers = None  # other processes cannot read the partition
         whole = Problem(source, codes, model.kernel)
-        for k, (machine, classes_of_pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
-            ids = machine.rows
+        for k, (own, classes_of_pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
+            ids = own.rows
             if split is None:
                 problem = whole.binary()
             else:
                 pair = split.pair(*classes_of_pair)
-                problem, ids = pair.problem(whole), pair.pair_rows(machine.rows)
+                problem, ids = pair.problem(whole), pair.pair_rows(own.rows)
             label = "certify" if split is None else f"certify {k + 1}/{len(pairs)}"
             with RowProgress(label, problem.source.n_rows, quiet=args.quiet) as progress:
                 certificates.append(
@@ -93,10 +93,10 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
                         problem,
                         engine,
                         SupportWeights(
-                            take_rows(model.support_vectors, machine.sv),
+                            take_rows(model.support_vectors, own.sv),
                             ids,
-                            machine.alpha,
-                            model.C if machine.C is None else machine.C,
+                            own.alpha,
+                            model.C if own.C is None else own.C,
                         ),
                         Search(args.tol),
                         progress,

@@ -180,15 +180,15 @@ def aligned(result: Mapping[str, Any]) -> list[str]:
     return [f"{name:<{width}}  {format_value(value)}" for name, value in result.items()]
 
 
-def gap_lines(machines: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
+def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of the binary classifier of each pair of classes, or of the first `most`."""
     lines = [
         f"{format_label(own['negative'])} against {format_label(own['positive'])}  "
         f"{format_gap(own['certified_gap'])}"
-        for own in machines[:most]
+        for own in classifiers[:most]
     ]
-    if most is not None and len(machines) > most:
-        lines.append(f"and {len(machines) - most} more pairs of classes, which --json lists")
+    if most is not None and len(classifiers) > most:
+        lines.append(f"and {len(classifiers) - most} more pairs of classes, which --json lists")
     return lines
 
 

@@ -26,10 +26,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "info",
         help="what a data or model file holds, and what to do before training",
-        description="Describe a model file, or look at data before training: classes, columns that "
+        description="Describe a model file, or inspect data before training: classes, columns that "
         "are constant or not scaled alike, missing values, repeated rows, storage, and the advice "
-        "that follows. Of large files a sample is looked at. Text and tables (CSV, Parquet, .npz) "
-        "are looked at where they begin.",
+        "that follows. Of large files a sample is read, of text and tables (CSV, Parquet, .npz) "
+        "the beginning.",
     )
     arguments.add_data(parser, text=True)
     arguments.add_options(parser, ConvertOptions, ["label", "header"])
@@ -116,12 +116,12 @@ def describe_model(model: Model) -> dict[str, Any]:
         names = ("rho", "objective", "certified_gap", "sampled_gap")
         result["machines"] = [
             {
-                "negative": machine.negative,
-                "positive": machine.positive,
-                "n_support": len(machine.alpha),
-                **{name: getattr(machine, name) for name in names},
+                "negative": own.negative,
+                "positive": own.positive,
+                "n_support": len(own.alpha),
+                **{name: getattr(own, name) for name in names},
             }
-            for machine in model.classifiers
+            for own in model.classifiers
         ]
     return result
 
