@@ -339,14 +339,11 @@ def tune(
 
     Notes
     -----
-    C increases, and each training begins with the weights of the one before: the many support
-    vectors of a small C contain nearly all those of a larger one, so that few kernel values are
-    new. These classifiers are not certified: the sampled gap `path_tol` is enough to compare them.
-
-    A point is hopeless if it is wrong on more rows than the best so far, by more than 3 standard
-    errors of the difference on the same rows (McNemar's test), and on no fewer than the C before
-    it. After two hopeless points in a row the larger C of that gamma are left out. With folds, the
-    points that are so much worse than the best are left out after each fold.
+    C increases, and each training begins with the weights of the one before, whose support vectors
+    contain nearly all those of a larger C. The sampled gap `path_tol` is enough to compare errors.
+    A point is hopeless if its errors exceed those of the best so far by more than 3 standard errors
+    of the difference and are no fewer than at the C before. After two in a row the larger C of that
+    gamma are left out. With folds, points that are so much worse are left out after each fold.
 
     Examples
     --------

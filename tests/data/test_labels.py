@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
-from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.labels import TwoLabels, encode_labels
 from ooc_fw.data.sources import open_source
 from ooc_fw.system.errors import InputError
 
@@ -64,3 +64,28 @@ def test_unusable_labels(labels, message, monkeypatch):
     source = open_source(np.eye(5 if labels is None else len(labels)), labels)
     with pytest.raises(InputError, match=message):
         encode_labels(source)
+
+
+# -- labels of streams --------------------------------------------------------------------------
+
+
+def test_labels_as_they_come():
+    labels = TwoLabels("text")
+    assert labels.encode(np.array([3.0, 3.0])).tolist() == [-1, -1]
+    with pytest.raises(InputError, match=r"all rows of text have the label 3\.0"):
+        labels.classes  # noqa: B018
+    assert labels.encode(np.array([3.0, -7.0])).tolist() == [-1, 1]
+    assert labels.classes.tolist() == [-7, 3]
+    assert labels.swapped
+    with pytest.raises(InputError, match=r"row 12 of text has the label 5\.0, but the two classes"):
+        labels.encode(np.array([3.0, -7.0, 5.0]), 10)
+    assert labels.encode(np.array([-7.0])).tolist() == [1]
+
+
+def test_refused_labels_are_not_remembered():
+    labels = TwoLabels("text")
+    with pytest.raises(InputError, match="row 2 of text has the label 3"):
+        labels.encode(np.array([1.0, 2.0, 3.0]))
+    assert labels.known == []
+    with pytest.raises(InputError, match="row 0 of text has the label nan, but every row needs"):
+        labels.encode(np.array([np.nan]))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.labels import TwoLabels
 from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import RBF, make_kernel
@@ -24,10 +23,6 @@ TOL = 1e-4
 @pytest.fixture(scope="module")
 def problem():
     return make_problem(RBF(gamma=1.0), n_rows=240, C=4.0, density=0.6, overlap=0.8)
-
-
-def as_sparse(X):
-    return to_csr(X)
 
 
 def open_stream(problem, max_support=10_000, **options):
@@ -68,7 +63,7 @@ def assert_consistent(solution, problem):
     return truth
 
 
-forms = pytest.mark.parametrize("form", [np.asarray, as_sparse])
+forms = pytest.mark.parametrize("form", [np.asarray, to_csr])
 
 
 @forms
@@ -90,22 +85,17 @@ def test_chunks_that_come_again_lead_to_the_optimum(name, form):
     assert max(gaps) <= TOL
 
 
-def test_one_chunk_is_solved_like_a_file(problem):
-    stream = taught(problem)
-    truth = assert_consistent(stream.solution, problem)
-    assert truth.gap <= TOL
-    assert stream.solution.sampled_gap == pytest.approx(float(truth.gap), rel=1e-3, abs=1e-7)
-
-
 @given(ends=st.lists(st.integers(1, 239), unique=True, max_size=6).map(sorted))
 def test_any_chunks(problem, ends):
     """The objective only falls, never below the optimum; the gap is that of the last chunk."""
-    stream = open_stream(problem)
+    stream, states = open_stream(problem), []
     before = np.inf
     start = 0
     for X, y in cut(problem, *ends):
-        stream.learn([(X, y)])
+        stream.learn([(X, y)], [states.append])
         solution = stream.solution
+        assert (states[-1].phase, states[-1].rows_read) == ("stream", start + len(y))
+        assert states[-1].sampled_gap == solution.sampled_gap
         truth = assert_consistent(solution, problem)
         seen = np.union1d(np.arange(start, start + len(y)), solution.rows)
         least = truth.gradient[seen].min()
@@ -120,9 +110,11 @@ def test_any_chunks(problem, ends):
     assert stream.n_rows == stream.progress.rows_read == 240
 
 
-def test_a_chunk_that_was_learned_changes_nothing(problem):
+def test_a_chunk_that_was_learned_or_has_no_rows_changes_nothing(problem):
     stream = taught(problem)
     before = stream.solution
+    stream.learn([(problem.X[:0], problem.y[:0])])
+    assert stream.solution is before
     stream.learn(cut(problem))
     np.testing.assert_array_equal(stream.solution.alpha, before.alpha)
     np.testing.assert_array_equal(stream.solution.rows, before.rows)
@@ -131,14 +123,12 @@ def test_a_chunk_that_was_learned_changes_nothing(problem):
 
 def test_equal_rows_count_once_and_by_label(problem):
     X, y = problem.X[:30], problem.y[:30]
-    twice = open_stream(problem)
+    twice, once, opposed = (open_stream(problem) for _ in range(3))
     twice.learn([(np.vstack([X, X]), np.append(y, y))])
-    once = open_stream(problem)
     once.learn([(X, y)])
+    opposed.learn([(np.vstack([X, X]), np.append(y, -y))])
     assert twice.solution.objective == pytest.approx(once.solution.objective, rel=1e-9)
     assert twice.solution.rows.max() < 30
-    opposed = open_stream(problem)
-    opposed.learn([(np.vstack([X, X]), np.append(y, -y))])
     assert len(opposed.solution.rows) > 30
 
 
@@ -150,7 +140,7 @@ def test_no_threads_change_the_result(problem):
 @forms
 def test_kinds_of_rows_may_change(problem, form):
     stream = open_stream(problem)
-    other = {np.asarray: as_sparse, as_sparse: np.asarray}[form]
+    other = {np.asarray: to_csr, to_csr: np.asarray}[form]
     chunks = list(cut(problem, 100, 180))
     for (X, y), kind in zip(chunks, (form, other, form), strict=True):
         stream.learn([(kind(X), y)])
@@ -163,8 +153,7 @@ def test_kinds_of_rows_may_change(problem, form):
 def test_columns_may_come_late(density):
     problem = make_problem(RBF(gamma=8.0), n_rows=150, n_features=30, density=density, C=3.0)
     problem.X[:100, 20:] = 0
-    narrow = CSRRows(*(getattr(to_csr(problem.X[:100, :20]), name) for name in
-                       ("data", "indices", "indptr")), 20)  # fmt: skip
+    narrow = to_csr(problem.X[:100, :20])
     stream = open_stream(problem)
     stream.learn([(narrow, problem.y[:100])])
     assert stream.n_features == 20
@@ -261,12 +250,15 @@ def test_accuracy_survives_the_bound():
     assert bounded > whole - 0.05
 
 
-def test_a_larger_bound_lets_all_rows_in_again(problem):
-    stream = taught(problem, max_support=20)
-    assert len(stream.solution.alpha) <= 20
-    stream.retune(stream.options, 1000)
-    stream.learn(cut(problem))
-    assert assert_consistent(stream.solution, problem).gap <= TOL
+@pytest.mark.parametrize(("bound", "C"), [(20, 4.0), (10_000, 40.0)])
+def test_bound_and_penalty_may_change(problem, bound, C):
+    """A larger bound lets all rows in again."""
+    stream = taught(problem, max_support=bound)
+    assert len(stream.solution.alpha) <= bound
+    other = SmallProblem(problem.kernel, problem.X, problem.y, C)
+    stream.retune(TrainOptions(C=C, tol=TOL), 10_000)
+    stream.learn(cut(other))
+    assert assert_consistent(stream.solution, other).gap <= TOL
 
 
 def test_bound_that_memory_cannot_hold(problem, monkeypatch, caplog):
@@ -283,15 +275,7 @@ def test_unusable_bound(problem, bound):
         open_stream(problem, max_support=bound)
 
 
-# -- going on ----------------------------------------------------------------------------------
-
-
-def test_penalty_may_change(problem):
-    stream = taught(problem)
-    other = SmallProblem(problem.kernel, problem.X, problem.y, 40.0)
-    stream.retune(TrainOptions(C=40.0, tol=TOL), 10_000)
-    stream.learn(cut(other))
-    assert assert_consistent(stream.solution, other).gap <= TOL
+# -- resuming -----------------------------------------------------------------------------------
 
 
 def test_solution_with_equal_rows_is_gone_on_from(problem):
@@ -366,21 +350,6 @@ def test_failure_in_the_first_chunk(problem):
     assert_consistent(stream.solution, problem)
 
 
-def test_chunk_without_rows_is_nothing(problem):
-    stream = taught(problem)
-    before = stream.solution
-    stream.learn([(problem.X[:0], problem.y[:0])])
-    assert stream.solution is before
-
-
-def test_callbacks_see_the_run(problem):
-    states = []
-    stream = open_stream(problem)
-    stream.learn(cut(problem, 100), [lambda state: states.append((state.rows_read, state.phase))])
-    assert states[0] == (100, "stream")
-    assert states[-1] == (240, "stream")
-
-
 # -- parts -------------------------------------------------------------------------------------
 
 
@@ -410,28 +379,6 @@ def test_ids_are_those_of_values_and_label(problem):
     assert (vertex_ids(X, -y) != ids).all()
     assert len(np.unique(ids)) == len(np.unique(np.column_stack([X, y]), axis=0))
     np.testing.assert_array_equal(vertex_ids(take_rows(sparse, np.array([7])), y[7:8]), ids[[7]])
-
-
-def test_labels_as_they_come():
-    labels = TwoLabels("text")
-    assert labels.encode(np.array([3.0, 3.0])).tolist() == [-1, -1]
-    with pytest.raises(InputError, match=r"all rows of text have the label 3\.0"):
-        labels.classes  # noqa: B018
-    assert labels.encode(np.array([3.0, -7.0])).tolist() == [-1, 1]
-    assert labels.classes.tolist() == [-7, 3]
-    assert labels.swapped
-    with pytest.raises(InputError, match=r"row 12 of text has the label 5\.0, but the two classes"):
-        labels.encode(np.array([3.0, -7.0, 5.0]), 10)
-    assert labels.encode(np.array([-7.0])).tolist() == [1]
-
-
-def test_refused_labels_are_not_remembered():
-    labels = TwoLabels("text")
-    with pytest.raises(InputError, match="row 2 of text has the label 3"):
-        labels.encode(np.array([1.0, 2.0, 3.0]))
-    assert labels.known == []
-    with pytest.raises(InputError, match="row 0 of text has the label nan, but every row needs"):
-        labels.encode(np.array([np.nan]))
 
 
 # -- large penalties -----------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.subset import complement, draw_parts
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.record import Model
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solve.loop import Path, solve
@@ -22,7 +21,8 @@ from ooc_fw.solve.setup import plan_run
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.training import paths, tuning
-from ooc_fw.training.one_versus_one import solve_classes, split_classes, support_vectors_of
+from ooc_fw.training.fit import fit
+from ooc_fw.training.one_versus_one import split_classes
 from ooc_fw.training.paths import PairPaths
 from ooc_fw.training.tuning import PRESETS, Point, draw, tune
 
@@ -45,32 +45,33 @@ def result(data):
     return tune(*data, Cs=[1, 8, 64], gammas=[0.2, 1.0], options=TrainOptions(seed=3))
 
 
-def part_of(X, y, share, seed):
-    """The ranges that `tune` validates with."""
+@pytest.fixture(scope="module")
+def thirds():
+    """Three classes by angle, with words for labels, and some noise."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(450, 2)).astype(np.float32)
+    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * rng.normal(size=450)
+    return X, np.array(["east", "north", "west"])[(np.abs(angle) / np.pi * 2.99).astype(int) % 3]
+
+
+def assert_errors_are_those_of_single_trainings(X, y, result):
+    """Up to one row, since the classifiers of the search have a larger gap."""
     n = len(X)
-    (ranges,) = draw_parts(n, [round(share * n)], False, np.random.default_rng(seed))
-    return ranges
+    (ranges,) = draw_parts(n, [round(0.3 * n)], False, np.random.default_rng(result.seed))
+    whole = open_source(X, y)
+    train, held_out = SubsetSource(whole, complement(ranges, n)), SubsetSource(whole, ranges)
+    classes, codes = encode_labels(train)
+    truth = held_out.labels(0, held_out.n_rows)
+    for point in result.points:
+        problem = Problem(train, codes, make_kernel("rbf", gamma=point.gamma), None, classes)
+        model = fit(problem, TrainOptions(C=point.C, tol=1e-4)).model
+        assert point.n_validated == result.n_validation == len(truth) == round(0.3 * n)
+        assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
+        assert point.kernel_evaluations > 0
 
 
 def test_errors_are_those_of_single_trainings(data, result):
-    X, y = data
-    signs = np.where(y > 2, 1, -1).astype(np.int8)
-    ranges = part_of(X, y, 0.3, 3)
-    whole = open_source(X, y)
-    train, held_out = SubsetSource(whole, complement(ranges, 600)), SubsetSource(whole, ranges)
-    inside = train.rows_at(np.arange(train.n_rows))
-    outside = held_out.rows_at(np.arange(held_out.n_rows))
-    assert held_out.n_rows == 180
-    for point in result.points:
-        kernel = make_kernel("rbf", gamma=point.gamma)
-        solution = solve(train, signs[inside], kernel, TrainOptions(C=point.C, tol=1e-4))
-        model = Model.from_solution(
-            solution, kernel=kernel, C=point.C, classes=[1, 4], scaling=None
-        )
-        n_errors = int((model.predict(held_out) != y[outside]).sum())
-        assert point.n_validated == 180
-        assert abs(point.n_errors - n_errors) <= 1  # of machines at a looser gap
-        assert point.kernel_evaluations > 0
+    assert_errors_are_those_of_single_trainings(*data, result)
 
 
 def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
@@ -119,47 +120,54 @@ def test_the_same_seed_gives_the_same_search(data):
     np.testing.assert_array_equal(a.model.classifiers[0].alpha, b.model.classifiers[0].alpha)
 
 
-def test_two_points_without_hope_end_a_path(data, monkeypatch):
-    """With errors made up: rising after the second C, beyond chance from the third on."""
-    n_wrong = iter([30, 10, 40, 41, 0])
+@pytest.fixture
+def search(data, monkeypatch):
+    """A search at which trainings get given numbers of rows wrong, and no longer matter."""
 
-    def score(model, part, codes, threads):
-        return np.arange(len(codes)) < next(n_wrong)
+    def run(n_wrong, n_Cs, **options):
+        numbers = iter(n_wrong)
+        monkeypatch.setattr(
+            tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(numbers)
+        )
+        Cs = [2.0**k for k in range(n_Cs)]
+        options = {"gammas": [0.5], "path_tol": 0.5, "refit": False} | options
+        return tune(*data, Cs=Cs, **options)
 
-    monkeypatch.setattr(tuning, "score_point", score)
-    result = tune(*data, Cs=[1, 2, 4, 8, 16, 32], gammas=[0.5], refit=False)
-    assert [point.n_errors for point in result.points] == [30, 10, 40, 41, 0, 0]
-    assert [point.status for point in result.points] == ["tried"] * 4 + ["abandoned"] * 2
-    assert "worse than C 2, gamma 0.5 beyond chance" in result.points[-1].note
-    assert result.best.C == 2
-    assert "abandoned: 2 smaller C in a row" in result.points[-1].line()
-
-
-def test_a_point_that_improves_is_not_given_up(data, monkeypatch):
-    n_wrong = iter([10, 90, 80, 70, 60])
-    monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
-    )
-    result = tune(*data, Cs=[1, 2, 4, 8, 16], gammas=[0.5], refit=False)
-    assert {point.status for point in result.points} == {"tried"}
+    return run
 
 
-def test_points_much_worse_are_given_up_after_a_fold(data, monkeypatch):
-    n_wrong = iter([40, 10, 12, 11, 12, 10])
-    monkeypatch.setattr(
-        tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(n_wrong)
-    )
-    result = tune(*data, Cs=[1, 2, 4], gammas=[0.5], folds=2, refit=False)
+@pytest.mark.parametrize(
+    ("n_wrong", "errors", "n_left"),
+    [
+        # Rising after the second C, beyond chance from the third on: two in a row end the path.
+        ([30, 10, 40, 41, 0], [30, 10, 40, 41, 0, 0], 4),
+        # Far from the best, but falling: no reason to stop.
+        ([10, 90, 80, 70, 60], [10, 90, 80, 70, 60], 5),
+    ],
+)
+def test_two_hopeless_points_end_a_path(search, n_wrong, errors, n_left):
+    result = search(n_wrong, len(errors))
+    assert [point.n_errors for point in result.points] == errors
+    n_more = len(errors) - n_left
+    expected = ["tried"] * n_left + ["abandoned"] * n_more
+    assert [point.status for point in result.points] == expected
+    assert result.best.n_errors == 10
+    for point in result.points[n_left:]:
+        assert "worse than C 2, gamma 0.5 beyond chance" in point.note
+        assert f"abandoned: {point.note}" in point.line()
+
+
+def test_points_much_worse_are_left_out_after_a_fold(search):
+    result = search([40, 10, 12, 11, 12, 10], 3, folds=2)
     assert [point.n_errors for point in result.points] == [40, 21, 24]
     assert [point.status for point in result.points] == ["abandoned", "tried", "tried"]
     assert "after 1 fold" in result.points[0].note
     assert result.best.C == 2
 
 
-def test_equal_errors_go_to_the_smallest_C_and_gamma(data, monkeypatch):
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
-    result = tune(*data, Cs=[4, 2], gammas=[1.0, 0.5], refit=False)
-    assert (result.best.C, result.best.gamma) == (2, 0.5)
+def test_equal_errors_go_to_the_smallest_C_and_gamma(search):
+    result = search([7] * 4, 2, gammas=[1.0, 0.5])
+    assert (result.best.C, result.best.gamma) == (1, 0.5)
 
 
 def test_deviations_are_those_of_mcnemar():
@@ -225,19 +233,8 @@ def test_grids_that_cannot_be_used(data, change, message):
 
 def test_an_interrupt_leaves_what_is_known(data):
     tried = []
-    stop = [False]
-
-    def on_point(point):
-        tried.append(point)
-        stop[0] = len(tried) == 2
-
-    result = tune(
-        *data,
-        Cs=[1, 2, 4, 8],
-        gammas=[0.5],
-        callbacks=[lambda state: not stop[0]],
-        on_point=on_point,
-    )
+    told = {"callbacks": [lambda state: len(tried) < 2], "on_point": tried.append}
+    result = tune(*data, Cs=[1, 2, 4, 8], gammas=[0.5], **told)
     assert result.interrupted
     assert result.model is None
     assert [p.status for p in result.points] == ["tried", "tried", "interrupted", "interrupted"]
@@ -255,15 +252,11 @@ def test_a_memory_limit_holds_for_all_paths(data):
 
 
 @pytest.mark.parametrize("n_gammas", [2, 9])
-def test_figure(data, tmp_path, n_gammas, monkeypatch):
+def test_figure(search, tmp_path, n_gammas):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(tuning, "score_point", lambda *args: np.arange(len(args[2])) < 7)
-    result = tune(
-        *data, Cs=[1, 2], gammas=np.linspace(0.5, 1, n_gammas).tolist(), path_tol=0.5, refit=False
-    )
+    result = search([7] * 2 * n_gammas, 2, gammas=np.linspace(0.5, 1, n_gammas).tolist())
     draw(result, tmp_path / "figure.svg")
-    text = (tmp_path / "figure.svg").read_text()
-    assert "<svg" in text
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
     with pytest.raises(InputError, match="has to end in"):
         draw(result, tmp_path / "figure.nothing")
 
@@ -348,35 +341,10 @@ def test_warm_starts_that_mean_nothing(problem, rows, alpha):
 # -- several classes -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def thirds():
-    """Three classes by angle, with words for labels, and some noise."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(450, 2)).astype(np.float32)
-    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * rng.normal(size=450)
-    return X, np.array(["east", "north", "west"])[(np.abs(angle) / np.pi * 2.99).astype(int) % 3]
-
-
-def test_several_classes(thirds):
+def test_refit_of_several_classes(thirds):
     X, y = thirds
     result = tune(X, y, Cs=[1, 4, 16], gammas=[0.7])
-    whole = open_source(X, y)
-    ranges = part_of(X, y, 0.3, 0)
-    train, held_out = SubsetSource(whole, complement(ranges, 450)), SubsetSource(whole, ranges)
-    kernel = make_kernel("rbf", gamma=0.7)
-    classes, codes = encode_labels(train)
-    for point in result.points:
-        pairs = solve_classes(Problem(train, codes, kernel), TrainOptions(C=point.C, tol=1e-4))
-        model = Model.from_pairs(
-            pairs,
-            support_vectors_of(train, pairs),
-            kernel=kernel,
-            C=point.C,
-            classes=classes,
-            scaling=None,
-        )
-        truth = held_out.labels(0, held_out.n_rows)
-        assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
+    assert_errors_are_those_of_single_trainings(X, y, result)
     refit = result.refit()
     assert refit["status"] == "converged"
     assert refit["certified_gap"] <= 1e-3
@@ -385,7 +353,7 @@ def test_several_classes(thirds):
 
 
 @pytest.mark.parametrize("kept", [0, 100 << 20])
-def test_machines_of_pairs_go_on_from_those_before(thirds, monkeypatch, kept):
+def test_classifiers_of_pairs_begin_with_the_weights_before(thirds, monkeypatch, kept):
     monkeypatch.setattr(paths, "_PAIRS_BYTES", kept)
     X, y = thirds
     whole = open_source(X, y)
