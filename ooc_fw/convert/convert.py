@@ -36,7 +36,6 @@ from ooc_fw.convert.writer import (
     Summary,
     filter_options,
 )
-from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -138,23 +137,12 @@ def convert(
         with _naming(target, "rows were set aside in temporary files beside it"):
             first = parse_inputs(job)
         layout, scaling, notes = _plan(job, first)
-        label_values, label_names = job.encoder.labels()
-        counts = _count_classes(first.class_counts, label_values) if layout.labelled else {}
         with (
             _naming(target, "it was being written"),
             atomic_path(target) as temporary,
             OutputFile(temporary) as file,
         ):
-            writer = DatasetWriter(file, layout)
-            moments = write_rows(job, writer, layout, scaling, label_values)
-            if job.encoder.record is not None:
-                job.encoder.record.write(file.attrs)
-            seed = job.spool.seed
-            mean, norm = moments.mean, moments.mean_square_norm
-            writer.finish(Summary(counts, job.name, scaling, mean, norm, seed, label_names))
-    found: dict[Any, int] = dict(counts)
-    if label_names is not None:
-        found = {label_names[int(code)]: count for code, count in counts.items()}
+            found = _write_file(job, first, layout, scaling, file)
     known = found if like is None or like.classes is None else like.classes
     return ConversionReport(
         output=os.fspath(output),
@@ -164,7 +152,7 @@ def convert(
         sparse=layout.sparse,
         density=layout.n_stored / (layout.n_rows * layout.n_features),
         scaling=scaling,
-        seed=seed,
+        seed=job.spool.seed,
         dropped_features=max(0, first.width - layout.n_features),
         dropped_values=first.n_dropped,
         n_skipped=first.n_skipped,
@@ -340,9 +328,19 @@ def _choose_storage(job: Job, scaling: Scaling, density: float) -> tuple[bool, t
     return False, (note,)
 
 
-def _count_classes(counts: Counter[float], values: Float64Array | None) -> dict[float, int]:
-    """Rows of each label value, sorted, where labels may be codes of values."""
+def _write_file(
+    job: Job, first: FirstPass, layout: Layout, scaling: Scaling, file: OutputFile
+) -> dict[Any, int]:
+    """Write the output; returns the rows of each label, a number or a word."""
+    values, names = job.encoder.labels()
     total: Counter[float] = Counter()
-    for label, count in counts.items():
+    for label, count in first.class_counts.items() if layout.labelled else ():
         total[label if values is None else float(values[int(label)])] += count
-    return dict(sorted(total.items()))
+    counts = dict(sorted(total.items()))
+    writer = DatasetWriter(file, layout)
+    moments = write_rows(job, writer, layout, scaling, values)
+    if job.encoder.record is not None:
+        job.encoder.record.write(file.attrs)
+    mean, norm = moments.mean, moments.mean_square_norm
+    writer.finish(Summary(counts, job.name, scaling, mean, norm, job.spool.seed, names))
+    return {label if names is None else names[int(label)]: n for label, n in counts.items()}
