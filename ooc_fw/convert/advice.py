@@ -33,22 +33,21 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What else is known of the data."""
+    """What else is known about the data."""
 
-    n_rows: int  # rows in all
-    storage: str  # {"dense", "csr", "text"}: how the rows are kept
-    # What the columns are called; None where they have numbers only.
-    names: Sequence[str] | None = None
-    shuffled: bool | None = None  # whether the rows are in random order, None when nothing says so
+    n_rows: int
+    storage: str  # "dense", "csr" or "text"
+    names: Sequence[str] | None = None  # of the columns
+    shuffled: bool | None = None  # None where it is unknown
     filter: str | None = None  # compression
-    has_checksums: bool = False  # whether changes of the file would be noticed
+    has_checksums: bool = False
     chunk_bytes: int = 0  # size of a chunk of rows
 
 
 def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Iterator[str]:
-    """What follows from the findings: plain sentences, the most serious first."""
+    """Sentences of advice, the most serious first."""
     whole = found.n_looked >= data.n_rows
-    where = f"all {found.n_looked} rows" if whole else f"the {found.n_looked} rows looked at"
+    where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
     if found.n_bad:
         yield (
             f"{found.n_bad} of {where} hold values that are missing or not finite "
@@ -79,7 +78,7 @@ def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[st
     elif n_classes > MANY_CLASSES:
         yield (
             f"there are {n_classes} different labels: if they are amounts and not classes, this is "
-            f"regression, which is not done here"
+            f"regression, which ooc-fw does not do"
         )
     elif n_classes > 1:
         rare, count = min(labels.counts.items(), key=lambda item: item[1])
@@ -95,7 +94,7 @@ def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iter
     if len(constant):
         yield (
             f"{len(constant)} of {len(found.low)} columns have one value in {where} "
-            f"({_names(constant, data.names)}): they tell nothing and can be left out"
+            f"({_names(constant, data.names)}): they carry no information and can be left out"
         )
     heavy, n_small = found.swamping()
     if n_small:
@@ -122,8 +121,8 @@ def _advice_on_storage(
 ) -> Iterator[str]:
     if data.storage == "text":
         yield (
-            "this is text: ooc-fw convert makes of it what training reads, shuffled and scaled "
-            "if you like (--scale)"
+            "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
+            "and, if you like, scaled columns (--scale)"
         )
         return
     if not data.shuffled:
@@ -155,7 +154,10 @@ def _advice_on_storage(
                 f"unpacks a whole one; ooc-fw convert writes chunks of 2 MiB"
             )
         elif data.filter == "gzip":
-            yield "gzip is slow to unpack in every sweep: --compression lz4 or none is faster"
+            yield (
+                "gzip is slow to unpack in every pass over the data: --compression lz4 or none is "
+                "faster"
+            )
     if not data.has_checksums:
         yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
 
@@ -210,7 +212,7 @@ def advice_on_table(
         yield f"neither numbers nor words: {', '.join(other)}; leave them out with --drop"
     if constant:
         listed = ", ".join(constant)
-        yield f"one value only in the rows looked at: {listed}; drop them if so in all"
+        yield f"one value only in the {n_looked} rows read: {listed}; drop them if so in all"
     if missing:
         options += ["--impute", "mean"]
         yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
@@ -226,7 +228,7 @@ def advice_on_table(
 
 
 def _likely_label(columns: Sequence[TableColumn]) -> str | None:
-    """Column that is called as labels are, or the last one, if it holds a few words."""
+    """Column with a usual name of labels, or the last one, if it holds a few words."""
     for column in columns:
         if column.name.lower() in LABEL_NAMES:
             return column.name
@@ -237,7 +239,7 @@ def _likely_label(columns: Sequence[TableColumn]) -> str | None:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Names as the options take them: commas between, quotes around those that hold one."""
+    """Names as an option expects them: with commas between, and quotes around names with commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
     return line.getvalue()

@@ -48,7 +48,7 @@ FOREIGN = "numbers with commas"
 
 @dataclass(frozen=True)
 class Labels:
-    """What the labels are like."""
+    """Measures of labels."""
 
     counts: dict[Any, int]  # rows of each label, sorted by label
     n_runs: int  # stretches of equal labels; as many as classes where rows are sorted by class
@@ -64,14 +64,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the rows looked at are like."""
+    """Measures of rows."""
 
-    n_looked: int  # rows looked at
-    n_bad: int  # those with a value that is not finite, left out of all that follows
+    n_looked: int  # rows that were read
+    n_bad: int  # those with a value that is not finite; the other measures leave them out
     bad_example: str | None  # where the first such value is
     n_repeated: int  # rows that equal an earlier one
     density: float  # share of values that are not zero
-    low: Float64Array  # (n_features,): range and standard deviation of each column
+    low: Float64Array  # range and standard deviation of each column
     high: Float64Array
     deviation: Float64Array
 
@@ -195,7 +195,7 @@ class _Sample:
         self._hashes.append(row_hashes(rows))
 
     def findings(self) -> Findings:
-        """What was found; rows that could not be read are counted only."""
+        """Measures of all rows that were added."""
         n_rows, width = self._ranges.n_rows, self._n_features
         low, high = self._ranges.range(width)
         deviation = self._ranges.moments(width)[1] if n_rows else np.zeros(width)
@@ -214,10 +214,10 @@ class _Sample:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """What the beginning of a column of a table holds."""
+    """What the first rows of a column of a table hold."""
 
-    name: str  # the column
-    kind: str  # "numbers", "words", FOREIGN, or the type of what can be used as neither
+    name: str
+    kind: str  # "numbers", "words", FOREIGN, or "type" and the name of another type
     n_missing: int  # cells without a value
     n_different: int = 0  # different words; of numbers, 0
     low: float = 0.0  # range of the numbers

@@ -161,7 +161,7 @@ def test_advice(plain):
     assert "holds 64 MiB of rows" in said(X, y, filter="lz4", chunk_bytes=64 << 20)
     assert "no checksums" in said(X, y, has_checksums=False)
     assert "only 0 % of the values are zeros" in said(X, y, storage="csr")
-    assert "ooc-fw convert makes of it" in said(X, y, storage="text")
+    assert "ooc-fw convert makes a file" in said(X, y, storage="text")
     sparse = np.zeros((100, 20))
     sparse[np.arange(100), np.arange(100) % 20] = np.arange(100) + 1
     assert "95 % of the values are zeros: ooc-fw convert --sparse" in said(sparse, y)
