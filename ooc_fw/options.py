@@ -1,7 +1,8 @@
 """Options of training and conversion, declared once: type, default, help, limits and choices.
 
 The checks of the records, the arguments of the commands (`ooc_fw.cli.arguments`) and the defaults
-of `FrankWolfeSVC` follow from the fields. Imports no numerical library.
+of `FrankWolfeSVC` follow from the fields. To add an option, add a field, and its name to the
+commands that show it. Imports no numerical library.
 """
 
 from __future__ import annotations
