@@ -34,8 +34,8 @@ from bench.verify import squared_hinge_gaps
 from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Solution, Status, StepKind
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import Solution, Status, StepKind
 
 SETS = ("w7a", "ijcnn1", "a8a")
 TOLERANCE = 1e-4  # the papers'

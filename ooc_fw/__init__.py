@@ -19,9 +19,9 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``training/``      from data to a model: `fit`, pairs of classes, probabilities, `tune`
 ``report/``        progress, log, figures and page of a run
 ``model/``         a trained model: its record and file, predictions, votes and probabilities
-``solve/``         `solve`: the outer loop, steps, oracles, active set, checkpoint, stream
+``solver/``         `solve`: the outer loop, steps, oracles, active set, checkpoint, stream
 ``convert/``       text and tables to HDF5: parse, scale, shuffle; a look at a file before
-``certify/``       the exact duality gap: a pass over all rows; rows that it need not look at
+``certificate/``       the exact duality gap: a pass over all rows; rows that it need not look at
 ``problem.py``     the L2-SVM dual: objective, gap, stopping tests
 ``kernels/``       kernels, and blocks of kernel values with bounds on their rounding
 ``data/``          rows and where they come from: sources, sampling, scaling, statistics
@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ooc_fw.certify.sweep import certify as certify
+    from ooc_fw.certificate.sweep import certify as certify
     from ooc_fw.data.sources import open_source as open_dataset  # noqa: F401
     from ooc_fw.data.sources import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
     from ooc_fw.options import TrainOptions as TrainOptions
-    from ooc_fw.solve.loop import solve as solve
-    from ooc_fw.solve.state import Solution as Solution
-    from ooc_fw.solve.state import SolverState as SolverState
-    from ooc_fw.solve.state import Status as Status
+    from ooc_fw.solver.loop import solve as solve
+    from ooc_fw.solver.state import Solution as Solution
+    from ooc_fw.solver.state import SolverState as SolverState
+    from ooc_fw.solver.state import Status as Status
     from ooc_fw.system.errors import InputError as InputError
     from ooc_fw.training.tuning import tune as tune
 
@@ -80,15 +80,15 @@ _PUBLIC = {
     "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
     "InputError": ("system.errors", "InputError"),
     "Model": ("model.record", "Model"),
-    "Solution": ("solve.state", "Solution"),
-    "SolverState": ("solve.state", "SolverState"),
-    "Status": ("solve.state", "Status"),
+    "Solution": ("solver.state", "Solution"),
+    "SolverState": ("solver.state", "SolverState"),
+    "Status": ("solver.state", "Status"),
     "TrainOptions": ("options", "TrainOptions"),
-    "certify": ("certify.sweep", "certify"),
+    "certify": ("certificate.sweep", "certify"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),
     "open_dataset": ("data.sources", "open_source"),
-    "solve": ("solve.loop", "solve"),
+    "solve": ("solver.loop", "solve"),
     "train_test_split": ("data.sources", "train_test_split"),
     "tune": ("training.tuning", "tune"),
 }

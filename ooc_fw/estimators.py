@@ -36,12 +36,12 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem
 from ooc_fw.report.progress import Progress
-from ooc_fw.solve.deadline import Deadline
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.setup import warn_of_gamma
-from ooc_fw.solve.start import Warm
-from ooc_fw.solve.state import Solution, Status, StepKind
-from ooc_fw.solve.stream import MAX_SUPPORT, Stream, pools
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Solution, Status, StepKind
+from ooc_fw.solver.stream import MAX_SUPPORT, Stream, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import Fit, fit
@@ -72,7 +72,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     C : float
         Penalty of a unit squared slack.
     method : str
-        Step rule, a name in `ooc_fw.solve.steps.STEP_RULES`, or "auto".
+        Step rule, a name in `ooc_fw.solver.steps.STEP_RULES`, or "auto".
     lmo : {"auto", "full", "sampled"}
         Oracle.
     sample_size : int
@@ -345,7 +345,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         distance of its rows, which should represent what is to come. After `fit`, training
         continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and `max_support` may
         change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter` and
-        `random_state` have no effect. See `ooc_fw.solve.stream`.
+        `random_state` have no effect. See `ooc_fw.solver.stream`.
         """
         options = self._options()
         first = not hasattr(self, "solution_")

@@ -209,7 +209,7 @@ class TrainOptions(_Checked):
     C : float
         Penalty of a unit squared slack.
     method : str
-        A name in `ooc_fw.solve.steps.STEP_RULES`, or "auto".
+        A name in `ooc_fw.solver.steps.STEP_RULES`, or "auto".
     lmo : {"auto", "full", "sampled"}
         Oracle that proposes toward vertices.
     sample_size : int

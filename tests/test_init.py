@@ -25,6 +25,14 @@ def test_public_name_is_there_and_documented(name):
     assert name in dir(ooc_fw)
 
 
+def test_no_module_hides_a_public_name():
+    """An import sets a module as an attribute of its package."""
+    code = "import ooc_fw.estimators, ooc_fw.training.tuning, ooc_fw.cli.train, ooc_fw"
+    kinds = "{name: type(getattr(ooc_fw, name)).__name__ for name in ooc_fw.__all__}"
+    check = f"assert 'module' not in {kinds}.values()"
+    subprocess.run([sys.executable, "-c", f"{code}\n{check}"], check=True)
+
+
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ooc_fw.nothing

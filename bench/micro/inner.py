@@ -10,8 +10,8 @@ import numpy as np
 from bench.report import table
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.solve.active_set import ActiveSet
-from ooc_fw.solve.kernel_rows import KernelRows
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.kernel_rows import KernelRows
 
 SIZES = (1000, 6000)
 FEATURES = 22

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.certify.sweep import Search, SupportWeights, certify
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 from ooc_fw.data.sources import RowSource, open_source
 from ooc_fw.kernels.engine import Engine

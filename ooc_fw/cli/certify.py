@@ -14,7 +14,7 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ooc_fw.certify.sweep import Certificate
+    from ooc_fw.certificate.sweep import Certificate
     from ooc_fw.model.record import Model
 
 FIELDS = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     """Certificate of each binary classifier over DATA, if model and data belong together."""
-    from ooc_fw.certify.sweep import Search, SupportWeights, certify
+    from ooc_fw.certificate.sweep import Search, SupportWeights, certify
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
     from ooc_fw.model.checks import check_training_rows

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Plan, calibrate, print."""
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
-    from ooc_fw.solve.setup import plan_run
+    from ooc_fw.solver.setup import plan_run
 
     options = arguments.record_from(TrainOptions, args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _estimate(problem: Problem, options: TrainOptions, plan: MemoryPlan) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run would cost."""
-    from ooc_fw.solve.kernel_rows import value_type
-    from ooc_fw.solve.setup import is_quantised
+    from ooc_fw.solver.kernel_rows import value_type
+    from ooc_fw.solver.setup import is_quantised
 
     source, kernel = problem.source, problem.kernel
     rows, rows_a_second = _read_rows(source)

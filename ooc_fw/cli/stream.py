@@ -19,8 +19,8 @@ from ooc_fw.system.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.data.labels import TwoLabels
-    from ooc_fw.solve.state import Callback, Solution
-    from ooc_fw.solve.stream import Stream
+    from ooc_fw.solver.state import Callback, Solution
+    from ooc_fw.solver.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solut
     """Write the model, with the larger label as the positive one."""
     from ooc_fw.data.scaling import Scaling
     from ooc_fw.model.record import Model
-    from ooc_fw.solve.state import Status
+    from ooc_fw.solver.state import Status
 
     assert stream.solution is not None
     solution, classes = stream.solution, labels.classes
@@ -145,7 +145,7 @@ def _learn(
     """
     from ooc_fw.convert.libsvm import iter_libsvm
     from ooc_fw.data.sources import CSRSource
-    from ooc_fw.solve.stream import MAX_SUPPORT, Stream
+    from ooc_fw.solver.stream import MAX_SUPPORT, Stream
 
     stream: Stream | None = None
     n_rows = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import arguments, common, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
-from ooc_fw.solve.deadline import Deadline
+from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import format_bytes, peak_rss_bytes
 from ooc_fw.system.scratch import remove_abandoned
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
     from ooc_fw.problem import Problem
-    from ooc_fw.solve.checkpoint import CheckpointPlan
-    from ooc_fw.solve.session import Session
+    from ooc_fw.solver.checkpoint import CheckpointPlan
+    from ooc_fw.solver.session import Session
     from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -109,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()  # imports count: the user waits for them
     remove_abandoned()
 
-    from ooc_fw.solve.session import Session
-    from ooc_fw.solve.state import Status
+    from ooc_fw.solver.session import Session
+    from ooc_fw.solver.state import Status
     from ooc_fw.training.fit import fit
     from ooc_fw.training.held_out import with_time_for_sigmoids
     from ooc_fw.training.one_versus_one import describe_choice
@@ -174,7 +174,7 @@ def _problem(
     """Problem of the arguments; reading labels and statistics counts for the time limit."""
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
-    from ooc_fw.solve.setup import plan_run, warn_of_gamma
+    from ooc_fw.solver.setup import plan_run, warn_of_gamma
     from ooc_fw.training.held_out import check_can_hold_out
 
     with source.limited(deadline.check):
@@ -211,7 +211,7 @@ def _calibrate(
     session: Session,
 ) -> tuple[Model, str]:
     """The model with probabilities; or the same model, and the reason why it gives none."""
-    from ooc_fw.solve.state import Status
+    from ooc_fw.solver.state import Status
     from ooc_fw.training.held_out import held_out_sigmoids
 
     if model.status == Status.INTERRUPTED:
@@ -290,7 +290,7 @@ def report(
 
 
 def _warn_of_status(status: str, options: TrainOptions, note: str) -> None:
-    from ooc_fw.solve.state import Status
+    from ooc_fw.solver.state import Status
 
     why = Status(status).explain(options.stopping, options.tol)
     logger.warning("%s; the model is valid but less exact%s", why, note)
@@ -315,7 +315,7 @@ def penalties_from(
 
 
 def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
-    from ooc_fw.solve.checkpoint import CheckpointPlan
+    from ooc_fw.solver.checkpoint import CheckpointPlan
 
     if args.checkpoint is None:
         if args.checkpoint_every is not None:

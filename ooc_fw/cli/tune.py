@@ -83,7 +83,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Search, train, report."""
     place = common.ModelPlace(_check_outputs(args))
-    from ooc_fw.solve.state import Status
+    from ooc_fw.solver.state import Status
     from ooc_fw.training.tuning import draw, tune
 
     with (

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.solve.state import Solution, Status
+from ooc_fw.solver.state import Solution, Status
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
-    from ooc_fw.solve.state import Solution
+    from ooc_fw.solver.state import Solution
 
 _OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 """Fields that a `Solution` and a `BinaryClassifier` have in common."""
@@ -62,7 +62,7 @@ class Model:
     scaling : Scaling or None
         Scaling of the training rows; None when it is unknown.
     status : str
-        How training ended, a value of `ooc_fw.solve.state.Status`; of several classifiers, the
+        How training ended, a value of `ooc_fw.solver.state.Status`; of several classifiers, the
         status of one that did not converge, if there is any.
     support_vectors : Rows
         Scaled, as in the training data; classifiers share them.

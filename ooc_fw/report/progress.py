@@ -1,6 +1,6 @@
 """Progress of a run while it is under way: a bar, or lines of text, and a log of events.
 
-The callbacks read `ooc_fw.solve.state.SolverState` and write text; they never change the run. The
+The callbacks read `ooc_fw.solver.state.SolverState` and write text; they never change the run. The
 command line and the estimator's ``verbose`` share them.
 """
 
@@ -23,7 +23,7 @@ from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
-    from ooc_fw.solve.state import Callback, SolverState
+    from ooc_fw.solver.state import Callback, SolverState
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Exceptions for wrong input and for lack of time.
 
-Failing to converge is not an error: it is a status, `ooc_fw.solve.state.Status`.
+Failing to converge is not an error: it is a status, `ooc_fw.solver.state.Status`.
 """
 
 from __future__ import annotations

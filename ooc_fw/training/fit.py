@@ -10,8 +10,8 @@ from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.start import Warm
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.start import Warm
 from ooc_fw.training.one_versus_one import solve_classes, support_vectors_of
 
 

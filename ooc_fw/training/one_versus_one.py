@@ -44,11 +44,11 @@ from ooc_fw.data.sources import (
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solve.loop import solve_problem
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.setup import choose_method, plan_run
-from ooc_fw.solve.start import Warm
-from ooc_fw.solve.state import Callback, Solution, SolverState, Status
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import choose_method, plan_run
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Callback, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.scratch import scratch_directory
@@ -258,7 +258,7 @@ def solve_classes(
     session : Session, optional
         Circumstances. The certifying passes of several classifiers are not made by Dask.
     warm : sequence of tuple or None, optional
-        What each classifier begins with, as for `ooc_fw.solve.loop.solve_problem`. The rows are
+        What each classifier begins with, as for `ooc_fw.solver.loop.solve_problem`. The rows are
         those of `problem.source`, and of the classifier's two classes.
 
     Returns
@@ -272,7 +272,7 @@ def solve_classes(
     Raises
     ------
     InputError
-        As `ooc_fw.solve.loop.solve_problem` does, and for checkpoints of more than two classes.
+        As `ooc_fw.solver.loop.solve_problem` does, and for checkpoints of more than two classes.
     OutOfTimeError
         When time is over before the rows of more than two classes are partitioned.
     """

@@ -12,10 +12,10 @@ import numpy as np
 from ooc_fw.model.pairs import PairSolution, class_pairs
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solve.loop import Path, solve_problem
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.start import Warm
-from ooc_fw.solve.state import Callback, Solution, Status
+from ooc_fw.solver.loop import Path, solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.memory import MemoryPlan
 from ooc_fw.training.one_versus_one import ClassSplit
 
@@ -37,7 +37,7 @@ class PairPaths:
     split : ClassSplit or None
         The rows partitioned by class; None for two classes.
     options : TrainOptions
-        As for `ooc_fw.solve.loop.solve_problem`; `C` is not used.
+        As for `ooc_fw.solver.loop.solve_problem`; `C` is not used.
     callbacks : sequence of Callback
         They are told of every iteration of every classifier.
     plan : MemoryPlan

@@ -34,9 +34,9 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.report.figures import draw_errors, save
-from ooc_fw.solve.setup import plan_run
-from ooc_fw.solve.start import Warm
-from ooc_fw.solve.state import Callback, Status
+from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan
 from ooc_fw.training.fit import model_of

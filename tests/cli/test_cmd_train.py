@@ -8,7 +8,7 @@ import pytest
 
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.record import load_model
-from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.reference import SmallProblem
 
 KEYS = [

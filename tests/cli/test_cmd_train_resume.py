@@ -12,10 +12,10 @@ from contextlib import ExitStack
 import pytest
 
 from ooc_fw.model.record import load_model
-from ooc_fw.solve import loop as solver
-from ooc_fw.solve.checkpoint import load_checkpoint
-from ooc_fw.solve.reporter import Reporter
-from ooc_fw.solve.state import Status, Stop
+from ooc_fw.solver import loop as solver
+from ooc_fw.solver.checkpoint import load_checkpoint
+from ooc_fw.solver.reporter import Reporter
+from ooc_fw.solver.state import Status, Stop
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
 

@@ -10,7 +10,7 @@ import pytest
 from ooc_fw.cli.tune import value_list
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
-from ooc_fw.solve.state import Status
+from ooc_fw.solver.state import Status
 
 
 def test_table_and_model(ooc_fw, data_file, tmp_path):

@@ -43,7 +43,7 @@ def test_what_is_no_stream_is_refused(
     ooc_fw, node, data_file, text_file, model_file, command, monkeypatch
 ):
     """Before any work is done; of a link to it likewise."""
-    monkeypatch.setattr("ooc_fw.solve.loop.solve_problem", None)
+    monkeypatch.setattr("ooc_fw.solver.loop.solve_problem", None)
     node.with_name("node.h5").symlink_to(node)
     names = {"node": node, "data": data_file, "text": text_file, "model": model_file}
     before, kept = node.lstat(), model_file.read_bytes()

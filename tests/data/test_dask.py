@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from ooc_fw.certify import sweep as certificate_module
-from ooc_fw.certify.screening import Screen
-from ooc_fw.certify.sweep import Search, SupportWeights, certify
+from ooc_fw.certificate import sweep as certificate_module
+from ooc_fw.certificate.screening import Screen
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data import parallel
 from ooc_fw.data import statistics as stats
 from ooc_fw.data.parallel import Workers, borrow_workers

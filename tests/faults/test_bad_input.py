@@ -126,7 +126,7 @@ def another_writer(path):
 @pytest.mark.parametrize("change", [cut, flip, replace, remove, another_writer])
 def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, change):
     """Between two iterations, and just before the sweep; the last checkpoint stays good."""
-    from ooc_fw.solve import checkpoint
+    from ooc_fw.solver import checkpoint
 
     path, options = data
     whole, before = path.read_bytes(), model.read_bytes()
@@ -164,7 +164,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monkeypatch, kind):
     """Size and time of change stay as they are: the checksums of the sweep find it."""
-    from ooc_fw.solve import checkpoint
+    from ooc_fw.solver import checkpoint
 
     path, fresh = tmp_path / "data.h5", tmp_path / "fresh.h5"
     assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0

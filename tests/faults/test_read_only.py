@@ -60,7 +60,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
         "model": (train, "ooc_fw.model.record", "write_atomic", out),
         "checkpoint": (
             (*train, "--checkpoint", checkpoint),
-            "ooc_fw.solve.checkpoint",
+            "ooc_fw.solver.checkpoint",
             "write_atomic",
             checkpoint,
         ),

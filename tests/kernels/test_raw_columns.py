@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import ooc_fw
-import ooc_fw.solve.setup
+import ooc_fw.solver.setup
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.checkpoint import CheckpointPlan
-from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import Status
 from ooc_fw.testing.reference import SmallProblem
 
 N_ROWS = 400
@@ -128,7 +128,7 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
 
 def is_warned(problem, caplog):
     caplog.clear()
-    ooc_fw.solve.setup.warn_of_gamma(problem.source(), problem.kernel)
+    ooc_fw.solver.setup.warn_of_gamma(problem.source(), problem.kernel)
     return "far too large" in caplog.text
 
 

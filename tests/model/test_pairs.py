@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw.model.pairs import class_pairs, class_scores, worst_status
-from ooc_fw.solve.state import Status
+from ooc_fw.solver.state import Status
 
 
 def test_pairs_come_in_order():

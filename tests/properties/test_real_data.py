@@ -10,9 +10,9 @@ import pytest
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status
-from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import Status
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.reference import SmallProblem
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

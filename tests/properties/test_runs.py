@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc_fw.options import TrainOptions
-from ooc_fw.solve.loop import solve
-from ooc_fw.solve.state import Status
-from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import Status
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.strategies import SEEDS, problems
 
 MAX_ITER = 60

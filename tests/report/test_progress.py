@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, format_seconds, to_json
-from ooc_fw.solve.state import SolverState, StepKind
+from ooc_fw.solver.state import SolverState, StepKind
 
 
 class Terminal(io.StringIO):

@@ -16,7 +16,7 @@ from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solve.session import Session
+from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import (

@@ -14,8 +14,8 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.state import Status
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.files import write_dense, write_sparse

@@ -12,12 +12,12 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
-from ooc_fw.solve.checkpoint import CheckpointPlan
-from ooc_fw.solve.kernel_rows import KernelRows
-from ooc_fw.solve.loop import solve, solve_problem
-from ooc_fw.solve.session import Session
-from ooc_fw.solve.state import Status
-from ooc_fw.solve.steps import STEP_RULES
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.solver.loop import solve, solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem
 from ooc_fw.testing.strategies import SEEDS, powers_of_ten, problems

@@ -9,15 +9,15 @@ import pytest
 
 import ooc_fw
 from ooc_fw import TrainOptions
-from ooc_fw.certify.sweep import Search, SupportWeights, certify
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.subset import complement, draw_parts
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
-from ooc_fw.solve.loop import Path, solve
-from ooc_fw.solve.setup import plan_run
+from ooc_fw.solver.loop import Path, solve
+from ooc_fw.solver.setup import plan_run
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.training import paths, tuning

@@ -1,0 +1,374 @@
+"""The active set: vertices with weights, gradient and kernel block, and the moves of the weights.
+
+Weights are non-negative and sum to 1, the gradient is that of the weights, and row k of the kernel
+block belongs to vertex k. Vertices of weight 0 may stay for a while: candidates that a certifying
+pass has found, or vertices just dropped. `prune` removes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core import steps as core
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.tiles import Operand
+from ooc_fw.solver.kernel_rows import BlockBudgetError, KernelRows, value_type
+from ooc_fw.solver.newton import minimise
+from ooc_fw.solver.vertices import VertexTable
+
+logger = logging.getLogger(__name__)
+
+_FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
+_STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
+_FETCHED = 64  # kernel rows computed at once when steps lack one
+LARGEST_SYSTEM = 2048
+"""Free vertices up to which linear systems are solved: so many take about 0.3 s on one core."""
+
+_SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
+_SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
+SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
+
+
+class ActiveSet(VertexTable):
+    """Vertices, weights, gradient and kernel block.
+
+    Parameters
+    ----------
+    engine : Engine
+        Computes kernel values.
+    C : float
+        Penalty of a unit squared slack.
+    kernel_rows : KernelRows
+        Holds the kernel values between vertices; empty.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of each row of the source, in place of `C`.
+
+    Attributes
+    ----------
+    rounding : float
+        Bound on the error of the gradient at the last `refresh`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        C: float,
+        kernel_rows: KernelRows,
+        penalties: Float64Array | None = None,
+    ) -> None:
+        super().__init__(engine, C, penalties)
+        self.rounding = math.inf
+        self._largest_C = C if penalties is None else float(penalties.max())
+        self._kernel_rows = kernel_rows
+        self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
+        self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
+
+    # -- kernel values and gradients -------------------------------------------------------------
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of vertices."""
+        return self._kernel_rows.capacity
+
+    @property
+    def quantised(self) -> bool:
+        """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
+        return bool(self._kernel_rows.dtype == np.uint16)
+
+    @property
+    def precise(self) -> bool:
+        """Whether kernel values are float64, since float32 ones would mislead the steps."""
+        return bool(self._kernel_rows.dtype == np.float64)
+
+    def kernel_row(self, place: int) -> npt.NDArray[Any]:
+        """Kernel values between one vertex and all, shape (m,)."""
+        return self._kernel_rows.row(place, self.engine, self.operand)
+
+    def prepare(self, rows: Rows) -> Operand:
+        """Rows made ready for products, in the precision of the kernel values."""
+        return self.engine.prepare(rows, exact=self.precise)
+
+    @property
+    def operand(self) -> Operand:
+        """Rows of the vertices made ready for products, in the precision of the kernel values."""
+        if self.precise:
+            return self.engine.prepare(self.rows, exact=True)
+        norms, terms = self._vectors["norms"].view, self._vectors["terms"].view
+        return Operand(self._values.view, norms, terms, self.engine.arithmetic.fast)
+
+    def decision_at(self, x: Operand) -> Float64Array:
+        """w.phi(x) + b, shape (len(x),), of rows that `prepare` made ready.
+
+        Times its label it is the gradient at a row that is no vertex.
+        """
+        beta = self.alpha * self.labels
+        return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
+
+    def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
+        """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
+        x = self.operand
+        beta = alpha * self.labels[:first]
+        sums = np.empty(len(x) - first)
+        rows = self._kernel_rows
+        slots = rows.slots[first:]
+        if (slots < 0).any():
+            sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
+        else:
+
+            def weigh(part: slice) -> None:
+                core.weigh_rows(rows.values, slots[part], beta, sums[part])
+
+            self.engine.share(len(sums), len(sums) * first, weigh)
+            sums *= rows.unit
+        return np.asarray(self.labels[first:] * (sums + beta.sum()))
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
+        """Add vertices of weight 0; rows that are vertices already are left alone.
+
+        Costs len(rows) x m kernel values.
+
+        Raises
+        ------
+        BlockBudgetError
+            When there would be more vertices than memory allows; nothing has changed then.
+        """
+        new = self.outside(row_ids)
+        if len(new) == 0:
+            return
+        if len(new) < len(row_ids):
+            rows = take_rows(rows, new)
+        before, m = len(self), len(self) + len(new)
+        if m > self._kernel_rows.capacity:
+            raise BlockBudgetError
+        operand = self.engine.prepare(rows)
+        largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
+        wanted = self._type_for(m, largest_new)
+        self._hold(max(wanted, self._kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
+        self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
+        self._kernel_rows.add(len(new), self.engine, self.operand)
+        self._append_idle(self.gradient_at(before, self.alpha))
+
+    def clear(self) -> None:
+        """Forget all vertices."""
+        self._keep(np.empty(0, dtype=np.int64))
+
+    def _keep(self, places: Int64Array) -> None:
+        self._kernel_rows.keep(places)
+        super()._keep(places)
+
+    # -- precision of kernel values --------------------------------------------------------------
+
+    def _type_for(self, m: int, largest_new: float = 0.0) -> np.dtype[Any]:
+        """Type of kernel values that m vertices need, where k(x, x) <= largest_new of new ones."""
+        largest = max(largest_new, float(self.diag.max(initial=0.0)))
+        wanted = value_type(m, self._largest_C, largest, self._quantised)
+        return max(wanted, self._least_type)
+
+    def _hold(self, dtype: np.dtype[Any]) -> None:
+        """Hold kernel values in some type; where it is another one, renew the gradient."""
+        if dtype == self._kernel_rows.dtype:
+            return
+        self._kernel_rows.change(dtype)
+        if len(self) > 0:
+            logger.info("%d vertices: their kernel values are held in %s", len(self), dtype)
+            self._kernel_rows.fill(self.engine, self.operand)
+            self.refresh()
+
+    def widen(self) -> bool:
+        """Hold kernel values in the next type from now on; False when they are float64."""
+        if self.precise:
+            return False
+        self._least_type = np.dtype(np.float32 if self.quantised else np.float64)
+        self._hold(self._least_type)
+        return True
+
+    def take_systems(self) -> bool:
+        """Turn to float64 kernel values, so that linear systems replace steps that take too long.
+
+        False where there are too many vertices. Values turn back when vertices become too many.
+        """
+        if len(self) <= LARGEST_SYSTEM:
+            self._hold(np.dtype(np.float64))
+        return self.precise
+
+    def prune(
+        self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
+    ) -> Int64Array | None:
+        """Remove vertices of weight 0 that neither violate nor are pinned or `protected`.
+
+        Nothing happens while they are no more than a share `spare` of all vertices. Returns the old
+        places of the vertices kept, shape (k,), or None when nothing was removed.
+        """
+        idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
+        if protected is not None:
+            idle &= ~protected
+        if np.count_nonzero(idle) <= spare * len(self):
+            return None
+        keep = np.flatnonzero(~idle)
+        self._keep(keep)
+        return keep
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, and values for JSON, that cannot be computed again from the rows.
+
+        The gradient is one of them: its last bits depend on the steps that led to it.
+        """
+        arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
+        rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
+        numbers = {"rho": self.rho, "rounding": self.rounding}
+        return {**arrays, **rows, **numbers, "least_type": self._least_type.name}
+
+    def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
+        """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
+        self._least_type = np.dtype(state["rows_type"])  # vertices come all at once
+        self.add(state["ids"], rows, labels)
+        held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
+        self._kernel_rows.restore(held, self.engine, self.operand)
+        for name in ("alpha", "grad", "pinned"):
+            self._vectors[name].view[:] = state[name]
+        self.rho, self.rounding = state["rho"], state["rounding"]
+        self._least_type = np.dtype(state["least_type"])
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def set_weights(self, alpha: Float64Array) -> None:
+        """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
+        self.alpha[:] = alpha / alpha.sum()
+        self.refresh()
+
+    def aim_at(self, C: float) -> None:
+        """Take another penalty of all rows, with the same weights; O(m).
+
+        Kernel values stay, unless the other penalty needs or allows another type of them.
+        """
+        change = 1 / C - 1 / self._C
+        self._C, self._penalties, self._largest_C = C, None, C
+        self.diag[:] += change
+        self.grad[:] += change * self.alpha
+        self.rho = float(self.alpha @ self.grad)
+        self.pinned[:] = False
+        self._least_type = min(self._least_type, np.dtype(np.float32))
+        self._hold(self._type_for(len(self)))
+
+    def refresh(self) -> None:
+        """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
+
+        Steps update the gradient with float32 kernel values. Their rounding is proportional to the
+        weight moved, so that steps and refreshes in turn converge far below float32 precision.
+        """
+        self.alpha[:] /= self.alpha.sum()
+        beta = self.alpha * self.labels
+        x = self.engine.prepare(self.rows, exact=True)
+        sums = self.engine.symmetric_sum(x, beta)
+        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+        self.rho = float(self.alpha @ self.grad)
+        # Of the kernel sums, and of the sums over weights, and weights times gradients.
+        sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
+        self.rounding = float(self.engine.error_bound(x, x).max()) + sums_over_vertices
+
+    def move(
+        self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
+    ) -> None:
+        """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with gradient and rho."""
+        j = i if j < 0 else j
+        rows = self._kernel_rows
+        rows.fetch(
+            np.array([i, j] if i < j else [j, i] if j < i else [i]), self.engine, self.operand
+        )
+        self.rho = core.move(self.vertices, rows.block, scale, i, weight_i, j, weight_j)
+
+    def optimise(
+        self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
+    ) -> tuple[int, int]:
+        """Take pairwise steps until the relative gap on the active set is at most `tol`.
+
+        `is_late` is asked now and then whether to stop; the weights are feasible then too. Returns
+        the number of steps, and how many of them dropped a vertex.
+        """
+        rows = self._kernel_rows
+        steps, drops = _solve_systems(self, rows, tol, max_steps) if self.precise else (0, 0)
+        narrow = tol >= _FLOAT32_GAP and not self.precise
+        grad = self.grad.astype(np.float32) if narrow else self.grad
+        vertices = self.vertices._replace(grad=grad)
+        moved = False
+        at_once = max(1, int(_STEP_WORK / len(self)))
+        while True:
+            rows.clock += 1  # rows of the next step are used after those just fetched
+            taken, dropped, _, missing = core.optimise_pairwise(
+                vertices, rows.block, rows.clock, tol, min(max_steps - steps, at_once)
+            )
+            moved = moved or taken > 0
+            steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
+            if is_late is not None and is_late():
+                break
+            if missing < 0:
+                if taken < at_once or steps >= max_steps:
+                    break
+                continue
+            rows.fetch(_soon_needed(self, rows, missing, grad), self.engine, self.operand)
+        if moved:
+            self.grad[:] = grad
+            self.rho = float(self.alpha @ self.grad)
+        return steps, drops
+
+
+def _soon_needed(
+    active: VertexTable, rows: KernelRows, missing: int, grad: npt.NDArray[Any]
+) -> Int64Array:
+    """A vertex whose kernel row a step lacks, and others that steps will soon want.
+
+    They come from the same end of the gradient. Computing several rows costs little more than one.
+    """
+    absent = np.flatnonzero(rows.slots < 0)
+    n = min(_FETCHED, rows.batch, len(absent)) - 1
+    order = grad[absent]
+    if grad[missing] > active.rho:
+        order = np.where(active.alpha[absent] > 0, -order, np.inf)
+    likely = absent[np.argpartition(order, n)[:n]]
+    return np.unique(np.append(likely, missing))
+
+
+def _solve_systems(
+    active: VertexTable, rows: KernelRows, tol: float, max_steps: int
+) -> tuple[int, int]:
+    """Replace pairwise steps by linear systems on the free vertices, while these are few.
+
+    Badly conditioned problems, of large kernel values or penalties, would take millions of steps.
+    The result counts as many steps as would have taken the same time, and vertices dropped.
+    """
+    alpha, grad, y = active.alpha, active.grad, active.labels
+    n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
+    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+    each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
+    if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
+        return 0, 0
+
+    def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
+        block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
+        block *= y[places, None] * y[places]
+        np.fill_diagonal(block, active.diag[places])
+        return np.asarray(block)
+
+    def gradient(alpha: Float64Array) -> Float64Array:
+        sums = np.empty(len(alpha))
+        beta = alpha * y
+        core.weigh_rows(rows.values, rows.slots, beta, sums)
+        return np.asarray(y * (sums + beta.sum()) + alpha / active.penalties)
+
+    found = minimise(matrix, gradient, alpha, tol, max_steps // each)
+    drops = np.count_nonzero((alpha > 0) & (found.alpha == 0))
+    alpha[:], grad[:] = found.alpha, found.grad
+    active.rho = float(alpha @ grad)
+    return found.n_systems * each, int(drops)

@@ -1,0 +1,142 @@
+"""The certificates of a run: which rows a pass over the data may leave out, and what it found."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ooc_fw.certificate.screening import Screen
+from ooc_fw.certificate.sweep import Certificate, Search, SupportGradient, SupportWeights, certify
+from ooc_fw.data.rows import Int64Array, take_rows
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.setup import Setting
+from ooc_fw.solver.state import Status, Stop
+
+logger = logging.getLogger(__name__)
+
+_LEAST_VIOLATORS = 512  # violators that a pass may always return
+_FEW_SUSPECTS = 0.5
+"""Share of rows that may violate, above which a pass looks at all rows and renews the screen."""
+
+
+class Certification:
+    """Certifying passes over the data, the last certificate, and the screen for the next pass.
+
+    Attributes
+    ----------
+    certificate : Certificate or None
+        Of the weights of now; None where they have none.
+    seconds : float or None
+        Time of the last pass over all rows.
+    """
+
+    def __init__(self, setting: Setting, deadline: Deadline) -> None:
+        self._setting, self._deadline = setting, deadline
+        self._screen: Screen | None = None
+        self._share = 1.0  # of the rows that the last pass looked at
+        self.certificate: Certificate | None = None
+        self.seconds: float | None = None
+
+    def work(self, active: ActiveSet) -> float:
+        """Rows times support vectors that the next pass is likely to take; 0 without one."""
+        if not self._setting.options.certify:
+            return 0.0
+        return self._share * self._setting.problem.source.n_rows * len(active.support)
+
+    def forget(self) -> None:
+        """Drop the certificate and the screen, since the weights were replaced."""
+        self.certificate = self._screen = None
+        self._share = 1.0
+
+    def certify(
+        self, active: ActiveSet, tolerance: float, on_block: Callable[[float], None]
+    ) -> Certificate:
+        """Make a pass over all rows, or over those that may violate.
+
+        Parameters
+        ----------
+        active : ActiveSet
+            Weights, with a gradient just computed in float64.
+        tolerance : float
+            Relative gap above which a row is a violator.
+        on_block : callable
+            Told the share of the pass that is done, after each block.
+
+        Raises
+        ------
+        Stop
+            When the pass will not end within the time limit.
+        """
+        setting, support = self._setting, active.support
+        source = setting.problem.source
+        suspects = self._suspects(active)
+        n_rows = source.n_rows if suspects is None else len(suspects)
+        work = n_rows * len(support)
+        started = time.perf_counter()
+
+        def on_rows(rows_seen: int) -> None:
+            share = rows_seen / n_rows
+            on_block(share)
+            seconds = time.perf_counter() - started
+            if self._deadline.sweep_is_late(seconds, share):
+                self._deadline.sweeps.add(seconds, share * work)
+                raise Stop(Status.TIME_LIMIT)
+
+        screen = self._new_screen(active) if suspects is None else None
+        weights = SupportWeights(
+            take_rows(active.rows, support),
+            active.ids[support],
+            active.alpha[support],
+            active.penalty_of(active.ids[support]),
+            SupportGradient(active.grad[support], active.rounding),
+        )
+        search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, suspects)
+        self.certificate = certify(
+            setting.problem, setting.engine, weights, search, on_rows, setting.workers
+        )
+        seconds = time.perf_counter() - started
+        self._deadline.sweeps.add(seconds, work)
+        self._share = n_rows / source.n_rows
+        if screen is not None:
+            self.seconds, self._screen = seconds, screen
+            active.pinned[:] = False
+            active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
+        return self.certificate
+
+    def _new_screen(self, active: ActiveSet) -> Screen:
+        support = active.support
+        return Screen(
+            self._setting.problem.source.n_rows,
+            active.ids[support],
+            active.alpha[support],
+            active.plain_grad[support],
+            active.squared_norm(),
+            active.rounding,
+        )
+
+    def _suspects(self, active: ActiveSet) -> Int64Array | None:
+        """Rows that may be worse than the support, by the last screen; None for all rows."""
+        screen = self._screen
+        if screen is None:
+            return None
+        places = active.places_of(screen.row_ids)
+        plain, rounding = active.plain_grad[places], active.rounding
+        floor = float(active.grad[active.support].min()) + rounding
+        problem = self._setting.problem
+        norm2 = active.squared_norm()
+        suspects = screen.suspects(floor, problem.labels, norm2, plain, rounding)
+        logger.info("%d of %d rows are suspects", len(suspects), problem.source.n_rows)
+        return suspects if len(suspects) < _FEW_SUSPECTS * problem.source.n_rows else None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds: arrays, and values for JSON."""
+        screen = {} if self._screen is None else self._screen.state()
+        return {"share": self._share, **screen}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self._share = state.pop("share")
+        self._screen = Screen.from_state(state) if state else None

@@ -1,0 +1,161 @@
+"""Earlier weights that a run keeps, and an estimate of which are the best model.
+
+The dual objective of weights on few vertices says nothing of the other rows: more violators may
+make a worse model. The measure is the primal objective over all rows, on the scale where the margin
+is 1 (see :mod:`ooc_fw.problem`; a / rho solves this squared hinge),
+
+    P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
+
+here with the sum over a random sample of rows, times the number of rows over that of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import Engine, ManyWeights
+from ooc_fw.solver.active_set import ActiveSet
+
+SAMPLE_ROWS = 20_000
+"""Rows over which the primal objective is estimated; all of them where there are no more."""
+
+DRAW_ROWS = 500  # rows of the sample between two looks at the clock
+_GROWTH = 2.0  # factor of the number of vertices from one state kept to the next
+_FEWEST = 64  # vertices of the first state kept
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """Weights at some moment of a run."""
+
+    ids: Int64Array  # (k,): rows of positive weight
+    labels: Int8Array  # (k,): -1 or +1
+    alpha: Float64Array  # (k,): their weights
+    rho: float  # alpha' g
+    squared_norm: float  # |w|^2 + b^2
+
+    @classmethod
+    def of(cls, active: ActiveSet) -> KeptState:
+        """The weights of now."""
+        support = active.support
+        return cls(
+            active.ids[support],
+            active.labels[support].astype(np.int8),
+            active.alpha[support],
+            active.rho,
+            active.squared_norm(),
+        )
+
+
+@dataclass
+class KeptStates:
+    """States kept at growing sizes, so that they are few and take little memory.
+
+    The course of the run alone decides when one is kept, not the clock.
+    """
+
+    states: list[KeptState] = field(default_factory=list)
+    size: int = 0  # vertices when the last one was kept
+
+    def offer(self, active: ActiveSet) -> None:
+        """Keep the weights of now if the active set has grown enough; O(1) otherwise."""
+        if len(active) >= max(_FEWEST, _GROWTH * self.size):
+            self.size = len(active)
+            self.states.append(KeptState.of(active))
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, and values for JSON, of a checkpoint."""
+        joined = {
+            name: np.concatenate([getattr(kept, name) for kept in self.states])
+            for name in ("ids", "labels", "alpha")
+            if self.states
+        }
+        return joined | {
+            "size": self.size,
+            "lengths": [len(kept.ids) for kept in self.states],
+            "rho": [kept.rho for kept in self.states],
+            "squared_norm": [kept.squared_norm for kept in self.states],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> KeptStates:
+        """Back from what `state` gave."""
+        cuts = np.cumsum(state["lengths"])[:-1]
+        arrays = [np.split(state[name], cuts) for name in ("ids", "labels", "alpha")]
+        numbers = state["rho"], state["squared_norm"]
+        return cls(list(map(KeptState, *arrays, *numbers)), state["size"])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A fixed random sample of the rows of a problem, drawn part by part."""
+
+    source: RowSource
+    labels: Int8Array  # (n_rows,): -1 or +1
+    penalties: float | Float64Array  # C, or the penalty of each row, (n_rows,)
+    draw: Callable[[int], Int64Array]  # gives the rows of the next part, of some size, increasing
+
+    def parts(self) -> Iterator[Int64Array]:
+        """The rows, part by part; all of them in random order where they are few."""
+        n = self.source.n_rows
+        if n <= SAMPLE_ROWS:
+            order = np.random.default_rng(0).permutation(n)
+            for start in range(0, n, DRAW_ROWS):
+                yield np.sort(order[start : start + DRAW_ROWS])
+            return
+        for _ in range(0, SAMPLE_ROWS, DRAW_ROWS):
+            yield self.draw(DRAW_ROWS)
+
+
+def primal_objectives(
+    states: Sequence[KeptState],
+    active: ActiveSet,
+    engine: Engine,
+    sample: Sample,
+    is_late: Callable[[], bool],
+) -> Float64Array:
+    """P of each state, shape (len(states),), estimated over the same rows of a sample.
+
+    Costs rows of the sample x vertices of all states kernel values. The first part of the sample is
+    always looked at, the others while it is not late.
+    """
+    ids = np.unique(np.concatenate([state.ids for state in states]))
+    vertices = engine.prepare(_rows_of(ids, active, sample.source))
+    betas = [state.alpha * state.labels for state in states]
+    places = [np.searchsorted(ids, state.ids) for state in states]
+    weights = ManyWeights.of(len(ids), places, betas)
+    bias = np.array([beta.sum() for beta in betas])
+    rho = np.array([state.rho for state in states])
+    losses, n_seen = np.zeros(len(states)), 0
+    for row_ids in sample.parts():
+        x = engine.prepare(sample.source.take(row_ids))
+        margins = (engine.weighted_sums(x, vertices, weights) + bias) / rho
+        slack = np.maximum(0.0, 1.0 - sample.labels[row_ids][:, None] * margins)
+        C = sample.penalties
+        losses += np.sum((C if np.isscalar(C) else C[row_ids][:, None]) * slack**2, axis=0)  # type: ignore[index]
+        n_seen += len(row_ids)
+        if is_late():
+            break
+    norms = np.array([state.squared_norm for state in states]) / rho**2
+    return np.asarray(norms / 2 + sample.source.n_rows / n_seen * losses / 2)
+
+
+def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
+    """Rows of increasing numbers, those of the active set from there."""
+    places = np.array([-1 if k is None else k for k in map(active.place_of, ids.tolist())])
+    blocks, order = [], []
+    here = np.flatnonzero(places >= 0)
+    if len(here) > 0:
+        blocks.append(take_rows(active.rows, places[here]))
+        order.append(here)
+    gone = np.flatnonzero(places < 0)
+    if len(gone) > 0:
+        blocks.append(source.take(ids[gone]))
+        order.append(gone)
+    return take_rows(concat_rows(blocks), np.argsort(np.concatenate(order)))

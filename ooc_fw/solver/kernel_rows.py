@@ -1,0 +1,318 @@
+"""Kernel values between the vertices of an active set: as many rows as fit a budget of bytes.
+
+A row holds the values between one vertex and all vertices. While all rows fit, this is the whole
+symmetric block, and nothing is computed twice. Otherwise it is a cache of rows, and the row used
+least recently goes first.
+
+Values of kernels in [0, 1] may be held in 16 bits, as multiples of 1/65535: half the memory of
+float32, and half of what a step reads. Their rounding, below 1e-5, moves a gradient in proportion
+to the weight moved since the last exact gradient, so that an exact gradient now and then is enough,
+as long as steps see a convex problem. Rounding the values of m vertices adds a symmetric matrix of
+entries with standard deviation sigma, whose eigenvalues reach down to about -2 sigma sqrt(m), like
+those of a random matrix. The diagonal 1/C must outweigh that, see `value_type`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core import steps as core
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.tiles import Operand
+from ooc_fw.solver.growing import GrowingArray, LazyTable
+
+logger = logging.getLogger(__name__)
+
+_WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
+_BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
+_RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
+_STEP16 = 1 / 65535  # distance between two values in 16 bits
+
+
+def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:
+    """Smallest type of kernel values in which steps see a convex problem.
+
+    Parameters
+    ----------
+    m : int
+        Number of vertices.
+    largest_C : float
+        Largest penalty of a vertex.
+    largest_value : float
+        Largest kernel value; k(x, x) of some vertex.
+    quantised : bool
+        Whether 16 bits may be used at all: for kernels with values in [0, 1].
+
+    Notes
+    -----
+    Numbers rounded to multiples of h have errors of standard deviation h / sqrt(12); float32
+    numbers are at most 2^-23 of the largest one apart. Measured on RBF kernels, runs in 16 bits
+    fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last resort.
+    """
+    largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
+    if quantised and largest_step >= _STEP16:
+        return np.dtype(np.uint16)
+    return np.dtype(np.float32 if largest_step >= 2.0**-23 * largest_value else np.float64)
+
+
+class BlockBudgetError(MemoryError):
+    """The kernel rows would outgrow their budget."""
+
+
+class KernelRows:
+    """Rows of kernel values between vertices.
+
+    Parameters
+    ----------
+    n_max : int
+        Largest number of vertices that will ever be asked for.
+    budget : int
+        Bytes that the rows may take.
+    quantised : bool
+        Whether values begin in 16 bits, for a kernel in [0, 1], or in float32.
+
+    Attributes
+    ----------
+    capacity : int
+        Largest number of vertices, whatever the type of values; growing beyond it raises
+        `BlockBudgetError`.
+    values : ndarray of uint16, float32 or float64
+        Rows by slot; the first len(self) values of a row count.
+    unit : float32 or float64
+        Factor from `values` to kernel values.
+    used : ndarray of int64
+        When the row of each slot was last used, by `clock`; steps write it.
+    """
+
+    def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:
+        dtype = np.dtype(np.uint16 if quantised else np.float32)
+        self._budget = budget
+        self.capacity = min(n_max, _WIDEST * self._side(dtype))
+        self.clock = 0
+        self._slots = GrowingArray(np.int64)
+        self._open(dtype)
+
+    def _side(self, dtype: np.dtype[Any]) -> int:
+        """Side of the largest whole block that fits the budget."""
+        return max(2, math.isqrt(self._budget // dtype.itemsize))
+
+    def _open(self, dtype: np.dtype[Any]) -> None:
+        """Begin with an empty table of some type."""
+        unit = np.float64(1) if dtype == np.float64 else np.float32(1)
+        self.unit = np.float32(_STEP16) if dtype == np.uint16 else unit
+        self._table = LazyTable(min(self.capacity, self._side(dtype)), self.capacity, dtype)
+        self.values = self._table.values
+        self.used = np.zeros(len(self.values), dtype=np.int64)
+        self._owners = np.full(len(self.values), -1, dtype=np.int64)  # vertex of each slot
+        self.slots[:] = -1
+
+    def __len__(self) -> int:
+        return len(self._slots.view)
+
+    @property
+    def slots(self) -> Int64Array:
+        """Slot of each vertex's row, -1 where it is not held; shape (m,)."""
+        return self._slots.view
+
+    @property
+    def block(self) -> core.KernelBlock:
+        """The rows as compiled functions take them."""
+        return core.KernelBlock(self.values, self.unit, self.slots, self.used)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values held."""
+        return self.values.dtype
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows of all vertices are held."""
+        return bool((self.slots >= 0).all())
+
+    def row(self, place: int, engine: Engine, z: Operand) -> npt.NDArray[Any]:
+        """Kernel values between one vertex and all, in float32 or float64."""
+        self.fetch(np.array([place]), engine, z)
+        values = self.values[self.slots[place], : len(self)]
+        return values * self.unit if self.dtype == np.uint16 else values
+
+    def change(self, dtype: npt.DTypeLike) -> None:
+        """Hold values of another type from now on, but no row before `fill`."""
+        del self.values, self._table  # frees their memory before more is taken
+        self._open(np.dtype(dtype))
+
+    def fill(self, engine: Engine, z: Operand) -> None:
+        """Compute the rows of all vertices, if they fit; otherwise steps fetch what they need."""
+        m = len(self)
+        if 0 < m <= self._make_room_for(m):
+            self._fill(np.arange(m), engine, z)
+
+    def whole_fits(self, copies: int, m: int) -> bool:
+        """Whether `copies` more blocks of m x m values fit the budget beside the rows held."""
+        held = np.count_nonzero(self._owners >= 0) * self._table.row_bytes(len(self))
+        return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def add(self, n_new: int, engine: Engine, z: Operand) -> None:
+        """Add rows and columns of `n_new` more vertices, the last ones of `z`.
+
+        Raises
+        ------
+        BlockBudgetError
+            When there would be more vertices than `capacity`; nothing has changed then.
+        """
+        before, m = len(self), len(self) + n_new
+        if m > self.capacity:
+            raise BlockBudgetError
+        self._slots.append(np.full(n_new, -1, dtype=np.int64))
+        room = self._make_room_for(m)
+        for start in range(before, m, room):
+            new = np.arange(start, min(start + room, m))
+            slots = self._fill(new, engine, z)
+
+            def mirror(part: slice, new: Int64Array = new, slots: Int64Array = slots) -> None:
+                core.mirror_rows(self.values, self.slots, new[0], slots, part.start, part.stop)
+
+            engine.share(before, n_new * before, mirror)
+
+    @property
+    def batch(self) -> int:
+        """Rows that may be fetched together, so that the one used last stays."""
+        return max(1, self._room(len(self)) // 2)
+
+    def fetch(self, places: Int64Array, engine: Engine, z: Operand) -> None:
+        """Hold the rows of some vertices: of two, or no more than a batch."""
+        self.clock += 1
+        missing = places[self.slots[places] < 0]
+        held = self.slots[places]
+        self.used[held[held >= 0]] = self.clock
+        if len(missing) > 0:
+            self._fill(missing, engine, z)
+
+    def keep(self, places: Int64Array) -> None:
+        """Forget all vertices but those at `places` (increasing), which move together."""
+        slots = self.slots[places]
+        held = np.flatnonzero(slots >= 0)
+        held = held[np.argsort(slots[held])]
+        sources = slots[held]
+        core.keep_vertices(sources, places, self.values)
+        self._slots.keep(places)
+        self.slots[:] = -1
+        self.slots[held] = np.arange(len(held))
+        self.used[: len(held)] = self.used[sources]
+        self._owners[:] = -1
+        self._owners[: len(held)] = held
+        self._make_room_for(len(places))
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Which rows are held, and when each was used: arrays, and values for JSON."""
+        held = np.flatnonzero(self._owners >= 0)
+        return {
+            "held": held,
+            "owners": self._owners[held],
+            "used": self.used[held],
+            "clock": self.clock,
+            "budget": self._budget,
+            "type": self.dtype.name,
+        }
+
+    def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
+        """Hold the rows of `state`; all vertices are here already.
+
+        Another budget may hold other rows. Steps then differ by rounding, and a warning says so.
+        """
+        held, owners = state["held"], state["owners"]
+        now = np.flatnonzero(self._owners >= 0)
+        if len(held) == len(now) == len(self) or state["budget"] == self._budget:
+            if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
+                self._release(now)
+                self._compute(owners, held, engine, z)
+                self._owners[held] = owners
+                self.slots[owners] = held
+            self.used[held] = state["used"]
+            self.clock = state["clock"]
+        else:
+            logger.warning(
+                "memory for kernel rows is %d bytes and was %d: the run goes on, but not to the "
+                "last bit as it would have",
+                self._budget,
+                state["budget"],
+            )
+
+    # -- slots -----------------------------------------------------------------------------------
+
+    def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
+        """Compute the rows of vertices that are not held, and return their slots."""
+        slots = self._take_slots(len(places))
+        m = len(self)
+        whole = places[-1] - places[0] + 1 == len(places) and slots[-1] - slots[0] + 1 == len(slots)
+        if whole:
+            first = z[int(places[0]) : int(places[-1]) + 1]
+            engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
+        else:
+            self._compute(places, slots, engine, z)
+        self.slots[places] = slots
+        self._owners[slots] = places
+        self.used[slots] = self.clock
+        return slots
+
+    def _compute(self, places: Int64Array, slots: Int64Array, engine: Engine, z: Operand) -> None:
+        """Put the rows of vertices anywhere into slots anywhere, some of them at a time."""
+        m = len(self)
+        batch = max(1, _BATCH_BYTES // (m * self.values.itemsize))
+        for start in range(0, len(places), batch):
+            part = slice(start, start + batch)
+            rows = np.empty((len(places[part]), m), dtype=self.values.dtype)
+            engine.block(z.take(places[part]), z, rows)
+            self.values[slots[part], :m] = rows
+
+    def _take_slots(self, n: int) -> Int64Array:
+        """Free slots, increasing; the rows used least recently give up theirs."""
+        m = len(self)
+        room = min(self._room(m), m)  # so many slots are enough for all rows
+        free = np.flatnonzero(self._owners[:room] < 0)
+        if len(free) < n:
+            held = np.flatnonzero(self._owners[:room] >= 0)
+            oldest = held[np.argsort(self.used[held], kind="stable")[: n - len(free)]]
+            self._release(oldest)
+            free = np.sort(np.concatenate([free, oldest]))
+        return free[:n]
+
+    def _release(self, slots: npt.NDArray[np.int64]) -> None:
+        self.slots[self._owners[slots]] = -1
+        self._owners[slots] = -1
+
+    def _room(self, m: int) -> int:
+        """Rows of m values that fit the budget."""
+        return max(2, min(len(self.values), self._budget // max(1, self._table.row_bytes(m))))
+
+    def _make_room_for(self, m: int) -> int:
+        """Give up rows until those held fit with m values each; return how many may be added.
+
+        The rows used last stay and move to the front, and the memory behind them is released.
+        """
+        room = self._room(m)
+        if room == len(self.values):
+            return room if room >= m else max(1, room // 2)
+        held = np.flatnonzero(self._owners >= 0)
+        if len(held) > room:
+            recent = np.argsort(-self.used[held], kind="stable")
+            self._release(held[recent[room:]])
+        behind = np.flatnonzero(self._owners[room:] >= 0) + room
+        free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
+        for old, new in zip(behind.tolist(), free.tolist(), strict=True):
+            self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
+            self.used[new] = self.used[old]
+            self._owners[new] = self._owners[old]
+            self.slots[self._owners[new]] = new
+            self._owners[old] = -1
+        self._table.release(room)
+        return room if room >= m else max(1, room // 2)

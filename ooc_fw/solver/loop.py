@@ -1,0 +1,500 @@
+"""The outer loop: oracle, stopping test, step, certificate.
+
+    active set = a few random rows of both classes, optimised
+    repeat
+        repeat                                            (training)
+            candidates = rows of least gradient, from the oracle
+            if the gap over the rows seen passes, and passes again on a second draw: leave
+            add the candidates to the active set; take a step
+        compute the gradient of the active set anew in float64
+        certify with a pass over all rows                 (unless told not to)
+        if the certified gap is above the tolerance: add the violators found
+    until certified, or out of budget
+
+Between two iterations, and before a certifying pass, a checkpoint can hold the whole state. A run
+that resumes from it takes the same course to the last bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from ooc_fw.certificate.sweep import Certificate
+from ooc_fw.data.rows import Int8Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.checkpoint import (
+    load_checkpoint,
+)
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.ending import last_sampled_gap, settle, solution_of
+from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
+from ooc_fw.solver.reporter import Reporter
+from ooc_fw.solver.run_state import RunState
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import Setting, plan_before, plan_run, prepare
+from ooc_fw.solver.start import Warm, check_warm, start_cold, start_warm
+from ooc_fw.solver.state import Callback, Phase, Solution, Status, StepKind, Stop
+from ooc_fw.solver.steps import LEAST_BATCH, FullyCorrective
+from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.memory import MemoryPlan
+
+logger = logging.getLogger(__name__)
+
+_BRIEF = 1.0
+"""Seconds for settling the weights after an interrupt, and as many for choosing among states."""
+
+_LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
+_IDLE_ROUNDS = 8  # certificates without a smaller gap after which float64 is found to allow none
+_UNFINISHED = 4  # corrective steps on the same vertices after which they get nowhere
+_LEAST_PROGRESS = 1e-3  # share of the gap by which such a step must lower the objective
+_TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
+
+
+def solve(
+    source: RowSource,
+    labels: Int8Array,
+    kernel: Kernel,
+    options: TrainOptions,
+    callbacks: Sequence[Callback] = (),
+    *,
+    warm: Warm | None = None,
+    **circumstances: Any,
+) -> Solution:
+    """Train one binary classifier; see `solve_problem`, which also takes penalties of rows.
+
+    Parameters
+    ----------
+    source, labels, kernel
+        See `ooc_fw.problem.BinaryProblem`.
+    options, warm
+        See `solve_problem`.
+    callbacks, **circumstances
+        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`.
+    """
+    session = Session(callbacks, **circumstances)
+    return solve_problem(BinaryProblem(source, labels, kernel), options, session, warm)
+
+
+def solve_problem(
+    problem: BinaryProblem,
+    options: TrainOptions,
+    session: Session | None = None,
+    warm: Warm | None = None,
+) -> Solution:
+    """Train one binary classifier.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        Rows, labels, kernel and penalties.
+    options : TrainOptions
+        Method, tolerance and budgets. `C` has no part in the run where rows have penalties.
+    session : Session, optional
+        Circumstances of the run.
+    warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
+        Different rows, and weights that are not negative nor all 0, to begin with in place of
+        random rows: those of a classifier for another C, say, or for part of the rows. They change
+        how long training takes, not what the certificate says.
+
+    Returns
+    -------
+    Solution
+        Not converging, an interrupt or a full active set are statuses, not errors; the weights
+        returned are feasible in every case.
+
+    Raises
+    ------
+    InputError
+        For options that do not fit together, a source that cannot be read, here or by the processes
+        that should, or a checkpoint that is damaged or of another run.
+    KeyboardInterrupt
+        Before the first step; for a second signal at any time.
+    """
+    session = Session() if session is None else session
+    source = problem.source
+    if session.checkpoint is not None:
+        check_outputs([Output("checkpoint", session.checkpoint.path)], [source.name])
+    if warm is not None:
+        check_warm(*warm, source.n_rows)
+    plan = before = None
+    if session.resume is not None:
+        here = plan_run(source, options, session.held)
+        before = load_checkpoint(session.resume)
+        plan = plan_before(MemoryPlan(**before[1]["plan"]), here, session.resume)
+    with prepare(problem, options, session, plan) as setting:
+        logger.info("%s", setting.choice)
+        logger.info("memory plan: %s", setting.plan)
+        run = _Run(setting, session.deadline(options))
+        if session.checkpoint is not None or before is not None:
+            run.reporter.identify()
+        if before is not None:
+            run.reporter.resume(*before)
+        return run.solve(warm)
+
+
+class Path:
+    """Binary classifiers of one kernel and rows for one C after another; a context manager.
+
+    Each begins with the weights of the one before: the simplex does not depend on C, so that they
+    are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
+    C.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        Rows, labels and kernel; it has no penalties of rows.
+    options : TrainOptions
+        As for `solve_problem`; `C` is not used.
+    session : Session, optional
+        Callbacks, and the bytes held.
+    plan : MemoryPlan, optional
+        Of these rows or more; made here by default. What one path took is there for the next, so
+        that several in one process share the plan made before the first.
+    """
+
+    def __init__(
+        self,
+        problem: BinaryProblem,
+        options: TrainOptions,
+        session: Session | None = None,
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        session = Session() if session is None else session
+        self._resources = ExitStack()
+        self._setting = self._resources.enter_context(prepare(problem, options, session, plan))
+        self._active: ActiveSet | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def solve(self, C: float, warm: Warm | None = None) -> Solution:
+        """Classifier of the next C; counts and times in the solution are its own.
+
+        `warm` is what the first one begins with, as for `solve_problem`.
+        """
+        setting = replace(self._setting, options=replace(self._setting.options, C=C))
+        setting.engine.evaluations = 0
+        if self._active is not None:
+            self._active.aim_at(C)
+            warm = None
+        deadline = Deadline(setting.options.max_time, time.perf_counter())
+        run = _Run(setting, deadline, self._active)
+        run.reporter.count_reads_from(0, 0)
+        self._active = run.state.active
+        return run.solve(warm)
+
+
+class _Run:
+    """One run: the outer loop, and what it tells while it goes on."""
+
+    def __init__(
+        self, setting: Setting, deadline: Deadline, active: ActiveSet | None = None
+    ) -> None:
+        self.setting, self.options, self.deadline = setting, setting.options, deadline
+        self.state = RunState.begin(setting, deadline, active)
+        self.state.rule.is_late = self._cut_step
+        self.cut = False  # whether an interrupt cut the last step short
+        diagonal = setting.problem.constant_diagonal(self.options.C)
+        self.stopping = StoppingTest(self.options.stopping, self.options.tol, diagonal)
+        self.reporter = Reporter(setting, self.state, deadline)
+        self.interrupt = self.reporter.interrupt
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def solve(self, warm: Warm | None = None) -> Solution:
+        """Run to the end, whatever it is."""
+        with nullcontext() if self.setting.session.interrupt else self.interrupt:
+            return self._finish(self._run(warm))
+
+    def _run(self, warm: Warm | None) -> Status:
+        try:
+            if self.state.course.phase is Phase.START:
+                self._start(warm)
+            return self._train_and_certify()
+        except Stop as stop:
+            return stop.status
+        except KeyboardInterrupt:
+            if self.interrupt.urgent or not self.interrupt.defers:
+                raise  # there is no time for weights, or there are none to return yet
+            return Status.INTERRUPTED
+
+    def _train_and_certify(self) -> Status:
+        state, course, active = self.state, self.state.course, self.state.active
+        while course.idle_rounds < _IDLE_ROUNDS:
+            # 1. Train until the gap over the rows drawn passes the test.
+            if course.phase is Phase.TRAIN:
+                self._train()
+                course.phase = Phase.CERTIFY
+                if self.options.certify:
+                    self.reporter.save()  # a pass may take long; training is not to be repeated
+
+            # 2. Compute the gradient of the active set in float64. Steps see float32 kernel values
+            #    and may have been content too early.
+            self._renew()
+            course.idle_rounds += 1
+            tolerance = self.stopping.relative_tolerance(active.rho)
+            passed = active.relative_gap() <= self.stopping.target(active.rho)
+            if passed and not self.options.certify:
+                return Status.SUPPORT_LIMIT if course.full else Status.SAMPLED
+
+            # 3. Certify the gap by a pass over all rows.
+            certificate = self._certify(tolerance) if passed else None
+            if certificate is not None and certificate.certified_gap <= tolerance:
+                return Status.CONVERGED
+            if certificate is not None and course.full:
+                return Status.SUPPORT_LIMIT
+
+            # 4. Train again: on the violators found, else with more precise kernel values or to a
+            #    smaller gap, since rounding has hidden a violation.
+            course.phase, course.renewed = Phase.TRAIN, False
+            if certificate is not None and self._add_violators(certificate, tolerance):
+                state.oracle.reset()
+                course.idle_rounds = 0
+                continue
+            if course.idle_rounds >= _IDLE_ROUNDS // 2 and active.widen():
+                course.idle_rounds = 0
+            course.aim *= _TIGHTER
+        return Status.ROUNDING
+
+    def _train(self) -> None:
+        """Step until the gap over drawn rows passes the test, on a second draw too."""
+        active, course = self.state.active, self.state.course
+        while True:
+            last = self.state.progress.iteration == self.options.max_iter
+            self.reporter.save_if_due(last)
+            candidates = self._propose()
+            if candidates.n_scanned == 0 and active.quantised and not course.renewed:
+                # Nothing will be added any more; from here on little weight moves.
+                self._refresh()
+                course.renewed = True
+                continue
+            if self._passes(candidates):
+                if candidates.exact:
+                    return
+                candidates = self._propose()
+                if self._passes(candidates):
+                    return
+            if last:
+                raise Stop(Status.MAX_ITER)
+            self._step(candidates)
+
+    def _start(self, warm: Warm | None) -> None:
+        state = self.state
+        if warm is not None:
+            start_warm(self.setting, state.active, warm)
+            state.course.n_added = len(state.active)
+        elif len(state.active) == 0:
+            start_cold(self.setting, state.active, state.rng)
+            self._refresh()
+        self._pause()
+        state.course.phase = Phase.TRAIN
+
+    # -- one iteration ---------------------------------------------------------------------------
+
+    def _tolerance(self) -> float:
+        """Relative gap that training aims at, with the weights of now."""
+        return self.stopping.target(self.state.active.rho, self.state.course.aim)
+
+    def _propose(self) -> Candidates:
+        """What the oracle proposes, or the active set alone once that is full."""
+        state, active, course = self.state, self.state.active, self.state.course
+        room = self._room()
+        if course.full:
+            state.seen = nothing_outside(active, 0, exact=False)
+            return state.seen
+        request = Request()
+        if state.rule.takes_many:
+            limit = min(max(LEAST_BATCH, len(active)), room)
+            threshold = active.rho * (1 - self._tolerance())
+            unrepresented = (self.options.max_support or 0) - course.n_added
+            if unrepresented > 0:  # random rows first: the worst for a young model are outliers
+                limit, threshold = min(limit, unrepresented), math.inf
+            request = Request(limit, threshold)
+        engine = self.setting.engine
+        started, evaluations = time.perf_counter(), engine.evaluations
+        state.seen = state.oracle.propose(active, state.rng, request)
+        if engine.evaluations > evaluations:  # else a gradient was kept, not computed
+            work = state.seen.n_scanned * len(active)
+            self.deadline.looks.add(time.perf_counter() - started, work)
+        return state.seen
+
+    def _room(self) -> int:
+        """Vertices that may still be added. Where they are few, idle ones are removed first."""
+        active, rule, most = self.state.active, self.state.rule, self.state.active.capacity
+        if most >= self.setting.problem.source.n_rows:
+            return most
+        little = most // _LITTLE_ROOM if rule.takes_many else 0
+        if most - len(active) < max(len(active), little):
+            rule.prune(active, spare=0.0)
+        room = most - len(active)
+        self.state.course.full = self.state.course.full or room <= little
+        return room
+
+    def _passes(self, candidates: Candidates) -> bool:
+        self.state.progress.sampled_gap = relative_gap(self.state.active.rho, candidates.least)
+        return self.state.progress.sampled_gap <= self._tolerance()
+
+    def _step(self, candidates: Candidates) -> None:
+        """Add the candidates to the active set, take a step, and report."""
+        state, active, rule = self.state, self.state.active, self.state.rule
+        state.seen = None
+        worst = candidates.least
+        if candidates.rows is not None:
+            active.add(candidates.row_ids, candidates.rows, candidates.labels)
+            state.course.n_added += len(candidates.row_ids)
+            worst = float(np.median(candidates.grads))
+        violation = relative_gap(active.rho, worst)
+        rule.aim(self._tolerance(), violation)
+        rule.inner_limit = self.deadline.inner_steps(len(active), self._pass_work())
+        m, started = len(active), time.perf_counter()
+        record = rule.step(active, self._toward(candidates))
+        self.deadline.inner.add(time.perf_counter() - started, rule.inner_steps * m)
+        state.oracle.update(record, active)
+        self._watch(added=candidates.rows is not None)
+        rule.prune(active)
+        state.progress.iteration += 1
+        state.progress.steps[record.kind] += 1
+        state.progress.steps[StepKind.DROP] += record.drops
+        self.interrupt.defer()
+        self._pause()
+        state.kept.offer(active)
+
+    def _toward(self, candidates: Candidates) -> int:
+        """Place of the toward vertex in the active set."""
+        active = self.state.active
+        place = None
+        if len(candidates.row_ids) > 0:
+            place = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
+        return int(np.argmin(active.grad)) if place is None else place
+
+    def _cut_step(self) -> bool:
+        """Whether a corrective step has to end before it is optimal."""
+        if self.interrupt.noted is not None:
+            self.cut = True
+            return True
+        return self.reporter.is_over()
+
+    def _pause(self) -> None:
+        """Report between two iterations; a run that is stopped here leaves a checkpoint."""
+        try:
+            self.reporter.report()
+        except Stop:
+            if not self.cut:  # a step that was cut is not on the course of the run
+                self.reporter.save()
+            raise
+
+    def _watch(self, added: bool) -> None:
+        """Turn to more precise kernel values where corrective steps are misled by rounding.
+
+        Such steps end far from the gap they aim at, without new vertices, and leave the objective,
+        computed anew, nearly where it was.
+        """
+        rule, active, course = self.state.rule, self.state.active, self.state.course
+        gap = active.relative_gap()
+        if not isinstance(rule, FullyCorrective) or added or rule.cut or gap <= rule.inner_tol:
+            course.unfinished, course.least_rho = 0, math.inf
+            return
+        course.unfinished += 1
+        if course.unfinished == 1:
+            return
+        self._refresh()
+        progress = 0.0 if active.precise else _LEAST_PROGRESS * min(gap, 1.0)
+        if active.rho < course.least_rho * (1 - progress):
+            course.unfinished, course.least_rho = 1, active.rho
+        elif course.unfinished > _UNFINISHED:
+            if not active.widen():
+                raise Stop(Status.ROUNDING)
+            course.unfinished, course.least_rho = 0, math.inf
+
+    # -- certificate and end ---------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Gradient of the active set in float64; rule and oracle forget what came from the old."""
+        self._refresh()
+        self.state.rule.reset()
+        self.state.oracle.reset()
+
+    def _refresh(self) -> None:
+        with self.deadline.timed(self.deadline.gradients, len(self.state.active) ** 2):
+            self.state.active.refresh()
+
+    def _pass_work(self) -> float:
+        return self.state.certification.work(self.state.active)
+
+    def _certify(self, tolerance: float) -> Certificate:
+        state, progress = self.state, self.state.progress
+        state.course.phase = Phase.CERTIFY
+        self.interrupt.defer()
+
+        def on_block(share: float) -> None:
+            progress.sweep_fraction = share
+            self.reporter.report()
+
+        certificate = state.certification.certify(state.active, tolerance, on_block)
+        progress.certified_gap, progress.sweep_fraction = certificate.certified_gap, None
+        return certificate
+
+    def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
+        """Add the worst rows of a certificate that has not passed; False where all are vertices."""
+        active, course, worst = self.state.active, self.state.course, certificate.worst
+        logger.info(
+            "certified gap %.3g above %.3g: training goes on from %d violators",
+            certificate.certified_gap,
+            tolerance,
+            len(worst),
+        )
+        if certificate.certified_gap < course.least_gap:
+            course.least_gap, course.idle_rounds = certificate.certified_gap, 0
+        if len(active.outside(worst)) == 0:
+            return False
+        chosen = worst[: self._room()]
+        active.add(chosen, self.setting.rows.take(chosen), self.setting.problem.labels[chosen])
+        return True
+
+    def _finish(self, status: Status) -> Solution:
+        """Weights of a run that ends with some status, and gaps that belong to them."""
+        if not status.reached and (self._settle(status) or status is not Status.SUPPORT_LIMIT):
+            self._renew()
+            self.state.certification.certificate = None
+            wanted = self.options.certify and status is not Status.INTERRUPTED
+            if wanted and self.deadline.allows_sweep(self._pass_work()):
+                status = self._certify_late(status)
+        signal = self.interrupt.noted if status is Status.INTERRUPTED else None
+        sampled_gap = last_sampled_gap(self.setting, self.state)
+        self.reporter.update()
+        return replace(solution_of(self.setting, self.state, status, sampled_gap), signal=signal)
+
+    def _settle(self, status: Status) -> bool:
+        self.interrupt.defer()
+        seconds = _BRIEF if status is Status.INTERRUPTED else math.inf
+        if self.deadline.limited:
+            seconds = min(seconds, self.deadline.settle_takes() / 2)
+        return settle(self.setting, self.state, seconds)
+
+    def _certify_late(self, status: Status) -> Status:
+        """Certify weights that had to stop early, which may pass the test all the same."""
+        tolerance = self.stopping.relative_tolerance(self.state.active.rho)
+        try:
+            gap = self._certify(tolerance).certified_gap
+        except Stop as stop:
+            return stop.status
+        except KeyboardInterrupt:
+            if self.interrupt.urgent:
+                raise
+            return Status.INTERRUPTED
+        return Status.CONVERGED if gap <= tolerance else status

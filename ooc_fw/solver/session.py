@@ -1,0 +1,55 @@
+"""The circumstances of a run: everything beside the problem and the options."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ooc_fw.options import TrainOptions
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.state import Callback
+from ooc_fw.system.interrupt import DeferredInterrupt
+
+
+@dataclass(frozen=True)
+class Session:
+    """The circumstances of a run. None of them changes what is certified.
+
+    Parameters
+    ----------
+    callbacks : sequence of Callback
+        They are told of every iteration and of every block of a pass over the data.
+    dask : optional
+        Where the blocks of a certifying pass are looked at: see
+        `ooc_fw.data.parallel.borrow_workers`. None is this process. Steps are always taken here.
+        The numbers are the same to the last bit.
+    started : float
+        Reading of `time.perf_counter` from which `max_time` counts; now by default.
+    checkpoint : CheckpointPlan, optional
+        Where the state of the run is written, and how often. A checkpoint that cannot be written is
+        a warning: the run goes on, and tries again when the next one is due.
+    resume : str or PathLike, optional
+        Checkpoint to resume from, of the same data, kernel and options; only `max_iter`, `max_time`
+        and `threads` may differ. The course is that of a run that was never stopped.
+    held : int, optional
+        Bytes of rows that are in RAM whatever the run does; by default those of a source in RAM.
+    interrupt : DeferredInterrupt, optional
+        Entered by the caller, where several runs share one. By default a run has its own: Ctrl-C
+        raises before the first step and ends the run with a solution after it.
+    """
+
+    callbacks: Sequence[Callback] = ()
+    dask: Any = None
+    started: float = field(default_factory=time.perf_counter)
+    checkpoint: CheckpointPlan | None = None
+    resume: str | os.PathLike[str] | None = None
+    held: int | None = None
+    interrupt: DeferredInterrupt | None = None
+
+    def deadline(self, options: TrainOptions) -> Deadline:
+        """The time limit of the options, counted from the start of this session."""
+        return Deadline(options.max_time, self.started)

@@ -1,0 +1,84 @@
+"""The first vertices of a run: a few random rows, two rows far apart, or a warm start."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.options import START_ROWS
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.setup import Setting
+from ooc_fw.system.errors import InputError
+
+Warm: TypeAlias = tuple[Int64Array, Float64Array]
+"""Rows to begin with, and their weights."""
+
+_FARTHEST_ROWS = 1024  # random rows among which two that are far apart are sought
+_STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
+
+
+def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless a run on `n_rows` rows can begin with these rows and weights."""
+    fits = len(rows) == len(alpha) > 0 and len(np.unique(rows)) == len(rows)
+    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
+        raise InputError(
+            f"a warm start needs different rows, from 0 to {n_rows - 1}, and one weight for each"
+        )
+    if not (alpha >= 0).all() or not 0 < alpha.sum() < np.inf:
+        raise InputError("the weights of a warm start must not be negative, nor all of them 0")
+
+
+def start_warm(setting: Setting, active: ActiveSet, warm: Warm) -> None:
+    """Begin with rows and weights that were given; of too many, those of largest weight."""
+    row_ids, alpha = warm
+    chosen = np.flatnonzero(alpha > 0)
+    if len(chosen) > active.capacity:
+        chosen = chosen[np.argsort(-alpha[chosen], kind="stable")[: active.capacity]]
+    chosen = chosen[np.argsort(row_ids[chosen])]
+    ids = row_ids[chosen]
+    active.add(ids, setting.rows.take(ids), setting.problem.labels[ids])
+    active.set_weights(alpha[chosen])
+
+
+def start_cold(setting: Setting, active: ActiveSet, rng: np.random.Generator) -> None:
+    """Begin with random rows of both classes, or with two rows far apart; optimise on them."""
+    farthest = setting.options.start == "farthest"
+    ids = _far_rows(setting, rng) if farthest else _random_rows(setting, rng)
+    active.add(ids, setting.rows.take(ids), setting.problem.labels[ids])
+    m = len(active)
+    active.set_weights(np.full(m, 1 / m))
+    active.optimise(0.0, _STEPS_PER_VERTEX * m)
+
+
+def _random_rows(setting: Setting, rng: np.random.Generator) -> Int64Array:
+    """Rows of both classes, half of each as far as there are enough."""
+    chosen = [
+        rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
+        for rows in (np.flatnonzero(setting.problem.labels == sign) for sign in (-1, 1))
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def _far_rows(setting: Setting, rng: np.random.Generator) -> Int64Array:
+    """Two rows far apart in feature space, of a random sample.
+
+    From a random row to the one farthest from it, and from there to the farthest again; the
+    squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
+    """
+    problem, engine = setting.problem, setting.engine
+    row_ids = setting.sampler.sample(_FARTHEST_ROWS, rng)
+    x = engine.prepare(setting.rows.take(row_ids))
+    y = problem.labels[row_ids].astype(np.float64)
+    diagonal = engine.kernel.diagonal(x.norms)
+    if problem.penalties is not None:
+        diagonal = diagonal + 1 / problem.penalties[row_ids]
+    k = int(rng.integers(len(row_ids)))
+    pair = []
+    for _ in range(2):
+        values = np.empty((1, len(row_ids)), dtype=np.float32)
+        engine.block(x[k : k + 1], x, values)
+        k = int(np.argmax(diagonal - 2 * y[k] * y * (values[0] + 1.0)))
+        pair.append(k)
+    return row_ids[np.unique(pair)]

@@ -1,0 +1,175 @@
+"""Plain records of a training run: statuses, phases, step kinds, progress and result.
+
+Solver, callbacks, command line and model share this vocabulary. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
+
+
+class Status(enum.StrEnum):
+    """How a run ended.
+
+    `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
+    certificate was wanted, and the gap of the rows drawn last is within the tolerance; the gap of
+    all rows is usually larger. `ROUNDING`: float64 allows no smaller gap. `UNSETTLED`: the last
+    chunk of a stream still has rows that violate their margin.
+    """
+
+    CONVERGED = "converged"
+    SAMPLED = "sampled"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    INTERRUPTED = "interrupted"
+    SUPPORT_LIMIT = "support_limit"
+    ROUNDING = "rounding"
+    STREAMED = "streamed"
+    UNSETTLED = "unsettled"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the gap passed the stopping test, over all rows or those that were to be seen."""
+        return self in (Status.CONVERGED, Status.SAMPLED)
+
+    def explain(self, stopping: str, tol: float) -> str:
+        """Say why the gap is above the tolerance `tol` of the `stopping` test, for a warning."""
+        if self is Status.ROUNDING:
+            return (
+                f"float64 rounding allows no smaller gap, and the {stopping} gap is above {tol}; "
+                f"scale the columns or lower C"
+            )
+        return f"stopped by {self} before the {stopping} gap reached {tol}"
+
+
+class Stop(Exception):  # noqa: N818  (not an error)
+    """Ends a run, from anywhere within it, with a status."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Phase(enum.StrEnum):
+    """What a run does, or does next."""
+
+    START = "start"
+    TRAIN = "train"
+    CERTIFY = "certify"
+    STREAM = "stream"
+
+
+class StepKind(enum.StrEnum):
+    """What an iteration did; `DROP` counts steps after which a vertex left the support."""
+
+    TOWARD = "toward"
+    AWAY = "away"
+    PAIRWISE = "pairwise"
+    PARTAN = "partan"
+    CORRECTIVE = "corrective"
+    DROP = "drop"
+
+
+@dataclass
+class SolverState:
+    """Progress of a run: what callbacks and logs read.
+
+    Each call of a callback is handed its own copy, which it may keep or change. Gaps are relative
+    (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are those of
+    the binary classifier that is being trained.
+
+    Parameters
+    ----------
+    machine : int
+        Which of the binary classifiers for pairs of classes is trained, from 0.
+    n_machines : int
+        Binary classifiers in all: 1 for two classes.
+    phase : Phase
+        What the run is doing.
+    iteration : int
+        Steps taken so far.
+    objective : float
+        Value of the dual objective, rho / 2; NaN before there are weights.
+    sampled_gap : float or None
+        Duality gap over the rows last looked at, which is no certificate.
+    certified_gap : float or None
+        Duality gap over all rows, of the last certificate.
+    n_active : int
+        Vertices of the active set.
+    n_support : int
+        Those of them that have weight.
+    rows_read : int
+        Rows read from the source.
+    bytes_read : int
+        Bytes read from the source, as held in memory.
+    kernel_evaluations : int
+        Kernel values computed.
+    elapsed_s : float
+        Seconds since the run began.
+    sweep_fraction : float or None
+        Share of the current pass over the data that is done, from 0 to 1; None outside a pass.
+    steps : dict
+        Number of steps of each `StepKind`.
+    """
+
+    machine: int = 0
+    n_machines: int = 1
+    phase: str = Phase.START
+    iteration: int = 0
+    objective: float = float("nan")
+    sampled_gap: float | None = None
+    certified_gap: float | None = None
+    n_active: int = 0
+    n_support: int = 0
+    rows_read: int = 0
+    bytes_read: int = 0
+    kernel_evaluations: int = 0
+    elapsed_s: float = 0.0
+    sweep_fraction: float | None = None
+    steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
+
+    def copy(self) -> SolverState:
+        """Same values, which do not change with this state."""
+        return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
+
+
+Callback: TypeAlias = Callable[[SolverState], bool | None]
+"""Called after each iteration and each block of a pass over the data; False asks for a stop."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `ooc_fw.solver.loop.solve` returns.
+
+    Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, None where
+    not known.
+    """
+
+    status: Status
+    method: str
+    lmo: str
+    choice: str  # one line: what "auto" picked and why
+    alpha: Float64Array  # (n_support,)
+    labels: Int8Array  # (n_support,)
+    rows: Int64Array  # (n_support,)
+    support_vectors: Rows  # (n_support, n_features)
+    objective: float
+    rho: float
+    sampled_gap: float | None
+    certified_gap: float | None
+    pair_gap: float | None
+    iterations: int
+    steps: dict[StepKind, int]
+    kernel_evaluations: int
+    passes: float
+    rows_read: int
+    bytes_read: int
+    seconds: float
+    sweep_seconds: float | None = None  # of the last pass over all rows
+    signal: int | None = None  # number of the signal that interrupted the run
+    penalties: Float64Array | None = None  # (n_support,), where rows have their own

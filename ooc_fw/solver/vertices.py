@@ -1,0 +1,151 @@
+"""Vertices held in RAM: their rows, labels, penalties, weights and gradient."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core import steps as core
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.tiles import Operand
+from ooc_fw.problem import relative_gap
+from ooc_fw.solver.growing import GrowingArray, GrowingRows
+
+
+class VertexTable:
+    """What is known of each vertex, without kernel values between vertices.
+
+    Attributes
+    ----------
+    rho : float
+        alpha' g, twice the objective.
+    """
+
+    def __init__(self, engine: Engine, C: float, penalties: Float64Array | None) -> None:
+        self.engine = engine
+        self.rho = math.nan
+        self._C, self._penalties = C, penalties
+        self._places: dict[int, int] = {}  # by source row
+        self._rows = GrowingRows()
+        self._values = self._rows  # what float32 products see; another copy only if it differs
+        types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
+        names = ("ids", "labels", "diag", "norms", "terms", "alpha", "grad", "pinned")
+        self._vectors = {name: GrowingArray(types.get(name, np.float64)) for name in names}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def rows(self) -> Rows:
+        """Rows of the vertices, shape (m, n_features)."""
+        return self._rows.view
+
+    @property
+    def ids(self) -> Int64Array:
+        """Row of each vertex in the source, shape (m,)."""
+        return self._vectors["ids"].view
+
+    @property
+    def labels(self) -> Float64Array:
+        """+1 or -1 of each vertex, shape (m,)."""
+        return self._vectors["labels"].view
+
+    @property
+    def diag(self) -> Float64Array:
+        """Q_ii = k(x_i, x_i) + 1 + 1/C_i of each vertex, shape (m,)."""
+        return self._vectors["diag"].view
+
+    @property
+    def alpha(self) -> Float64Array:
+        """Weights, shape (m,)."""
+        return self._vectors["alpha"].view
+
+    @property
+    def grad(self) -> Float64Array:
+        """Gradient Q alpha, shape (m,)."""
+        return self._vectors["grad"].view
+
+    @property
+    def pinned(self) -> npt.NDArray[np.bool_]:
+        """Vertices that are never pruned, shape (m,); to be written to."""
+        return self._vectors["pinned"].view
+
+    @property
+    def vertices(self) -> core.Vertices:
+        """Weights, gradient, diagonal and labels as compiled functions take them."""
+        return core.Vertices(self.alpha, self.grad, self.diag, self.labels)
+
+    @property
+    def penalties(self) -> float | Float64Array:
+        """Penalty of each vertex, shape (m,), or of all of them."""
+        return self.penalty_of(self.ids)
+
+    def penalty_of(self, row_ids: Int64Array) -> float | Float64Array:
+        """Penalty of each of some rows of the source, shape (k,), or of all of them."""
+        return self._C if self._penalties is None else self._penalties[row_ids]
+
+    @property
+    def plain_grad(self) -> Float64Array:
+        """Gradient without each vertex's own alpha_i / C_i, shape (m,)."""
+        return self.grad - self.alpha / self.penalties
+
+    @property
+    def support(self) -> npt.NDArray[np.intp]:
+        """Places of the vertices of positive weight."""
+        return np.flatnonzero(self.alpha)
+
+    def place_of(self, row_id: int) -> int | None:
+        """Place of the vertex of a source row, None when it is outside."""
+        return self._places.get(row_id)
+
+    def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Places of vertices, given by their source rows."""
+        return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
+
+    def outside(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
+        """Positions in `row_ids` of rows that are no vertices."""
+        places = self._places
+        return np.flatnonzero([row not in places for row in row_ids.tolist()])
+
+    def relative_gap(self) -> float:
+        """Relative duality gap of the problem restricted to the vertices."""
+        return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
+
+    def squared_norm(self) -> float:
+        """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""
+        if self._penalties is None:
+            return self.rho - float(self.alpha @ self.alpha) / self._C
+        return self.rho - float(self.alpha @ (self.alpha / self.penalties))
+
+    def _append(self, row_ids: Int64Array, rows: Rows, operand: Operand, y: Float64Array) -> None:
+        """Add all of new vertices but weight, gradient and pin, which `_append_idle` adds."""
+        before = len(self)
+        if before == 0 and operand.values is not rows:
+            self._values = GrowingRows()
+        self._rows.append(rows)
+        if self._values is not self._rows:
+            self._values.append(operand.values)
+        diag = self.engine.kernel.diagonal(operand.norms) + 1 + 1 / self.penalty_of(row_ids)
+        given = {"ids": row_ids, "labels": y, "norms": operand.norms, "terms": operand.terms}
+        for name, block in (given | {"diag": diag}).items():
+            self._vectors[name].append(block)
+        for place, row in enumerate(row_ids.tolist(), start=before):
+            self._places[row] = place
+
+    def _append_idle(self, grad: Float64Array) -> None:
+        """Add weights of 0, and the gradient, of the vertices appended last."""
+        self._vectors["grad"].append(grad)
+        self._vectors["alpha"].append(np.zeros(len(grad)))
+        self._vectors["pinned"].append(np.zeros(len(grad), dtype=np.bool_))
+
+    def _keep(self, places: Int64Array) -> None:
+        """Forget all vertices but those at `places`, which increase."""
+        self._rows.keep(places)
+        if self._values is not self._rows:
+            self._values.keep(places)
+        for vector in self._vectors.values():
+            vector.keep(places)
+        self._places = {row: place for place, row in enumerate(self.ids.tolist())}

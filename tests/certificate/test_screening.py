@@ -1,0 +1,108 @@
+"""No violator is ever screened out: the inequality, and the whole way through `certify`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.certificate.screening import Bounds, Screen
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.testing.reference import kernel_values
+from ooc_fw.testing.strategies import models, problems
+
+
+@st.composite
+def moves(draw):
+    """A problem, the weights of a snapshot and weights at some distance from them."""
+    problem = draw(problems(max_rows=40))
+    n = len(problem.y)
+    weights = []
+    for _ in range(2):
+        ids, alpha = draw(models(n))
+        dense = np.zeros(n)
+        dense[ids] = alpha
+        weights.append(dense)
+    share = draw(st.sampled_from([1.0, 0.3, 1e-2, 1e-4, 0.0]))
+    before = weights[0]
+    return problem, before, (1 - share) * before + share * weights[1]
+
+
+def parts(problem, alpha):
+    """Rows, weights, |w|^2 and exact gradients without and with a row's own alpha / C."""
+    ids = np.flatnonzero(alpha)
+    truth = problem.truth(ids, alpha[ids])
+    grad = truth.gradient.astype(np.float64)
+    plain = grad - alpha / problem.C
+    return ids, alpha[ids], float(alpha @ plain), plain, grad
+
+
+@given(moves(), st.booleans())
+def test_rows_that_are_no_suspects_are_above_the_floor(case, with_nearest):
+    problem, before, now = case
+    ids, alpha, norm2, plain_before, _ = parts(problem, before)
+    rounding = 1e-12 * (1 + np.abs(plain_before).max())
+    screen = Screen(len(problem.y), ids, alpha, plain_before[ids], norm2, rounding)
+    K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+    diagonal = np.diag(K) * (1 + 1e-12)
+    vertex = way = None
+    if with_nearest:  # any vertex will do
+        vertex = np.random.default_rng(0).integers(0, len(ids), len(K))
+        square = diagonal + diagonal[ids[vertex]] - 2 * K[np.arange(len(K)), ids[vertex]]
+        way = np.sqrt(np.maximum(square, 0))
+    lower = plain_before - rounding
+    screen.store(slice(None), Bounds.outwards(lower, diagonal, vertex, way))
+
+    support, _, norm2_now, plain, grad = parts(problem, now)
+    rounding = 1e-12 * (1 + np.abs(grad).max())
+    for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
+        suspects = screen.suspects(floor + rounding, problem.y, norm2_now, plain[ids], rounding)
+        below = np.flatnonzero(grad < floor)
+        assert set(below) <= set(suspects) | set(support)
+
+
+@given(moves(), st.booleans())
+def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
+    problem, before, now = case
+    source, tol = problem.source(sparse), 1e-2
+    with Engine(problem.kernel) as engine:
+
+        def sweep(alpha, **screening):
+            ids = np.flatnonzero(alpha)
+            rows = problem.rows(sparse) if len(ids) == len(alpha) else source.take(ids)
+            weights = SupportWeights(rows, ids, alpha[ids] / alpha[ids].sum(), problem.C)
+            binary = BinaryProblem(source, problem.y, problem.kernel)
+            return certify(binary, engine, weights, Search(tol, **screening))
+
+        ids, alpha, norm2, plain, grad = parts(problem, before)
+        rounding = 1e-12 * (1 + np.abs(grad).max())
+        screen = Screen(len(problem.y), ids, alpha, plain[ids], norm2, rounding)
+        first = sweep(before, screen=screen)
+        _, _, norm2_now, plain, grad = parts(problem, now)
+        rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
+        floor = float(grad[now > 0].min()) + rounding
+        full = sweep(now)
+        suspects = screen.suspects(floor, problem.y, norm2_now, plain[ids], rounding)
+        screened = sweep(now, suspects=suspects)
+    if np.isfinite(full.certified_gap):
+        slack = full.rounding + screened.rounding
+        assert screened.certified_gap == pytest.approx(full.certified_gap, abs=2 * slack + 1e-12)
+
+
+def test_nothing_recorded_means_every_row_is_a_suspect():
+    one = np.ones(1)
+    screen = Screen(3, np.array([0]), one, one, 1.0, 0.0)
+    labels = np.ones(3, dtype=np.int8)
+    assert screen.suspects(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
+
+
+def test_a_near_vertex_clears_rows_that_distance_alone_would_not():
+    """A row beside a vertex of unchanged gradient is no suspect, however far the weights went."""
+    screen = Screen(3, np.array([0]), np.ones(1), np.ones(1), 1.0, 0.0)
+    way = np.array([0.0, 0.0, 1.0])
+    bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), way)
+    screen.store(slice(None), bounds)
+    assert screen.suspects(0.5, np.ones(3, dtype=np.int8), 2.0, np.ones(1), 0.0).tolist() == [2]

@@ -1,0 +1,294 @@
+"""The certificate against brute force in extended precision; it must never promise too much."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+from ooc_fw.data.rows import take_rows
+from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.arithmetic import Arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import SmallProblem, make_problem
+from ooc_fw.testing.strategies import SEEDS, models, powers_of_ten, problems
+
+
+class ReadInStrips(ArraySource):
+    """Rows that claim to be so large that a sweep takes `rows_at_once` of them at a time."""
+
+    def __init__(self, problem, rows_at_once):
+        super().__init__(problem.X, problem.y)
+        self.decoded_bytes = self.n_rows * (4 << 20) // rows_at_once
+
+
+def certificate_of(
+    problem, model, *, tol=1e-3, n_worst=5, source=None, sparse=False, on_block=None, **options
+):
+    row_ids, alpha = model
+    source = problem.source(sparse) if source is None else source
+    weights = SupportWeights(take_rows(problem.rows(sparse), row_ids), row_ids, alpha, problem.C)
+    with Engine(problem.kernel, **options) as engine:
+        binary = BinaryProblem(source, problem.y, problem.kernel)
+        return certify(binary, engine, weights, Search(tol, n_worst), on_block)
+
+
+def two_points(X, y, C=1.0):
+    """Linear problem, and the model with equal weights on its first two rows."""
+    problem = SmallProblem(
+        make_kernel("linear"), np.array(X, dtype=np.float32), np.array(y, dtype=np.int8), C
+    )
+    return problem, (np.array([0, 1]), np.array([0.5, 0.5]))
+
+
+def even_model(n_rows, size, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.permutation(n_rows)[:size], rng.dirichlet(np.ones(size))
+
+
+@st.composite
+def cases(draw):
+    """A problem, any model of it, and one of the ways to compute."""
+    problem = draw(problems())
+    center = problem.X.mean(axis=0) if draw(st.booleans()) else None
+    options = {"sparse": draw(st.booleans()), "arithmetic": Arithmetic(center)}
+    return problem, draw(models(len(problem.y))), options
+
+
+@given(cases())
+def test_is_an_upper_bound_and_a_tight_one(case):
+    problem, model, options = case
+    certificate = certificate_of(problem, model, **options)
+    truth = problem.truth(*model)
+    # Where float64 itself has no more to say: kernel values far above rho.
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
+    assert truth.gap <= certificate.certified_gap
+    assert certificate.certified_gap <= truth.gap * (1 + 1e-6) + slack
+    assert 0 <= certificate.rounding <= 1e-6 * truth.gap + slack
+
+
+@given(cases(), st.integers(1, 9))
+def test_blocks_that_do_not_know_of_each_other_bound_the_gap_together(case, rows_at_once):
+    problem, model, options = case
+    source = ReadInStrips(problem, rows_at_once)
+    certificate = certificate_of(problem, model, source=source, arithmetic=options["arithmetic"])
+    truth = problem.truth(*model)
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + truth.gap)
+    assert truth.gap <= certificate.certified_gap
+    assert certificate.certified_gap <= truth.gap * (1 + 1e-6) + slack
+
+
+@given(cases())
+def test_objective_and_pair_gap_are_those_of_the_model(case):
+    problem, model, options = case
+    certificate = certificate_of(problem, model, **options)
+    truth = problem.truth(*model)
+    scale = 1 + np.abs(problem.dual_matrix).max()
+    stated = certificate.rounding * float(truth.rho)  # where float64 products lose digits
+    slack = max(stated, 1e-13 * scale)
+    assert certificate.rho == pytest.approx(float(truth.rho), rel=1e-9, abs=slack)
+    assert certificate.objective == certificate.rho / 2
+    slack = 1e-6 + 1e-13 * scale / float(truth.rho) * (1 + float(truth.pair_gap))
+    assert certificate.pair_gap == pytest.approx(float(truth.pair_gap), rel=1e-6, abs=slack)
+    assert certificate.pair_gap >= certificate.certified_gap - certificate.rounding - 1e-12
+
+
+@given(cases(), powers_of_ten(-4, 0), st.integers(0, 20))
+def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst):
+    problem, model, options = case
+    certificate = certificate_of(problem, model, tol=tol, n_worst=n_worst, **options)
+    truth = problem.truth(*model)
+    rounding = certificate.rounding * float(truth.rho)
+    # Rows that float64 cannot tell from the threshold may count either way.
+    slack = 2 * certificate.rounding + 1e-12
+    assert len(truth.violators(tol + slack)) <= certificate.n_violators
+    assert certificate.n_violators <= len(truth.violators(tol - slack))
+
+    row_ids, _ = model
+    outside = np.setdiff1d(truth.violators(tol + slack), row_ids)
+    worst = certificate.worst
+    assert len(worst) <= n_worst
+    assert len(worst) >= min(n_worst, len(outside))
+    assert (np.diff(worst) > 0).all()
+    assert not np.isin(worst, row_ids).any()
+    left_out = np.setdiff1d(outside, worst)
+    if len(worst) and len(left_out):
+        gradient = truth.gradient
+        x = problem.kernel.norms(problem.X)
+        float32_error = 2 * problem.kernel.error_bound(
+            x[left_out], x[row_ids].max(), problem.X.shape[1], 2.0**-24
+        )
+        if options["arithmetic"].center is None:
+            best_kept = gradient[worst].max() - rounding
+            assert (best_kept <= gradient[left_out] + 2 * float32_error.max() + 1e-12).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_blocks_of_any_size_give_the_same_numbers(name, sparse):
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=90, density=0.6)
+    model = even_model(90, 30)
+    whole = certificate_of(problem, model, sparse=sparse, n_worst=20)
+    for rows_at_once in (1, 7, 64):
+        part = certificate_of(
+            problem,
+            model,
+            n_worst=20,
+            source=ReadInStrips(problem, rows_at_once),
+            threads=2,
+        )
+        assert part.certified_gap == pytest.approx(whole.certified_gap, rel=1e-9, abs=1e-11)
+        assert part.pair_gap == pytest.approx(whole.pair_gap, rel=1e-9)
+        assert part.rho == pytest.approx(whole.rho, rel=1e-12)
+        assert part.n_violators == whole.n_violators
+        np.testing.assert_array_equal(part.worst, whole.worst)
+
+
+def test_callback_hears_of_every_block():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=20)
+    seen = []
+    certificate_of(
+        problem, even_model(20, 5), source=ReadInStrips(problem, 8), on_block=seen.append
+    )
+    assert seen == [8, 16, 20]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_optimum_is_certified_as_one(name):
+    problem = make_problem(make_kernel(name, gamma=1.0), C=10.0)
+    alpha = problem.optimum.alpha
+    support = np.flatnonzero(alpha)
+    certificate = certificate_of(problem, (support, alpha[support]))
+    assert certificate.certified_gap < 1e-8
+    assert certificate.n_violators == 0
+    assert len(certificate.worst) == 0
+    assert certificate.objective == pytest.approx(problem.optimum.objective, rel=1e-10)
+
+
+# -- attempts to have it promise too much --------------------------------------------------------
+
+
+def test_a_row_without_values_may_be_the_worst():
+    """Its kernel values are exact zeros: no rounding, and so no bound on rounding to go by."""
+    problem, model = two_points([[1], [2], [0]], [1, 1, -1])
+    certificate = certificate_of(problem, model)
+    truth = problem.truth(*model)
+    assert np.argmin(truth.gradient) == 2
+    assert certificate.certified_gap >= truth.gap
+    assert certificate.worst.tolist() == [2]
+
+
+@given(SEEDS, powers_of_ten(-10, 2), powers_of_ten(6, 16))
+def test_tiny_rho_below_the_rounding_of_the_bias(seed, scale, C):
+    """Equal weights of both classes cancel the bias, and huge C leaves nothing else."""
+    rng = np.random.default_rng(seed)
+    y = np.where(np.arange(60) % 2, 1, -1).astype(np.int8)
+    alpha = rng.random(60)
+    for sign in (1, -1):
+        alpha[y == sign] /= 2 * alpha[y == sign].sum()
+    X = (rng.normal(size=(60, 3)) * scale).astype(np.float32)
+    problem = SmallProblem(make_kernel("linear"), X, y, C)
+    model = np.arange(60), alpha
+    certificate = certificate_of(problem, model)
+    truth = problem.truth(*model)
+    assert certificate.certified_gap >= truth.gap
+    assert certificate.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6 + 2 * certificate.rounding
+
+
+def test_rho_that_is_all_rounding_certifies_nothing():
+    """rho is about 1/(2 C) = 5e-31 while the terms of the gradients are of order 1."""
+    problem, model = two_points([[1.1, 2.3], [1.1, 2.3]], [1, -1], C=1e30)
+    certificate = certificate_of(problem, model)
+    assert certificate.certified_gap == np.inf
+    assert certificate.rounding == np.inf
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_one_violator_among_many_rows_within_float32_rounding_of_it(seed, place):
+    """Rows so close that float32 cannot tell them apart; only float64 finds the worst."""
+    rng = np.random.default_rng(seed)
+    center = rng.normal(size=4)
+    X = np.tile(center, (50, 1)) * (1 + 2e-7 * rng.normal(size=(50, 4)))
+    X[0] = -center
+    y = np.where(np.arange(50) == 0, -1, 1)
+    y[place + 5] = -1
+    kernel = make_kernel("rbf", gamma=0.1)
+    problem = SmallProblem(kernel, X.astype(np.float32), y.astype(np.int8), 100.0)
+    model = np.array([0, 1, 2]), np.array([0.5, 0.25, 0.25])
+    certificate = certificate_of(problem, model)
+    assert problem.truth(*model).gap <= certificate.certified_gap
+    assert certificate.certified_gap <= problem.truth(*model).gap * (1 + 1e-9)
+
+
+def test_threshold_in_the_midst_of_equal_rows():
+    """A violator's repeats all violate, whichever block or tile they stand in."""
+    problem, model = two_points([[2], [-2]] + [[0.25]] * 40, [1, -1] + [1] * 40)
+    truth = problem.truth(*model)
+    tol = float(1 - truth.gradient[5] / truth.rho)
+    for shift, expected in ((-1e-9, 40), (1e-9, 0)):
+        certificate = certificate_of(
+            problem, model, tol=tol + shift, source=ReadInStrips(problem, 3)
+        )
+        assert certificate.n_violators == expected
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_weights_of_a_single_vertex(place):
+    """And so of a single class."""
+    problem, _ = two_points([[3], [-1], [2]], [1, -1, -1])
+    model = np.array([place]), np.array([1.0])
+    assert certificate_of(problem, model).certified_gap == pytest.approx(
+        float(problem.truth(*model).gap)
+    )
+
+
+def test_rows_far_from_the_origin():
+    """Large column means cost float32 all its digits, not the certificate."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60, seed=4)
+    far = SmallProblem(problem.kernel, problem.X + np.float32(5000), problem.y, 10.0)
+    model = even_model(60, 20)
+    truth = far.truth(*model)
+    for center in (None, far.X.mean(axis=0)):
+        gap = certificate_of(far, model, arithmetic=Arithmetic(center)).certified_gap
+        assert truth.gap <= gap <= truth.gap * (1 + 1e-6)
+
+
+def test_values_beyond_float32_are_refused_rather_than_certified():
+    problem = make_problem(make_kernel("poly", gamma=1.0, degree=4), n_rows=30)
+    huge = SmallProblem(problem.kernel, problem.X * np.float32(1e7), problem.y, 1.0)
+    with pytest.raises(InputError, match="scale"):
+        certificate_of(huge, even_model(30, 10))
+
+
+def test_a_file_that_changed_is_not_certified():
+    class Changed(ArraySource):
+        def check_unchanged(self):
+            raise InputError("data.h5 was changed")
+
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=10)
+    with pytest.raises(InputError, match="was changed"):
+        certificate_of(problem, even_model(10, 3), source=Changed(problem.X, problem.y))
+
+
+@pytest.mark.parametrize(
+    ("row_ids", "alpha", "message"),
+    [
+        ([0, 0], [0.5, 0.5], "different rows"),
+        ([0, 30], [0.5, 0.5], "from 0 to 29"),
+        ([0, 1], [0.5, 0.4], "sum to 1"),
+        ([0, 1], [1.5, -0.5], "must not be negative"),
+        ([0, 1, 2], [0.5, 0.5], "one for each"),
+    ],
+)
+def test_weights_that_are_not_on_the_simplex_have_no_certificate(row_ids, alpha, message):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30)
+    rows = problem.rows(False)[: len(row_ids)]
+    weights = SupportWeights(rows, np.array(row_ids), np.array(alpha), 1.0)
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel)
+    with pytest.raises(InputError, match=message), Engine(problem.kernel) as engine:
+        certify(binary, engine, weights, Search(1e-3))

@@ -1,0 +1,291 @@
+"""The active set as a state machine beside a plain dictionary of weights, and its refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.kernels.arithmetic import Arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.solver.active_set import ActiveSet, BlockBudgetError
+from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.testing.reference import kernel_values, make_problem
+
+N_ROWS = 40
+
+
+def make_active(problem, *, sparse=False, kernel_rows=None, engine=None):
+    """An empty active set, and a function that adds rows of the problem by number."""
+    engine = Engine(problem.kernel) if engine is None else engine
+    if kernel_rows is None:
+        kernel_rows = KernelRows(100, 1 << 20)
+    active = ActiveSet(engine, problem.C, kernel_rows)
+    rows = problem.rows(sparse)
+
+    def add(row_ids):
+        row_ids = np.asarray(row_ids, dtype=np.int64)
+        active.add(row_ids, take_rows(rows, row_ids), problem.y[row_ids])
+
+    return active, add
+
+
+def dense(rows):
+    return rows.toarray() if isinstance(rows, CSRRows) else rows
+
+
+def assert_valid(active, problem, tolerance=2e-6):
+    """Everything an active set promises, by brute force."""
+    ids = active.ids
+    m = len(active)
+    scale = 1 + np.abs(active.diag).max()
+    assert len(set(ids.tolist())) == m
+    np.testing.assert_array_equal(dense(active.rows), problem.X[ids])
+    np.testing.assert_array_equal(active.labels, problem.y[ids])
+    values = kernel_values(problem.kernel, problem.X[ids], problem.X[ids]).astype(float)
+    for place in range(m):
+        np.testing.assert_allclose(active.kernel_row(place), values[place], atol=tolerance * scale)
+    np.testing.assert_allclose(active.diag, np.diag(values) + 1 + 1 / problem.C, rtol=1e-12)
+    assert (active.alpha >= 0).all()
+    if active.alpha.any():
+        assert active.alpha.sum() == pytest.approx(1, abs=1e-9)
+        exact = problem.dual_matrix[np.ix_(ids, ids)] @ active.alpha
+        np.testing.assert_allclose(active.grad, exact, atol=tolerance * scale)
+        assert active.rho == pytest.approx(active.alpha @ exact, abs=tolerance * scale)
+    for place, row in enumerate(ids.tolist()):
+        assert active.place_of(row) == place
+
+
+class ActiveSetMachine(RuleBasedStateMachine):
+    """Any order of operations keeps the active set equal to a dictionary of weights."""
+
+    @initialize(
+        name=st.sampled_from(sorted(KERNELS)),
+        sparse=st.booleans(),
+        densely=st.booleans(),
+        centred=st.booleans(),
+        tight=st.booleans(),
+        C=st.sampled_from([0.1, 1.0, 100.0]),
+        first=st.lists(st.integers(0, N_ROWS - 1), min_size=1, max_size=6, unique=True),
+    )
+    def begin(self, name, sparse, densely, centred, tight, C, first):
+        self.problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7)
+        center = self.problem.X.mean(axis=0) if centred else None
+        engine = Engine(self.problem.kernel, arithmetic=Arithmetic(center, not densely))
+        # Room for six whole rows of the kernel block at most, or for all.
+        kernel_rows = KernelRows(N_ROWS, 6 * (4 * N_ROWS + 4096) if tight else 1 << 20)
+        self.active, self.add = make_active(
+            self.problem, sparse=sparse, engine=engine, kernel_rows=kernel_rows
+        )
+        self.add(first)
+        self.active.set_weights(np.arange(1.0, len(first) + 1))
+        total = len(first) * (len(first) + 1) / 2
+        self.weights = {row: (k + 1) / total for k, row in enumerate(first)}
+
+    def teardown(self):
+        if hasattr(self, "active"):
+            self.active.engine.close()
+
+    def pick(self, number):
+        """A vertex by a number of any size."""
+        return number % len(self.active)
+
+    @rule(rows=st.lists(st.integers(0, N_ROWS - 1), min_size=1, max_size=8, unique=True))
+    def add_vertices(self, rows):
+        self.add(rows)
+        self.weights = {row: 0.0 for row in rows} | self.weights
+
+    @rule(number=st.integers(0, 1000), size=st.floats(0, 1))
+    def step_towards(self, number, size):
+        i = self.pick(number)
+        self.active.move(1 - size, i, size)
+        self.weights = {row: (1 - size) * weight for row, weight in self.weights.items()}
+        self.weights[int(self.active.ids[i])] += size
+
+    @precondition(lambda self: len(self.active) > 1)
+    @rule(number=st.integers(0, 1000), other=st.integers(0, 1000), share=st.floats(0, 1))
+    def swap(self, number, other, share):
+        i, j = self.pick(number), self.pick(other)
+        if i == j:
+            return
+        size = float(self.active.alpha[j]) if share > 0.5 else share * float(self.active.alpha[j])
+        self.active.move(1.0, i, size, j, -size)
+        self.weights[int(self.active.ids[i])] += size
+        self.weights[int(self.active.ids[j])] -= size
+        assert share <= 0.5 or self.active.alpha[j] == 0
+
+    @rule(tol=st.sampled_from([0.5, 1e-2, 1e-4]))
+    def optimise(self, tol):
+        before = self.active.rho
+        steps, drops = self.active.optimise(tol, 10_000)
+        assert 0 <= drops <= steps
+        assert self.active.rho <= before * (1 + 1e-6)  # the steps' gradient may be in float32
+        assert self.active.relative_gap() <= tol + 1e-6
+        self.learn()
+
+    @rule()
+    def refresh(self):
+        self.active.refresh()
+        assert_valid(self.active, self.problem, tolerance=2e-6)
+        exact = self.problem.dual_matrix[np.ix_(self.active.ids, self.active.ids)]
+        scale = 1 + np.abs(exact).max()
+        np.testing.assert_allclose(
+            self.active.grad, exact @ self.active.alpha, atol=1e-13 * scale * N_ROWS
+        )
+
+    @rule(spared=st.integers(0, 1000), pinned=st.integers(0, 1000))
+    def prune(self, spared, pinned):
+        protected = np.zeros(len(self.active), dtype=bool)
+        protected[self.pick(spared)] = True
+        self.active.pinned[:] = False
+        self.active.pinned[self.pick(pinned)] = True
+        stay = set(self.active.ids[protected | self.active.pinned].tolist())
+        before, grad = self.active.ids.copy(), self.active.grad.copy()
+        keep = self.active.prune(protected=protected)
+        if keep is None:
+            np.testing.assert_array_equal(self.active.ids, before)
+            return
+        np.testing.assert_array_equal(self.active.ids, before[keep])
+        gone = np.setdiff1d(np.arange(len(before)), keep)
+        assert len(gone) > 0
+        for place in gone.tolist():
+            row = int(before[place])
+            assert row not in stay
+            assert self.weights.pop(row) == pytest.approx(0, abs=1e-12)
+            assert grad[place] >= self.active.rho
+            assert self.active.place_of(row) is None
+
+    @rule(seed=st.integers(0, 1000))
+    def replace_weights(self, seed):
+        self.active.set_weights(np.random.default_rng(seed).random(len(self.active)) + 1e-3)
+        self.learn()
+
+    def learn(self):
+        """Take over weights that this test does not compute itself."""
+        ids, alpha = self.active.ids.tolist(), self.active.alpha.tolist()
+        assert set(ids) == set(self.weights)
+        self.weights = dict(zip(ids, alpha, strict=True))
+
+    @invariant()
+    def equals_the_dictionary(self):
+        if not hasattr(self, "active"):
+            return
+        active = self.active
+        assert len(active) == len(self.weights)
+        expected = [self.weights[row] for row in active.ids.tolist()]
+        np.testing.assert_allclose(active.alpha, expected, atol=1e-12)
+        np.testing.assert_array_equal(active.support, np.flatnonzero(active.alpha))
+        outside = [row for row in range(N_ROWS) if row not in self.weights]
+        np.testing.assert_array_equal(active.outside(np.arange(N_ROWS)), outside)
+        np.testing.assert_array_equal(active.places_of(active.ids), np.arange(len(active)))
+        # Steps in float32 drift; 50 of them stay far within this.
+        assert_valid(active, self.problem, tolerance=1e-5)
+
+
+TestActiveSet = ActiveSetMachine.TestCase
+TestActiveSet.settings = settings(stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+def test_decision_at_other_rows(name, sparse):
+    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS)
+    active, add = make_active(problem, sparse=sparse)
+    add(np.arange(0, 20, 2))
+    active.set_weights(np.arange(1.0, 11.0))
+    with active.engine as engine:
+        decision = active.decision_at(engine.prepare(problem.rows(sparse)))
+    ids, alpha = active.ids, active.alpha
+    truth = problem.truth(ids, alpha)
+    own = truth.alpha.astype(float) / problem.C
+    np.testing.assert_allclose(
+        problem.y * decision + own, truth.gradient.astype(float), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_squared_norm_is_that_of_the_hyperplane_with_its_bias():
+    problem = make_problem(make_kernel("linear"), n_rows=N_ROWS)
+    active, add = make_active(problem)
+    add(np.arange(10))
+    active.set_weights(np.arange(1.0, 11.0))
+    active.engine.close()
+    beta = active.alpha * active.labels
+    w, b = beta @ problem.X[:10].astype(float), beta.sum()
+    assert active.squared_norm() == pytest.approx(w @ w + b * b, rel=1e-10)
+
+
+def test_growing_beyond_the_capacity_changes_nothing():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
+    active, add = make_active(problem, kernel_rows=KernelRows(12, 1 << 20))
+    add(np.arange(10))
+    active.set_weights(np.ones(10))
+    with pytest.raises(BlockBudgetError):
+        add(np.arange(5, 13))
+    assert active.ids.tolist() == list(range(10))
+    assert_valid(active, problem)
+    add(np.arange(5, 12))
+    assert len(active) == 12
+    active.engine.close()
+
+
+def test_rows_added_twice_keep_their_weights():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
+    active, add = make_active(problem)
+    add([3, 1])
+    active.set_weights(np.array([1.0, 3.0]))
+    evaluations = active.engine.evaluations
+    add([1, 3])
+    assert active.engine.evaluations == evaluations
+    add([1, 2, 3])
+    active.engine.close()
+    assert active.ids.tolist() == [3, 1, 2]
+    assert active.alpha.tolist() == [0.25, 0.75, 0.0]
+    assert_valid(active, problem)
+
+
+def test_few_spare_vertices_are_not_worth_a_prune():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
+    active, add = make_active(problem)
+    add(np.arange(30))
+    active.set_weights(np.ones(30))
+    active.grad[:] = active.rho + 1
+    active.alpha[:2] = 0
+    assert active.prune() is None
+    active.alpha[:15] = 0
+    np.testing.assert_array_equal(active.prune(), np.arange(15, 30))
+    active.engine.close()
+
+
+def test_a_vertex_that_violates_is_never_pruned():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
+    active, add = make_active(problem)
+    add(np.arange(20))
+    active.set_weights(np.ones(20))
+    active.alpha[1:] = 0
+    active.grad[:10] = active.rho - 1e-12
+    active.grad[10:] = active.rho + 1e-12
+    active.prune()
+    assert active.ids.tolist() == list(range(10))
+    active.engine.close()
+
+
+def test_steps_and_refreshes_in_turn_converge_beyond_float32():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS, C=1000.0, overlap=3)
+    active, add = make_active(problem)
+    add(np.arange(N_ROWS))
+    active.set_weights(np.ones(N_ROWS))
+    for _ in range(10):
+        active.optimise(1e-12, 100_000)
+        active.refresh()
+    active.engine.close()
+    least = problem.optimum.objective
+    assert active.rho / 2 == pytest.approx(least, rel=1e-12)
+    assert active.relative_gap() < 1e-9

@@ -1,0 +1,133 @@
+"""The clock of a run, with a clock of our own."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.solver.deadline import Deadline, Rate
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def make_deadline(max_time):
+    clock = Clock()
+    return Deadline(max_time, clock(), clock), clock
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(1, 1e6)), min_size=1, max_size=20))
+def test_a_rate_lies_between_the_rates_measured(measured):
+    rate = Rate(least=1)
+    for seconds, work in measured:
+        rate.add(seconds, work)
+    rates = [seconds / work for seconds, work in measured]
+    assert min(rates) * 7 * (1 - 1e-9) <= rate.seconds_for(7) <= max(rates) * 7 * (1 + 1e-9)
+
+
+def test_recent_measurements_count_most():
+    rate = Rate(least=1)
+    assert rate.seconds_for(5) == 0
+    rate.add(1, 0)  # nothing was done
+    assert rate.seconds_for(5) == 0
+    for seconds in (1, 1, 3):
+        rate.add(seconds, 1)
+    assert 5 / 3 < rate.seconds_for(1) < 3
+
+
+def test_little_work_tells_nothing_of_much():
+    rate = Rate(least=10)
+    rate.add(1, 9)
+    assert rate.seconds_for(1000) == 0
+    rate.add(1, 10)
+    assert rate.seconds_for(1000) == 100
+    rate.add(1, 1000)
+    assert rate.seconds_for(1000) == 1
+    rate.add(1, 10)
+    assert rate.seconds_for(1000) == 1
+
+
+def test_without_a_limit_there_is_always_time():
+    deadline, clock = make_deadline(None)
+    deadline.sweeps.add(1e9, 1e6)
+    deadline.inner.add(1e9, 1e6)
+    clock.now += 1e12
+    assert not deadline.limited
+    assert deadline.left() == math.inf
+    assert not deadline.is_over(10, 10)
+    assert deadline.allows_sweep(10)
+    assert not deadline.sweep_is_late(1e9, 0.01)
+    assert deadline.inner_steps(10, 10) is None
+
+
+def test_time_is_kept_for_what_comes_after_training():
+    deadline, clock = make_deadline(100)
+    m, work = 1000, 10**7
+    assert not deadline.is_over(m, work)
+    deadline.gradients.add(1, m**2)
+    deadline.sweeps.add(20, work)
+    end = deadline.end_takes(m, work)
+    assert 21 <= end <= 30
+    clock.now += 100 - end - deadline.settle_takes() - 1
+    assert not deadline.is_over(m, work)
+    clock.now += 2
+    assert deadline.is_over(m, work)
+    assert not deadline.is_over(m, 0)  # no sweep wanted
+    assert deadline.allows_sweep(work)
+
+
+def test_looks_tell_of_the_end_until_it_was_measured():
+    deadline, _ = make_deadline(100)
+    work = 10**6
+    deadline.looks.add(1, work)
+    assert 2 <= deadline.sweep_takes(work) <= 4
+    assert 1 <= deadline.end_takes(1000, 0) <= 3
+    deadline.sweeps.add(0.1, work)
+    deadline.gradients.add(0.1, work)
+    assert 0.1 <= deadline.sweep_takes(work) <= 0.2
+    assert 0.1 <= deadline.end_takes(1000, 0) <= 0.2
+
+
+def test_nothing_is_kept_for_a_sweep_that_takes_too_long():
+    deadline, clock = make_deadline(100)
+    deadline.sweeps.add(1e9, 1e6)
+    assert deadline.end_takes(10, 1) == 0
+    clock.now += 99 - deadline.settle_takes()
+    assert not deadline.is_over(10, 1)
+    assert not deadline.allows_sweep(1)
+    clock.now += 1
+    assert deadline.is_over(10, 1)
+
+
+def test_a_sweep_under_way_may_exceed_the_limit_a_little():
+    deadline, clock = make_deadline(100)
+    clock.now += 90
+    assert not deadline.sweep_is_late(10, 0.4)  # 15 s to go
+    assert deadline.sweep_is_late(10, 0.3)  # 23 s to go
+    assert not deadline.sweep_is_late(1000, 1.0)
+    assert not deadline.sweep_is_late(1, 0.001)  # the first block may take long
+
+
+def test_corrective_steps_are_cut_to_the_time_left():
+    deadline, clock = make_deadline(100)
+    assert deadline.inner_steps(1000, 0) is None
+    with deadline.timed(deadline.inner, 1e6):
+        clock.now += 10
+    assert deadline.inner_steps(1000, 0) == 8000
+    clock.now += 79.9
+    assert deadline.inner_steps(1000, 0) == 1000
+
+
+@pytest.mark.parametrize("max_time", [0.0, -1.0, math.inf, math.nan])
+def test_unusable_limit(max_time):
+    from ooc_fw.options import TrainOptions
+    from ooc_fw.system.errors import InputError
+
+    with pytest.raises(InputError, match="max_time must be a positive number of seconds"):
+        TrainOptions(max_time=max_time)

@@ -1,0 +1,153 @@
+"""Runs that stop early: their weights are optimal on their vertices, of the best state kept."""
+
+import signal
+
+import numpy as np
+import pytest
+
+import ooc_fw.solver.active_set
+import ooc_fw.solver.deadline
+import ooc_fw.solver.ending
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.testing.reference import make_problem
+
+FACTOR = 5  # of the penalty of positive rows
+
+
+def train(problem, callbacks=(), checkpoint=None, resume=None, **options):
+    options = {"lmo": "sampled", "certify": False} | options
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel, penalties(problem))
+    session = Session(callbacks, checkpoint=checkpoint, resume=resume)
+    return solve_problem(binary, TrainOptions(C=problem.C, **options), session)
+
+
+def penalties(problem):
+    return np.where(problem.y > 0, FACTOR * problem.C, problem.C)
+
+
+def gradient(problem, state):
+    """g of every row without its own alpha_i / C_i, in float64 from the definition."""
+    X = problem.X.astype(np.float64)
+    distances = ((X[:, None] - X[state.rows if hasattr(state, "rows") else state.ids]) ** 2).sum(2)
+    K = np.exp(-problem.kernel.gamma * distances)
+    return problem.y * ((K + 1) @ (state.alpha * state.labels))
+
+
+def primal(problem, state):
+    """P of weights over all rows, from the definition."""
+    ids = state.rows if hasattr(state, "rows") else state.ids
+    g, C = gradient(problem, state), penalties(problem)
+    norm = state.alpha @ g[ids]
+    rho = norm + state.alpha**2 @ (1 / C[ids])
+    return (norm / rho**2 + C @ np.maximum(0, 1 - g / rho) ** 2) / 2
+
+
+def noisy(C, n_rows=1200):
+    """Rows on which more violators may well make a worse model."""
+    return make_problem(make_kernel("rbf", gamma=5.0), n_rows=n_rows, overlap=3, C=C)
+
+
+def test_the_primal_objective_meets_the_dual_at_the_optimum():
+    problem = noisy(C=1.0)
+    solution = train(problem, tol=1e-7, certify=True)
+    assert solution.status is Status.CONVERGED
+    assert primal(problem, solution) == pytest.approx(1 / (2 * solution.rho), rel=1e-5)
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """States that were compared, with their objectives."""
+    found = []
+
+    def record(states, *rest):
+        values = original(states, *rest)
+        found.extend(zip(states, values, strict=True))
+        return values
+
+    original = ooc_fw.solver.ending.primal_objectives
+    monkeypatch.setattr(ooc_fw.solver.ending, "primal_objectives", record)
+    return found
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+@pytest.mark.parametrize("max_iter", [2, 3])
+def test_a_run_that_stops_early_gives_the_best_state_it_kept(compared, C, max_iter):
+    problem = noisy(C, n_rows=3000)
+    solution = train(problem, max_iter=max_iter)
+    assert solution.status is Status.MAX_ITER
+    assert len(compared) > 1
+    for state, value in compared:
+        assert value == pytest.approx(primal(problem, state), rel=1e-2)
+    last = max(compared, key=lambda pair: len(pair[0].ids))[0]
+    assert primal(problem, solution) <= (1 + 1e-4) * primal(problem, last)
+    g = gradient(problem, solution)[solution.rows]
+    g += solution.alpha / penalties(problem)[solution.rows]
+    assert solution.rho == pytest.approx(solution.alpha @ g, rel=1e-9)
+    assert 1 - g.min() / solution.rho <= 0.02  # optimal on its vertices
+
+
+def test_an_earlier_state_may_be_the_best(compared):
+    problem = noisy(C=100.0, n_rows=3000)
+    train(problem, max_iter=2)
+    sizes, values = zip(*((len(state.ids), value) for state, value in compared), strict=True)
+    best = int(np.argmin(values))
+    assert sizes[best] < max(sizes)
+
+
+def test_a_longer_run_that_stops_early_leaves_no_worse_a_model():
+    """Of a second round, the violators on which it stopped make a worse model than the first."""
+    problem = noisy(C=1000.0, n_rows=3000)
+    first, second = (train(problem, max_iter=rounds) for rounds in (1, 2))
+    assert primal(problem, second) <= (1 + 1e-4) * primal(problem, first)
+    for solution in (first, second):
+        g = gradient(problem, solution)[solution.rows]
+        g += solution.alpha / penalties(problem)[solution.rows]
+        assert 1 - g.min() / solution.rho <= 0.02  # optimal on its vertices
+
+
+def test_a_run_that_converges_compares_nothing(compared):
+    assert train(noisy(C=1.0)).status is Status.SAMPLED
+    assert not compared
+
+
+def test_an_interrupted_corrective_step_leaves_weights_that_are_settled(compared):
+    problem = noisy(C=10.0)
+    solution = train(problem, [lambda state: state.iteration < 3])
+    assert solution.status is Status.INTERRUPTED
+    last = max(compared, key=lambda pair: len(pair[0].ids))[0]
+    assert primal(problem, solution) <= (1 + 1e-4) * primal(problem, last)
+
+
+def test_states_kept_before_a_checkpoint_count_after_it(tmp_path):
+    problem, path = noisy(C=100.0, n_rows=3000), tmp_path / "run.ckpt"
+    expected = train(problem, max_iter=2)
+    train(problem, max_iter=1, checkpoint=CheckpointPlan(path))
+    resumed = train(problem, max_iter=2, resume=path)
+    np.testing.assert_array_equal(resumed.rows, expected.rows)
+    np.testing.assert_array_equal(resumed.alpha, expected.alpha)
+
+
+def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
+    """One corrective step may take minutes on many vertices."""
+    calls = []
+
+    def is_over(*_):
+        calls.append(1)
+        if len(calls) == 1500:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    # A look at the clock for every step.
+    monkeypatch.setattr(ooc_fw.solver.active_set, "_STEP_WORK", 1.0)
+    monkeypatch.setattr(ooc_fw.solver.deadline.Deadline, "is_over", is_over)
+    checkpoint = CheckpointPlan(tmp_path / "run.ckpt", every_s=1000)
+    solution = train(noisy(C=10.0, n_rows=3000), checkpoint=checkpoint)
+    assert solution.status is Status.INTERRUPTED
+    assert len(calls) == 1500
+    assert not (tmp_path / "run.ckpt").exists()  # the cut is not on the course of the run

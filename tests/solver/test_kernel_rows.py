@@ -1,0 +1,89 @@
+"""The memory that kernel rows take, as the operating system counts it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.solver.kernel_rows import KernelRows, value_type
+
+STATUS = Path("/proc/self/status")
+BUDGET = 64 << 20
+
+
+def resident_bytes():
+    for line in STATUS.read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="needs /proc")
+@pytest.mark.parametrize("quantised", [False, True])
+def test_rows_that_outgrow_their_budget_stay_within_it(quantised):
+    """However they grow, move and go, no more of a row becomes resident than holds values."""
+    X = np.random.default_rng(0).random((9000, 5), dtype=np.float32)
+    with Engine(make_kernel("rbf", gamma=1.0), 2) as engine:
+        z = engine.prepare(X)
+        engine.block(z[:2000], z, np.empty((2000, len(X)), dtype=np.float32))  # its own buffers
+        before = resident_bytes()
+        rows = KernelRows(10**6, BUDGET, quantised)
+        for start in range(0, 9000, 1500):
+            rows.add(1500, engine, z[: start + 1500])
+            held = np.random.default_rng(start).choice(len(rows), 200, replace=False)
+            rows.fetch(np.sort(held), engine, z[: len(rows)])
+            assert resident_bytes() - before <= 1.25 * BUDGET
+        rows.keep(np.arange(0, 9000, 2))
+        assert resident_bytes() - before <= 1.25 * BUDGET
+
+
+# -- types of values -----------------------------------------------------------------------------
+
+
+def type_name(m, C, largest_value=1.0, quantised=True):
+    return value_type(m, C, largest_value, quantised).name
+
+
+def test_the_type_of_values_follows_from_penalty_and_vertices():
+    assert type_name(10_000, 10.0) == "uint16"
+    assert type_name(10_000, 10.0, quantised=False) == "float32"
+    assert type_name(33_000, 1000.0) == type_name(12_000, 1000.0) == "float32"
+    assert type_name(1000, 1e6) == "float64"
+    assert type_name(20, 1.0, largest_value=2e7, quantised=False) == "float64"
+    assert type_name(0, 1.0) == "uint16"
+
+
+@pytest.mark.parametrize("C", [1.0, 30.0, 1000.0, 1e5])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rounding_leaves_the_problem_convex(C, seed):
+    """The least eigenvalue of the rounding errors, with room to spare, is below 1/C."""
+    m = 600
+    X = np.random.default_rng(seed).normal(size=(m, 5))
+    exact = np.exp(-0.1 * np.square(X[:, None] - X[None]).sum(axis=2))
+    stored = {
+        "uint16": np.rint(exact * 65535) / 65535,
+        "float32": exact.astype(np.float32).astype(np.float64),
+        "float64": exact,
+    }
+    errors = stored[type_name(m, C)] - exact
+    np.fill_diagonal(errors, 0)
+    assert np.linalg.eigvalsh(errors)[0] >= -0.25 / C
+
+
+@pytest.mark.parametrize("budget", [1 << 30, 60 * 8 * 200])
+def test_rows_change_their_type(budget):
+    X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+    exact = np.exp(-np.square(X[:, None].astype(np.float64) - X[None]).sum(axis=2))
+    with Engine(make_kernel("rbf", gamma=1.0), 2) as engine:
+        rows = KernelRows(200, budget, quantised=True)
+        rows.add(200, engine, engine.prepare(X))
+        for name, error in (("float32", 1e-6), ("float64", 1e-14), ("uint16", 1e-5)):
+            rows.change(name)
+            z = engine.prepare(X, exact=True) if name == "float64" else engine.prepare(X)
+            rows.fill(engine, z)
+            assert rows.dtype == name
+            assert rows.whole == (budget == 1 << 30)
+            for place in (0, 99, 199, 5):
+                np.testing.assert_allclose(rows.row(place, engine, z), exact[place], atol=error)

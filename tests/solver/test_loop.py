@@ -1,0 +1,825 @@
+"""Whole runs: every method and oracle against the exact optimum, and every way to end."""
+
+import errno
+import logging
+import os
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+import ooc_fw.solver.checkpoint
+import ooc_fw.solver.deadline
+import ooc_fw.solver.kernel_rows
+import ooc_fw.solver.oracles
+import ooc_fw.solver.setup
+import ooc_fw.system.memory
+from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.sources import ArraySource, open_source
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.setup import choose_method
+from ooc_fw.solver.state import Status, StepKind
+from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.solver.stream import Stream
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.interrupt import Terminated, terminating
+from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.reference import SmallProblem, kernel_values, make_problem, minimise
+
+ORACLES = ("full", "sampled")
+SLOW = {"fw", "partan"}  # methods whose iterations grow tenfold per decade of tolerance
+
+METHODS = pytest.mark.parametrize("method", STEP_RULES)
+LMOS = pytest.mark.parametrize("lmo", ORACLES)
+
+
+def train(problem, *, source=None, callbacks=(), **options):
+    options = {"C": problem.C, "method": "swap2", "lmo": "full"} | options
+    source = problem.source() if source is None else source
+    return solve(source, problem.y, problem.kernel, TrainOptions(**options), callbacks)
+
+
+def assert_consistent(solution, problem):
+    """The record agrees with itself, and with brute force over its weights."""
+    X = solution.support_vectors
+    table = X.toarray() if isinstance(X, CSRRows) else X
+    np.testing.assert_array_equal(table, problem.X[solution.rows])
+    np.testing.assert_array_equal(solution.labels, problem.y[solution.rows])
+    assert len(set(solution.rows.tolist())) == len(solution.rows)
+    assert (solution.alpha > 0).all()
+    assert solution.alpha.sum() == pytest.approx(1, abs=1e-12)
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
+    assert solution.objective == solution.rho / 2
+    assert solution.sampled_gap <= truth.gap + 1e-9
+    if solution.certified_gap is not None:
+        assert truth.gap <= solution.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6
+        assert solution.pair_gap == pytest.approx(float(truth.pair_gap), rel=1e-6, abs=1e-8)
+    return truth
+
+
+def assert_solved(solution, problem, tol):
+    """Within the tolerance it stopped at of the exact optimum."""
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= tol
+    distance = solution.objective - problem.optimum.objective
+    assert -1e-12 <= distance <= float(truth.gap * truth.rho) + 1e-12
+    assert distance <= tol * solution.rho
+
+
+# -- agreement with the exact optimum ------------------------------------------------------------
+
+
+# The storage makes no difference to slow methods that it does not make to the others.
+STORED = [(m, sparse) for m in STEP_RULES for sparse in (False, True) if not (m in SLOW and sparse)]
+
+
+@pytest.mark.parametrize(("method", "sparse"), STORED)
+@pytest.mark.parametrize("kernel", KERNELS)
+@LMOS
+def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
+    problem = make_problem(make_kernel(kernel, gamma=1.0), density=0.7 if sparse else 1.0)
+    tol = 1e-2 if method in SLOW else 1e-3
+    solution = train(
+        problem, method=method, lmo=lmo, tol=tol, sample_size=20, source=problem.source(sparse)
+    )
+    assert (solution.method, solution.lmo) == (method, lmo)
+    assert_solved(solution, problem, tol)
+
+
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+@LMOS
+@METHODS
+def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
+    """From a chunked file, nothing kept: the same course as from rows in RAM."""
+    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_BYTES", 0)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), density=0.7)
+    tol = 3e-2 if method in SLOW else 1e-3
+    path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)
+    with open_source(path) as source:
+        assert not source.in_memory
+        solution = train(problem, source=source, method=method, lmo=lmo, tol=tol)
+        assert solution.rows_read == source.rows_read > 100
+        assert solution.bytes_read == source.bytes_read > 0
+    assert_solved(solution, problem, tol)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", sorted(set(STEP_RULES) - SLOW - {"mfw", "swap"}))
+def test_tolerances_far_below_float32_are_reached(method, kernel):
+    problem = make_problem(make_kernel(kernel, gamma=1.0), overlap=3)
+    solution = train(problem, method=method, tol=1e-9)
+    assert_solved(solution, problem, 1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_tiny_and_huge_C(kernel):
+    for C in (1e-4, 1e-2, 1e2):
+        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=2)
+        assert_solved(train(problem, method="cvm"), problem, 1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_hard_margin(kernel):
+    """Only for kernels of full rank: the others take steps in proportion to C."""
+    problem = make_problem(make_kernel(kernel, gamma=1.0), C=1e6)
+    assert_solved(train(problem, method="cvm"), problem, 1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_large_column_means(kernel):
+    problem = make_problem(make_kernel(kernel, gamma=1.0))
+    far = SmallProblem(problem.kernel, problem.X + np.float32(1000), problem.y, 1.0)
+    for lmo in ORACLES:
+        assert_solved(train(far, lmo=lmo), far, 1e-3)
+
+
+# -- stopping tests ------------------------------------------------------------------------------
+
+
+@LMOS
+def test_absolute_stopping(lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    solution = train(problem, lmo=lmo, stopping="absolute", tol=1e-4)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap * solution.rho <= 1e-4
+    assert solution.objective - problem.optimum.objective <= 1e-4
+    assert solution.certified_gap > 1e-4  # since rho is far below 1
+
+
+@LMOS
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_meb_stopping(kernel, lmo):
+    """The ball of radius (1 + eps) times the least one holds every row."""
+    problem, eps = make_problem(make_kernel(kernel, gamma=1.0)), 1e-3
+    solution = train(problem, lmo=lmo, stopping="meb", tol=eps)
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    delta2 = 2 + 1 / problem.C
+    # |z_i - center|^2 = Delta^2 - 2 g_i + rho, and the radius is sqrt(Delta^2 - rho).
+    farthest = np.sqrt(float(delta2 - 2 * truth.gradient.min() + truth.rho))
+    assert farthest <= (1 + eps) * np.sqrt(delta2 - solution.rho) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+def test_meb_stopping_is_refused_where_the_diagonal_varies(kernel):
+    with pytest.raises(InputError, match="'meb' needs a kernel"):
+        train(make_problem(make_kernel(kernel, gamma=1.0)), stopping="meb")
+
+
+# -- reproducibility -----------------------------------------------------------------------------
+
+
+def same_bits(a, b):
+    return np.array_equal(a.rows, b.rows) and np.array_equal(a.alpha, b.alpha)
+
+
+@LMOS
+@METHODS
+def test_seed_fixes_the_run_bit_for_bit(method, lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    options = {"method": method, "lmo": lmo, "tol": 3e-2, "sample_size": 20}
+    first, again = (train(problem, seed=5, **options) for _ in range(2))
+    other = train(problem, seed=6, **options)
+    assert same_bits(first, again)
+    assert first.iterations == again.iterations
+    assert first.sampled_gap == again.sampled_gap
+    assert first.kernel_evaluations == again.kernel_evaluations
+    assert not same_bits(first, other)
+
+
+@LMOS
+def test_number_of_threads_changes_nothing_but_the_last_bits(lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=150)
+    one, three = (train(problem, lmo=lmo, tol=1e-8, threads=n) for n in (1, 3))
+    assert one.objective == pytest.approx(three.objective, rel=1e-8)
+    np.testing.assert_array_equal(np.sort(one.rows), np.sort(three.rows))
+    np.testing.assert_allclose(
+        one.alpha[np.argsort(one.rows)], three.alpha[np.argsort(three.rows)], atol=1e-6
+    )
+
+
+@LMOS
+def test_dense_and_sparse_rows_reach_the_same_objective(lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), density=0.5)
+    a, b = (train(problem, lmo=lmo, tol=1e-7, source=problem.source(s)) for s in (False, True))
+    assert a.objective == pytest.approx(b.objective, rel=1e-6)
+
+
+# -- ways to end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("certify", [False, True])
+@pytest.mark.parametrize("max_iter", [0, 3])
+@LMOS
+def test_max_iter(lmo, max_iter, certify):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    solution = train(problem, method="fw", lmo=lmo, max_iter=max_iter, certify=certify)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.MAX_ITER
+    assert solution.iterations == max_iter
+    assert (solution.certified_gap is not None) is certify
+
+
+@pytest.mark.parametrize("certify", [False, True])
+@LMOS
+@METHODS
+def test_time_limit(method, lmo, certify):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
+    train(problem, method=method, lmo=lmo, max_iter=2)  # compiles, which no time limit cuts short
+    solution = train(problem, method=method, lmo=lmo, tol=1e-13, max_time=0.05, certify=certify)
+    assert_consistent(solution, problem)
+    assert solution.status.reached or solution.status in (Status.TIME_LIMIT, Status.MAX_ITER)
+    assert solution.seconds < 5
+    if not certify:
+        assert solution.certified_gap is None
+
+
+def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=3)
+    monkeypatch.setattr(ooc_fw.solver.deadline.Deadline, "sweep_is_late", lambda *_: True)
+    solution = train(problem, method="swap2", max_time=60.0)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.TIME_LIMIT
+    assert solution.certified_gap is None
+
+
+@pytest.mark.parametrize("phase", ["train", "certify"])
+def test_a_signal_leaves_a_model_and_says_which(phase):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+
+    def interrupt(state):
+        if state.phase == phase:
+            signal.raise_signal(signal.SIGINT)
+
+    solution = train(problem, callbacks=[interrupt], method="fw", tol=1e-2)
+    assert_consistent(solution, problem)
+    if phase != "certify":  # one block: the sweep had ended when the signal came
+        assert solution.status is Status.INTERRUPTED
+        assert solution.signal == signal.SIGINT
+    assert (solution.status is Status.INTERRUPTED) == (solution.signal is not None)
+
+
+@pytest.mark.parametrize("memory_limit", [None, 1 << 30])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated])
+def test_a_signal_before_the_first_step_ends_at_once(error, memory_limit):
+    """Nothing is lost, and code that is still to be compiled would take seconds."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    number = signal.SIGINT if error is KeyboardInterrupt else signal.SIGHUP
+
+    def interrupt(state):
+        assert state.phase == "start"
+        signal.raise_signal(number)
+
+    with terminating(), pytest.raises(KeyboardInterrupt) as raised:
+        train(problem, callbacks=[interrupt], memory_limit=memory_limit)
+    assert raised.type is error
+
+
+def test_a_second_signal_goes_through():
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+
+    def interrupt_twice(state):
+        if state.phase == "train":
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(problem, callbacks=[interrupt_twice])
+
+
+@LMOS
+def test_without_a_certificate_nothing_is_said_of_it(lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    solution = train(problem, lmo=lmo, certify=False)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SAMPLED
+    assert solution.certified_gap is None
+    assert solution.pair_gap is None
+    assert solution.sampled_gap <= 1e-3
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "corrective"])
+def test_the_sampled_gap_is_that_of_the_rows_drawn(method, lmo):
+    """Where the last draw holds no violators, too: it is the worst of its rows all the same."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, overlap=2)
+    solution = train(problem, method=method, lmo=lmo, certify=False, tol=0.3, sample_size=300)
+    truth = assert_consistent(solution, problem)
+    assert solution.status is Status.SAMPLED
+    assert truth.gap > 0
+    assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
+
+
+def test_the_sampled_gap_counts_rows_that_are_no_violators():
+    """The corrective draw is of more rows than there are here, so that it sees the whole gap."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=600, overlap=2)
+    options = {"method": "corrective", "lmo": "sampled", "certify": False}
+    solution = train(problem, tol=0.1, sample_size=60, seed=1, **options)
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), InputError("it is a pipe")]
+)
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, caplog, error):
+    """Said once; tried again each time."""
+    problem, tries = make_problem(make_kernel("rbf", gamma=1.0)), []
+
+    def fail(*_):
+        tries.append(0)
+        raise error
+
+    monkeypatch.setattr(ooc_fw.solver.checkpoint, "save_checkpoint", fail)
+    plan = CheckpointPlan(tmp_path / "run.ckpt", 0.0)
+    options = TrainOptions(C=problem.C, method="fw", lmo="full", max_iter=20, certify=False)
+    solution = solve(problem.source(), problem.y, problem.kernel, options, checkpoint=plan)
+    assert solution.iterations == 20
+    assert len(tries) > 10
+    (record,) = [record for record in caplog.records if "run.ckpt" in record.getMessage()]
+    assert str(getattr(error, "strerror", error)) in record.getMessage()
+
+
+def test_a_checkpoint_that_would_replace_a_pipe_is_refused_before(tmp_path):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a pipe"):
+        solve(
+            problem.source(),
+            problem.y,
+            problem.kernel,
+            TrainOptions(C=problem.C, threads=1),
+            checkpoint=CheckpointPlan(tmp_path / "pipe"),
+        )
+
+
+def test_states_handed_to_callbacks_do_not_change():
+    """A callback may collect them, or change its own, without harm to the run or to others."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+
+    def spoil(state):
+        state.iteration, state.objective = -1, 0.0
+        state.steps.clear()
+
+    path = []
+    expected = train(problem, method="swap2", lmo="full")
+    solution = train(problem, method="swap2", lmo="full", callbacks=[path.append, spoil])
+    assert isinstance(path[0], ooc_fw.SolverState)
+    iterations = [state.iteration for state in path if state.phase == "train"]
+    assert iterations == list(range(1, solution.iterations + 1))
+    assert sum(path[0].steps.values()) < sum(path[-1].steps.values())
+    assert path[0].objective > path[-1].objective > 0
+    assert solution.steps == expected.steps
+
+
+@pytest.mark.parametrize("phase", ["start", "train", "certify"])
+@LMOS
+def test_a_callback_can_stop_the_run_at_any_time(lmo, phase):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    calls = []
+
+    def stop(state):
+        calls.append(state.phase)
+        return state.phase != phase
+
+    solution = train(problem, lmo=lmo, callbacks=[stop])
+    assert_consistent(solution, problem)
+    assert solution.status is Status.INTERRUPTED
+    assert solution.certified_gap is None
+    assert calls.count(phase) == 1
+
+
+@pytest.mark.parametrize("phase", ["train", "certify"])
+def test_ctrl_c_leaves_a_model(phase):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+
+    def interrupt(state):
+        if state.phase == phase:
+            raise KeyboardInterrupt
+
+    solution = train(problem, callbacks=[interrupt])
+    assert_consistent(solution, problem)
+    assert solution.status is Status.INTERRUPTED
+
+
+def test_ctrl_c_before_there_is_a_model_goes_through():
+    class Interrupted(ArraySource):
+        calls = 0
+
+        def take(self, indices):
+            self.calls += 1
+            if self.calls == 2:  # the first is the probe that chooses products
+                raise KeyboardInterrupt
+            return super().take(indices)
+
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    with pytest.raises(KeyboardInterrupt):
+        train(problem, source=Interrupted(problem.X, problem.y))
+
+
+@LMOS
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
+    """A memory limit has them; their rounding must not show in what is certified."""
+    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=300, C=10.0, overlap=2)
+    options = {"method": "corrective", "lmo": lmo, "tol": tol}
+    solution = train(problem, memory_limit=8 << 30, **options)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= tol
+    assert solution.objective == pytest.approx(train(problem, **options).objective, rel=2 * tol)
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
+def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
+    monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_WIDEST", 1)
+    monkeypatch.setattr(ooc_fw.solver.setup, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 25**2)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), C=100.0, overlap=5)
+    solution = train(problem, method=method, lmo=lmo)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SUPPORT_LIMIT
+    assert len(solution.rows) <= 25
+    assert solution.certified_gap > 1e-3
+
+
+@LMOS
+@METHODS
+def test_the_support_stays_within_its_limit(method, lmo):
+    """And its weights are optimal among themselves, the gap that of all rows."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0, overlap=5)
+    tol = 3e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo=lmo, tol=tol, max_support=40)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SUPPORT_LIMIT
+    assert 30 < len(solution.rows) <= 40
+    assert solution.certified_gap > 0.1
+    part = SmallProblem(
+        problem.kernel, problem.X[solution.rows], problem.y[solution.rows], problem.C
+    )
+    assert part.truth(np.arange(len(part.y)), solution.alpha).gap <= tol + 1e-6
+
+
+@LMOS
+@pytest.mark.parametrize("method", ["swap2", "corrective"])
+def test_a_limit_that_the_optimum_keeps_to_changes_no_certificate(method, lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=10.0)
+    solution = train(problem, method=method, lmo=lmo, max_support=250)
+    assert_solved(solution, problem, 1e-3)
+
+
+@METHODS
+def test_a_limited_run_without_certificate_admits_its_gap(method):
+    """What is sampled at its end is the rows, not the active set that was just solved."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300, C=100.0, overlap=5)
+    tol = 3e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo="sampled", tol=tol, max_support=40, certify=False)
+    assert_consistent(solution, problem)
+    assert solution.status is Status.SUPPORT_LIMIT
+    assert solution.certified_gap is None
+    assert solution.sampled_gap > 0.1
+
+
+def test_a_limit_takes_rows_as_they_come_before_it_takes_violators(monkeypatch):
+    """The worst violators of a young model are outliers."""
+    proposals = []
+    propose = ooc_fw.solver.oracles.BlockLMO.propose
+
+    def watched(self, active, rng, request):
+        candidates = propose(self, active, rng, request)
+        proposals.append((request.threshold == np.inf, len(candidates.row_ids)))
+        return candidates
+
+    monkeypatch.setattr(ooc_fw.solver.oracles.BlockLMO, "propose", watched)
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=4000, C=1.0, overlap=2)
+    solution = train(problem, method="corrective", lmo="sampled", max_support=1200, tol=1e-2)
+    assert solution.status is Status.SUPPORT_LIMIT
+    as_they_come = [unlimited for unlimited, _ in proposals]
+    assert as_they_come == sorted(as_they_come, reverse=True)
+    assert sum(taken for unlimited, taken in proposals if unlimited) == 1200
+
+
+def test_a_gap_below_rounding_is_not_chased_for_ever():
+    """Equal rows of both classes: rho is 1/(4 C), of which float64 knows little here."""
+    X = np.tile(np.array([[1.1, 2.3]], dtype=np.float32), (4, 1))
+    problem = SmallProblem(make_kernel("linear"), X, np.array([1, -1] * 2, dtype=np.int8), 1e12)
+    solution = train(problem)
+    assert solution.status is Status.ROUNDING
+    assert solution.certified_gap > 1e-3
+
+
+# -- badly conditioned problems ------------------------------------------------------------------
+
+
+def raw_columns(name):
+    """Columns of raw size, with the labels of a classic data set."""
+    X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    if name == "diabetes":
+        X, y = datasets.load_diabetes(return_X_y=True, scaled=False)
+        y = y > np.median(y)
+    labels = np.where(y == 1, 1, -1).astype(np.int8)
+    few = slice(None, None, 4 if name == "diabetes" else 2)
+    return X[few].astype(np.float32), labels[few]
+
+
+def share_right(K, rows, beta, y):
+    return np.mean(np.sign(K[:, rows] @ beta + beta.sum()) == y)
+
+
+@pytest.mark.parametrize(
+    ("name", "C", "method"),
+    [
+        ("breast_cancer", 1.0, "corrective"),
+        ("breast_cancer", 10.0, "corrective"),
+        ("wine", 1.0, "corrective"),
+        ("wine", 10.0, "cvm"),
+        ("diabetes", 1.0, "corrective"),
+    ],
+)
+def test_a_linear_kernel_on_raw_columns(name, C, method):
+    X, y = raw_columns(name)
+    problem = SmallProblem(make_kernel("linear"), X, y, C)
+    solution = train(problem, method=method, lmo="auto", max_time=60)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= 1e-3
+    assert_optimal_on_raw_columns(problem, solution)
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes"])
+def test_a_polynomial_kernel_on_raw_columns(name, degree):
+    X, y = raw_columns(name)
+    problem = SmallProblem(make_kernel("poly", gamma=1.0, degree=degree, coef0=1.0), X, y, 1.0)
+    solution = train(problem, method="corrective", lmo="auto", max_time=60)
+    assert solution.status in (Status.CONVERGED, Status.ROUNDING)
+    assert_optimal_on_raw_columns(problem, solution)
+
+
+def assert_optimal_on_raw_columns(problem, solution):
+    """The objective and the decisions are those of brute force, the gap is an upper bound."""
+    y = problem.y
+    K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+    optimum = minimise(np.multiply.outer(y, y) * (K + 1) + np.eye(len(y)) / problem.C)
+    assert solution.objective == pytest.approx(optimum.objective, rel=1e-3)
+    right = share_right(K, solution.rows, solution.alpha * solution.labels, y)
+    best = share_right(K, np.arange(len(y)), optimum.alpha * y, y)
+    assert right == pytest.approx(best, abs=0.01)
+    assert solution.certified_gap >= problem.truth(solution.rows, solution.alpha).gap
+
+
+def test_a_large_penalty_on_noisy_rows():
+    """Hundreds of pairwise steps a vertex would not do."""
+    problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
+    solution = train(problem, method="corrective", lmo="auto", max_time=60)
+    assert solution.status is Status.CONVERGED
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-3
+    assert solution.objective == pytest.approx(problem.optimum.objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [6e-5, 1.2e-4])
+def test_values_in_16_bits_give_way_as_vertices_grow(monkeypatch, share):
+    """With the border at 46 and 185 vertices: the result is that of float32 values."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=500, C=1.0, overlap=2.0)
+    options = {"method": "corrective", "lmo": "auto", "tol": 1e-6}
+    expected = train(problem, **options)
+    monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_RIDGE_SHARE", share)
+    held = []
+    change = ooc_fw.solver.kernel_rows.KernelRows.change
+
+    def watched(self, dtype):
+        held.append((str(self.dtype), str(np.dtype(dtype)), len(self)))
+        change(self, dtype)
+
+    monkeypatch.setattr(ooc_fw.solver.kernel_rows.KernelRows, "change", watched)
+    solution = train(problem, memory_limit=4 << 30, **options)
+    assert {(before, after) for before, after, _ in held} == {("uint16", "float32")}
+    assert 20 <= held[-1][2] < len(expected.alpha)
+    assert solution.status is expected.status is Status.CONVERGED
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap <= 1e-6
+    assert solution.objective == pytest.approx(expected.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "n_rows", [5000, *(pytest.param(n_rows, marks=pytest.mark.long) for n_rows in (12_000, 33_000))]
+)
+def test_a_large_penalty_under_a_memory_limit(n_rows):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 5)).astype(np.float32)
+    y = np.where(X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.normal(size=n_rows) > 0, 1, -1)
+    options = TrainOptions(C=1000.0, memory_limit=4 << 30)
+    solution = solve(ArraySource(X), y.astype(np.int8), make_kernel("rbf", gamma=0.001), options)
+    assert solution.status is Status.CONVERGED
+
+
+def test_a_source_that_breaks_is_the_users_to_know():
+    class Broken(ArraySource):
+        def read(self, start, stop):
+            raise InputError("data.h5 cannot be read")
+
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    with pytest.raises(InputError, match="cannot be read"):
+        train(problem, source=Broken(problem.X, problem.y))
+
+
+# -- certification -------------------------------------------------------------------------------
+
+
+def problem_with_a_rare_violator(n_rows=3000):
+    """Two well separated clouds, and one positive row in the midst of the negative cloud."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, overlap=0.1)
+    X, y = problem.X.copy(), problem.y
+    X[1234] = X[y == -1].mean(axis=0)
+    y[1234] = 1
+    return SmallProblem(problem.kernel, X, y, problem.C)
+
+
+def test_training_goes_on_from_the_violators_a_sweep_found(caplog):
+    problem = problem_with_a_rare_violator()
+    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
+    solution = train(problem, method="cvm", lmo="sampled", sample_size=2)
+    assert "training goes on" in caplog.text
+    assert 1234 in solution.rows
+    assert_consistent(solution, problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.certified_gap <= 1e-3
+
+
+def test_uncertified_gap_of_an_unlucky_run_is_too_small_and_kept_apart():
+    problem = problem_with_a_rare_violator()
+    solution = train(problem, method="cvm", lmo="sampled", sample_size=2, certify=False)
+    truth = assert_consistent(solution, problem)
+    assert 1234 not in solution.rows
+    assert solution.status is Status.SAMPLED
+    assert solution.certified_gap is None
+    assert truth.gap > max(0.5, solution.sampled_gap)
+
+
+def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
+    """And the certificate still holds, by brute force, in many problems."""
+    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
+    for seed in range(8):
+        kernel = make_kernel(sorted(KERNELS)[seed % 4], gamma=1.0)
+        problem = make_problem(kernel, n_rows=200, seed=seed)
+        solution = train(problem, method="cvm", lmo="sampled", sample_size=3, seed=seed)
+        assert_consistent(solution, problem)
+        assert solution.certified_gap <= 1e-3
+    assert "suspects" in caplog.text
+    assert "training goes on" in caplog.text
+
+
+# -- starts --------------------------------------------------------------------------------------
+
+
+@METHODS
+def test_farthest_start(method):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    sizes = []
+    solution = train(
+        problem,
+        method=method,
+        start="farthest",
+        tol=1e-2,
+        callbacks=[lambda state: sizes.append((state.phase, state.n_active))],
+    )
+    assert sizes[0] == ("start", 2)
+    assert_solved(solution, problem, 1e-2)
+
+
+def test_farthest_start_takes_rows_far_from_each_other():
+    problem = make_problem(make_kernel("linear"))
+    solution = train(problem, start="farthest", max_iter=0, certify=False)
+    Q = problem.dual_matrix
+    d = np.sqrt(np.add.outer(np.diag(Q), np.diag(Q)) - 2 * Q)
+    i, j = solution.rows
+    assert d[i, j] >= d.max() / 2  # two sweeps from any row reach half the diameter
+    assert d[i, j] == pytest.approx(min(d[i].max(), d[j].max()), rel=1e-5)
+
+
+def test_random_start_has_rows_of_both_classes():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
+    problem.y[:] = np.where(np.arange(300) == 77, 1, -1)
+    solution = train(problem, max_iter=0, certify=False)
+    assert 77 in solution.rows
+    assert len(solution.rows) <= 11
+
+
+# -- awkward data --------------------------------------------------------------------------------
+
+
+@LMOS
+@METHODS
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([[1.0], [2.0]], id="two rows"),
+        pytest.param([[1.5, 2.0]] * 30, id="equal rows of both classes"),
+        pytest.param([[0.0, 0.0]] * 10, id="no values at all"),
+        pytest.param([[1.0, 0.0], [0.0, 1.0]] * 15, id="each row many times"),
+    ],
+)
+@pytest.mark.parametrize("start", ["random", "farthest"])
+def test_rows_that_repeat(rows, method, lmo, start):
+    X = np.array(rows, dtype=np.float32)
+    y = np.where(np.arange(len(X)) % 2, 1, -1).astype(np.int8)
+    problem = SmallProblem(make_kernel("linear"), X, y, 1.0)
+    tol = 2e-2 if method in SLOW else 1e-3
+    solution = train(problem, method=method, lmo=lmo, tol=tol, start=start)
+    assert_solved(solution, problem, tol)
+
+
+# -- what callers are told -----------------------------------------------------------------------
+
+
+@LMOS
+@METHODS
+def test_progress(method, lmo):
+    problem = make_problem(make_kernel("rbf", gamma=1.0))
+    seen = []
+
+    def watch(state):
+        seen.append((state.phase, state.iteration, state.objective, state.kernel_evaluations))
+        assert 1 <= state.n_support <= state.n_active
+        assert state.certified_gap is None or state.phase == "certify"
+        if state.phase == "train":
+            assert state.sampled_gap is not None
+        if state.sweep_fraction is not None:
+            assert 0 < state.sweep_fraction <= 1
+
+    solution = train(problem, method=method, lmo=lmo, tol=3e-2, callbacks=[watch])
+    assert seen[0][:2] == ("start", 0)
+    assert seen[-1][0] == "certify"
+    for (_, i, f, n), (_, next_i, next_f, next_n) in pairwise(seen):
+        assert next_i in (i, i + 1)
+        assert next_f <= f * (1 + 1e-6)
+        assert next_n >= n
+    steps = dict(solution.steps)
+    steps.pop(StepKind.DROP)
+    assert sum(steps.values()) == solution.iterations
+    assert solution.passes == solution.kernel_evaluations / (100 * len(solution.rows))
+    assert solution.seconds > 0
+
+
+@pytest.mark.parametrize("n_rows", [100, 1_000_000])
+@pytest.mark.parametrize("lmo", ["auto", *ORACLES])
+def test_auto_picks_a_method_and_says_why(n_rows, lmo):
+    method, oracle, choice = choose_method(TrainOptions(lmo=lmo), n_rows)
+    assert method in STEP_RULES
+    assert oracle == lmo or (lmo == "auto" and oracle in ORACLES)
+    assert method in choice
+    assert oracle in choice
+    assert f"{n_rows} rows" in choice
+    assert "\n" not in choice
+
+
+def test_what_is_asked_for_is_taken():
+    method, oracle, choice = choose_method(TrainOptions(method="mfw", lmo="full"), 10**6)
+    assert (method, oracle) == ("mfw", "full")
+    assert "as asked" in choice
+
+
+def test_unknown_method_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"one of fw, mfw, swap, .*, not 'smo'"):
+        choose_method(TrainOptions(method="smo"), 100)
+
+
+def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200)
+    order = np.argsort(problem.y, kind="stable")
+    problem = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
+    np.save(tmp_path / "X.npy", problem.X)
+    with open_source(tmp_path / "X.npy", problem.y) as source:
+        solution = train(problem, source=source, lmo="sampled", sample_size=20)
+    assert "not marked as shuffled" in caplog.text
+    assert_solved(solution, problem, 1e-3)
+
+
+@pytest.mark.parametrize("wrong", [[0, 1], [-2, 2], [1, 1]])
+def test_labels_that_no_binary_problem_has(wrong):
+    """Every public way in; with 0 and 1 a run has no margin to reach, and would not end."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40)
+    labels = np.array(wrong)[(problem.y > 0).astype(int)]
+    options = TrainOptions(max_iter=50)
+    with pytest.raises(InputError, match="labels"):
+        solve(problem.source(), labels, problem.kernel, options)
+    with pytest.raises(InputError, match="labels"):
+        BinaryProblem(problem.source(), labels, problem.kernel)
+    if wrong != [1, 1]:  # a chunk may have one class only
+        with pytest.raises(InputError, match="labels"):
+            Stream(problem.kernel, options).learn([(problem.rows(False), labels)])
+
+
+def test_labels_for_another_number_of_rows():
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40)
+    with pytest.raises(InputError, match="40 rows need as many labels"):
+        solve(problem.source(), problem.y[:-1], problem.kernel, TrainOptions())

@@ -1,0 +1,67 @@
+"""Linear systems on the free vertices: against the exact optimum, however badly conditioned."""
+
+import numpy as np
+import pytest
+
+from ooc_fw.solver.newton import minimise
+from ooc_fw.testing import reference
+
+
+def labelled(n_rows, scale, C, seed):
+    """Q of rows of very different columns, and labels that they nearly decide."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 6)) * np.logspace(0, np.log10(scale), 6) + scale
+    y = np.where((X - X.mean(axis=0)) @ rng.normal(size=6) + rng.normal(size=n_rows) > 0, 1, -1)
+    return np.multiply.outer(y, y) * (X @ X.T + 1) + np.eye(n_rows) / C
+
+
+def run(Q, alpha, tol=1e-9, max_systems=1000):
+    return minimise(
+        lambda places: Q[np.ix_(places, places)], lambda a: Q @ a, alpha, tol, max_systems
+    )
+
+
+def starts(m, seed):
+    rng = np.random.default_rng(seed)
+    yield np.full(m, 1 / m)
+    few = rng.random(m) * (rng.random(m) < 0.1)
+    few[3] += 1
+    yield few / few.sum()
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_finds_the_minimum(C, scale, seed):
+    Q = labelled(120, scale, C, seed)
+    optimum = reference.minimise(Q)
+    for alpha in starts(len(Q), seed):
+        found = run(Q, alpha)
+        assert (found.alpha >= 0).all()
+        assert found.alpha.sum() == pytest.approx(1, abs=1e-12)
+        np.testing.assert_allclose(found.grad, Q @ found.alpha)
+        assert found.alpha @ Q @ found.alpha / 2 == pytest.approx(optimum.objective, rel=1e-7)
+        assert found.n_systems < 200
+
+
+def test_one_vertex_at_a_time_finds_it_too(monkeypatch):
+    monkeypatch.setattr("ooc_fw.solver.newton._PATIENCE", 0)
+    Q = labelled(60, 10.0, 10.0, 0)
+    for alpha in starts(len(Q), 0):
+        found = run(Q, alpha)
+        assert found.grad.min() >= found.alpha @ found.grad * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("max_systems", [0, 1, 2, 5])
+def test_it_never_raises_the_objective(max_systems):
+    Q = labelled(100, 1e4, 1e8, 0)  # singular but for rounding
+    for alpha in starts(len(Q), 0):
+        found = run(Q, alpha, 0.0, max_systems)
+        assert found.n_systems <= max_systems + 1
+        assert found.alpha @ Q @ found.alpha <= alpha @ Q @ alpha
+
+
+def test_a_singular_matrix_leaves_the_weights():
+    Q = np.ones((4, 4))
+    alpha = np.array([0.5, 0.5, 0, 0])
+    np.testing.assert_array_equal(run(Q, alpha, -1.0).alpha, alpha)

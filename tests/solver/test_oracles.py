@@ -1,0 +1,275 @@
+"""Oracles against the gradient of every row, by brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ooc_fw.solver.oracles
+from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.data.sampling import BlockSampler, ScatteredSampler
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.solver.oracles import BlockLMO, FullLMO, Request, SampledLMO
+from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.testing.files import write_dense
+from ooc_fw.testing.reference import make_problem
+from ooc_fw.testing.strategies import SEEDS
+
+N_ROWS = 60
+EVERYTHING = Request(limit=N_ROWS)
+
+
+class Bench:
+    """A problem with an active set on it, and oracles over the same rows."""
+
+    def __init__(self, kernel="rbf", *, C=10.0, sparse=False, source=None, start=8, seed=0):
+        self.problem = make_problem(
+            make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7, seed=seed
+        )
+        self.engine = Engine(self.problem.kernel)
+        self.engine.close()
+        self.rows = self.problem.rows(sparse)
+        self.source = self.problem.source(sparse) if source is None else source
+        self.active = ActiveSet(self.engine, C, KernelRows(N_ROWS, 1 << 30))
+        self.rng = np.random.default_rng(seed)
+        self.add(self.rng.permutation(N_ROWS)[:start])
+        self.active.set_weights(self.rng.random(start))
+
+    def add(self, row_ids):
+        self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
+
+    def full(self, keeps_before=False, frugal=False):
+        y, C = self.problem.y, self.problem.C
+        return FullLMO(
+            self.source,
+            y,
+            self.engine,
+            C,
+            keeps_before=keeps_before,
+            keeps_rows=not frugal,
+            column_bytes=0 if frugal else 1 << 20,
+        )
+
+    def sampled(self, size):
+        y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
+        return SampledLMO(self.source, y, self.engine, sampler, size)
+
+    def blocks(self):
+        return BlockLMO(self.source, self.problem.y, self.engine, BlockSampler(N_ROWS))
+
+    def propose(self, lmo, request=EVERYTHING):
+        return lmo.propose(self.active, self.rng, request)
+
+    def gradient(self):
+        """Of every row, in float64."""
+        alpha = np.zeros(N_ROWS)
+        alpha[self.active.ids] = self.active.alpha
+        return self.problem.dual_matrix @ alpha
+
+    def step(self, rule, lmo):
+        """One iteration as the solver does it."""
+        candidates = self.propose(lmo, Request())
+        if candidates.rows is not None:
+            self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
+            place = self.active.place_of(int(candidates.row_ids[0]))
+        else:
+            place = int(np.argmin(self.active.grad))
+        rule.inner_tol = 1e-2
+        lmo.update(rule.step(self.active, place), self.active)
+        rule.prune(self.active)
+
+    def assert_proposal(self, candidates, atol=2e-5):
+        """What any oracle may say: true gradients, of rows that are no vertices."""
+        gradient = self.gradient()
+        outside = self.active.outside(np.arange(N_ROWS))
+        assert set(candidates.row_ids.tolist()) <= set(outside.tolist())
+        assert candidates.least >= gradient.min() - atol
+        assert (candidates.rows is None) == (len(candidates.row_ids) == 0)
+        if candidates.rows is not None:
+            rows = candidates.rows
+            table = rows.toarray() if isinstance(rows, CSRRows) else rows
+            np.testing.assert_array_equal(table, self.problem.X[candidates.row_ids])
+            np.testing.assert_array_equal(candidates.labels, self.problem.y[candidates.row_ids])
+            np.testing.assert_allclose(
+                candidates.grads, gradient[candidates.row_ids], rtol=1e-5, atol=atol
+            )
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+class TestFull:
+    def test_finds_the_row_of_least_gradient(self, kernel, sparse):
+        bench = Bench(kernel, sparse=sparse)
+        candidates = bench.propose(bench.full(), Request())
+        bench.assert_proposal(candidates)
+        gradient = bench.gradient()
+        assert candidates.exact
+        assert candidates.n_scanned == N_ROWS
+        assert candidates.least == pytest.approx(gradient.min(), rel=1e-5, abs=2e-5)
+        assert candidates.row_ids.tolist() == [np.argmin(gradient)]
+
+    def test_gives_every_row_outside_on_demand(self, kernel, sparse):
+        bench = Bench(kernel, sparse=sparse)
+        candidates = bench.propose(bench.full())
+        bench.assert_proposal(candidates)
+        np.testing.assert_array_equal(candidates.row_ids, bench.active.outside(np.arange(N_ROWS)))
+
+
+@pytest.mark.parametrize("name", STEP_RULES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_updated_gradient_is_the_recomputed_one(kernel, name):
+    """After many steps of every rule; float32 columns drift by little."""
+    bench = Bench(kernel, sparse=kernel == "laplacian")
+    rule, lmo = STEP_RULES[name](), bench.full(keeps_before=name == "partan")
+    for step in range(200):
+        bench.step(rule, lmo)
+        if step % 50 == 49:
+            candidates = bench.propose(lmo)
+            bench.assert_proposal(candidates, atol=1e-4)
+            assert len(candidates.row_ids) == N_ROWS - len(bench.active)
+
+
+@pytest.mark.parametrize("name", ["swap", "partan", "cvm"])
+def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
+    """A cache of two columns, and a file too large to be kept, against everything in RAM."""
+    results = []
+    for frugal in (False, True):
+        source = None
+        if frugal:
+            problem = Bench().problem
+            source = open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y))
+        bench = Bench(source=source)
+        rule, lmo = STEP_RULES[name](), bench.full(name == "partan", frugal)
+        for _ in range(40):
+            bench.step(rule, lmo)
+        results.append(bench.propose(lmo).grads)
+        rows_read = bench.source.rows_read
+        bench.propose(lmo, Request())
+        assert bench.source.rows_read <= rows_read + 1
+    np.testing.assert_array_equal(*results)
+
+
+def test_full_oracle_computes_the_gradient_anew_after_a_reset():
+    bench = Bench()
+    lmo = bench.full()
+    bench.propose(lmo)
+    bench.active.set_weights(np.arange(1.0, len(bench.active) + 1))
+    lmo.reset()
+    bench.assert_proposal(bench.propose(lmo))
+
+
+def test_a_step_along_the_last_move_after_the_gradient_was_forgotten():
+    """As where kernel values turn precise between two iterations of PARTAN."""
+    bench = Bench()
+    rule, lmo = STEP_RULES["partan"](), bench.full(keeps_before=True)
+    for _ in range(4):
+        bench.step(rule, lmo)
+        lmo.reset()
+        bench.propose(lmo)
+    bench.assert_proposal(bench.propose(lmo))
+
+
+def test_updates_before_the_first_proposal_are_harmless():
+    bench = Bench()
+    lmo = bench.full(keeps_before=True)
+    rule = STEP_RULES["partan"]()
+    lmo.update(rule.step(bench.active, int(np.argmin(bench.active.grad))), bench.active)
+    bench.assert_proposal(bench.propose(lmo))
+
+
+@given(kernel=st.sampled_from(sorted(KERNELS)), size=st.integers(1, N_ROWS + 5), seed=SEEDS)
+def test_sampled_gap_never_exceeds_the_true_one(kernel, size, seed):
+    bench = Bench(kernel, seed=seed)
+    candidates = bench.propose(bench.sampled(size), Request())
+    bench.assert_proposal(candidates)
+    assert not candidates.exact
+    assert candidates.n_scanned == min(size, N_ROWS)
+    assert candidates.least <= bench.active.grad.min()
+    assert len(candidates.row_ids) <= 1
+    if len(candidates.row_ids):
+        assert candidates.grads[0] == candidates.least
+
+
+def test_a_sample_of_all_rows_is_as_good_as_the_full_oracle():
+    bench = Bench()
+    full = bench.propose(bench.full(), Request())
+    sampled = bench.propose(bench.sampled(N_ROWS), Request())
+    np.testing.assert_array_equal(sampled.row_ids, full.row_ids)
+    assert sampled.least == pytest.approx(full.least, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+def test_nothing_is_proposed_when_all_rows_are_vertices(kind):
+    bench = Bench(start=N_ROWS)
+    lmo = bench.full() if kind == "full" else bench.sampled(20)
+    candidates = bench.propose(lmo, Request())
+    assert candidates.rows is None
+    assert candidates.least == pytest.approx(bench.gradient().min(), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["full", "blocks"])
+def test_many_violators_at_once(kind):
+    """Only rows below the threshold, no more than asked for."""
+    bench = Bench()
+    gradient = bench.gradient()
+    outside = bench.active.outside(np.arange(N_ROWS))
+    threshold = float(np.median(gradient[outside]))
+    violators = outside[gradient[outside] < threshold]
+    for limit in (2, 5, N_ROWS):
+        lmo = bench.full() if kind == "full" else bench.blocks()
+        candidates = bench.propose(lmo, Request(limit, threshold))
+        bench.assert_proposal(candidates)
+        assert set(candidates.row_ids.tolist()) <= set(violators.tolist())
+        assert len(candidates.row_ids) == min(limit, len(violators))
+    if kind == "full":
+        best = outside[np.argsort(gradient[outside])[:5]]
+        candidates = bench.propose(bench.full(), Request(5, threshold))
+        np.testing.assert_array_equal(np.sort(candidates.row_ids), np.sort(best))
+
+
+def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin(monkeypatch):
+    monkeypatch.setattr(ooc_fw.solver.oracles, "_FIRST_BLOCK", 7)
+    monkeypatch.setattr(ooc_fw.solver.oracles, "LARGEST_BLOCK", 7)
+    bench = Bench()
+    lmo = bench.blocks()
+    request = Request(limit=N_ROWS, threshold=-1e9)  # nothing is a violator
+    seen = 0
+    while seen < N_ROWS:
+        seen += bench.propose(lmo, request).n_scanned
+    near = 0
+    while n_scanned := bench.propose(lmo, request).n_scanned:
+        near += n_scanned
+    margins = bench.gradient() / bench.active.rho
+    outside = bench.active.outside(np.arange(N_ROWS))
+    # The rows of the active set itself were not looked at and count as near. There is no further
+    # look, since this one found nothing.
+    assert near == np.count_nonzero(margins[outside] < 1.2) + len(bench.active)
+
+
+def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
+    bench = Bench()
+    lmo = bench.blocks()
+    request = Request(limit=N_ROWS, threshold=1e9)  # every row is a violator
+    assert bench.propose(lmo, request).n_scanned == N_ROWS
+    found, looks = set(), 0
+    while (candidates := bench.propose(lmo, request)).n_scanned > 0:
+        found |= set(candidates.row_ids.tolist())
+        looks += 1
+    margins = bench.gradient() / bench.active.rho
+    outside = bench.active.outside(np.arange(N_ROWS))
+    assert found == set(outside[margins[outside] < 3].tolist())
+    assert looks == 4
+
+
+def test_blocks_leave_the_search_to_sweeps_after_a_reset():
+    bench = Bench()
+    lmo = bench.blocks()
+    lmo.reset()
+    candidates = bench.propose(lmo)
+    assert candidates.rows is None
+    assert candidates.n_scanned == 0
+    assert candidates.least == bench.active.grad.min()

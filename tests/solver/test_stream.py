@@ -1,0 +1,411 @@
+"""Chunks that come by once: against the exact optimum, brute-force gaps and each other."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.data.sources import ArraySource
+from ooc_fw.kernels.functions import RBF, make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import Status
+from ooc_fw.solver.stream import Stream, pools, vertex_ids
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import SmallProblem, make_problem, to_csr
+
+TOL = 1e-4
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem(RBF(gamma=1.0), n_rows=240, C=4.0, density=0.6, overlap=0.8)
+
+
+def open_stream(problem, max_support=10_000, **options):
+    options = {"C": problem.C, "tol": TOL} | options
+    return Stream(problem.kernel, TrainOptions(**options), max_support)
+
+
+def cut(problem, *ends, form=np.asarray):
+    """The problem's rows in chunks that end at `ends`, and at the end."""
+    starts = [0, *ends]
+    for start, stop in zip(starts, [*ends, len(problem.y)], strict=True):
+        yield form(problem.X[start:stop]), problem.y[start:stop]
+
+
+def taught(problem, *ends, epochs=1, form=np.asarray, **parameters):
+    stream = open_stream(problem, **parameters)
+    for _ in range(epochs):
+        for chunk in cut(problem, *ends, form=form):
+            stream.learn([chunk])
+    return stream
+
+
+def table(rows):
+    return rows.toarray() if isinstance(rows, CSRRows) else rows
+
+
+def assert_consistent(solution, problem):
+    """Vectors, labels and positions belong together, and rho is that of brute force."""
+    places = solution.rows % len(problem.y)
+    np.testing.assert_array_equal(table(solution.support_vectors), problem.X[places])
+    np.testing.assert_array_equal(solution.labels, problem.y[places])
+    assert (solution.alpha > 0).all()
+    assert solution.alpha.sum() == pytest.approx(1, abs=1e-12)
+    assert solution.status is Status.STREAMED
+    assert solution.certified_gap is None
+    truth = problem.truth(places, solution.alpha)
+    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
+    return truth
+
+
+forms = pytest.mark.parametrize("form", [np.asarray, to_csr])
+
+
+@forms
+@pytest.mark.parametrize("name", ["rbf", "poly", "linear", "laplacian"])
+def test_chunks_that_come_again_lead_to_the_optimum(name, form):
+    problem = make_problem(make_kernel(name, gamma=0.5), n_rows=120, C=2.0, density=0.7)
+    stream = open_stream(problem)
+    for _ in range(12):
+        gaps = []
+        for chunk in cut(problem, 40, 70, form=form):
+            stream.learn([chunk])
+            gaps.append(stream.solution.sampled_gap)
+        truth = assert_consistent(stream.solution, problem)
+        if truth.gap <= TOL:
+            break
+    assert truth.gap <= TOL
+    distance = stream.solution.objective - problem.optimum.objective
+    assert -1e-12 <= distance <= TOL * stream.solution.rho
+    assert max(gaps) <= TOL
+
+
+@given(ends=st.lists(st.integers(1, 239), unique=True, max_size=6).map(sorted))
+def test_any_chunks(problem, ends):
+    """The objective only falls, never below the optimum; the gap is that of the last chunk."""
+    stream, states = open_stream(problem), []
+    before = np.inf
+    start = 0
+    for X, y in cut(problem, *ends):
+        stream.learn([(X, y)], [states.append])
+        solution = stream.solution
+        assert (states[-1].phase, states[-1].rows_read) == ("stream", start + len(y))
+        assert states[-1].sampled_gap == solution.sampled_gap
+        truth = assert_consistent(solution, problem)
+        seen = np.union1d(np.arange(start, start + len(y)), solution.rows)
+        least = truth.gradient[seen].min()
+        gap = max(0.0, float(1 - least / truth.rho))
+        # Vertices without weight are among what the gap is over, but forgotten here.
+        assert solution.sampled_gap == pytest.approx(gap, rel=1e-3, abs=1e-7)
+        assert solution.sampled_gap <= truth.gap + 1e-12
+        assert solution.sampled_gap <= TOL
+        assert problem.optimum.objective - 1e-12 <= solution.objective <= before * (1 + 1e-9)
+        before = solution.objective
+        start += len(y)
+    assert stream.n_rows == stream.progress.rows_read == 240
+
+
+def test_a_chunk_that_was_learned_or_has_no_rows_changes_nothing(problem):
+    stream = taught(problem)
+    before = stream.solution
+    stream.learn([(problem.X[:0], problem.y[:0])])
+    assert stream.solution is before
+    stream.learn(cut(problem))
+    np.testing.assert_array_equal(stream.solution.alpha, before.alpha)
+    np.testing.assert_array_equal(stream.solution.rows, before.rows)
+    assert stream.n_rows == 480
+
+
+def test_equal_rows_count_once_and_by_label(problem):
+    X, y = problem.X[:30], problem.y[:30]
+    twice, once, opposed = (open_stream(problem) for _ in range(3))
+    twice.learn([(np.vstack([X, X]), np.append(y, y))])
+    once.learn([(X, y)])
+    opposed.learn([(np.vstack([X, X]), np.append(y, -y))])
+    assert twice.solution.objective == pytest.approx(once.solution.objective, rel=1e-9)
+    assert twice.solution.rows.max() < 30
+    assert len(opposed.solution.rows) > 30
+
+
+def test_no_threads_change_the_result(problem):
+    one, two = taught(problem, 100), taught(problem, 100, threads=2)
+    assert two.solution.objective == pytest.approx(one.solution.objective, rel=1e-9)
+
+
+@forms
+def test_kinds_of_rows_may_change(problem, form):
+    stream = open_stream(problem)
+    other = {np.asarray: to_csr, to_csr: np.asarray}[form]
+    chunks = list(cut(problem, 100, 180))
+    for (X, y), kind in zip(chunks, (form, other, form), strict=True):
+        stream.learn([(kind(X), y)])
+    expected = taught(problem, 100, 180)
+    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=1e-6)
+    assert_consistent(stream.solution, problem)
+
+
+@pytest.mark.parametrize("density", [0.05, 0.9])
+def test_columns_may_come_late(density):
+    problem = make_problem(RBF(gamma=8.0), n_rows=150, n_features=30, density=density, C=3.0)
+    problem.X[:100, 20:] = 0
+    narrow = to_csr(problem.X[:100, :20])
+    stream = open_stream(problem)
+    stream.learn([(narrow, problem.y[:100])])
+    assert stream.n_features == 20
+    stream.learn([(to_csr(problem.X[100:]), problem.y[100:])])
+    assert stream.n_features == 30
+    assert_consistent(stream.solution, problem)
+    for _ in range(6):  # narrow rows after wide ones
+        stream.learn([(narrow, problem.y[:100]), (to_csr(problem.X[100:]), problem.y[100:])])
+    assert_consistent(stream.solution, problem)
+    expected = taught(problem, 100, epochs=7)
+    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=2 * TOL)
+
+
+def test_sparse_rows_turn_sparse_when_columns_come_late():
+    """What was held dense while there were few columns is not when there are many."""
+    problem = make_problem(RBF(gamma=1.0), n_rows=60, n_features=4, C=1.0)
+    stream = open_stream(problem)
+    stream.learn([(to_csr(problem.X[:50]), problem.y[:50])])
+    assert not isinstance(stream.solution.support_vectors, CSRRows)
+    rows = to_csr(problem.X[50:])
+    stream.learn([(CSRRows(rows.data, rows.indices, rows.indptr, 10**6), problem.y[50:])])
+    assert isinstance(stream.solution.support_vectors, CSRRows)
+    expected = taught(problem, 50)
+    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=TOL)
+
+
+def test_classes_may_come_one_after_the_other(problem):
+    order = np.argsort(problem.y, kind="stable")
+    rest = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
+    n_negative = int((rest.y < 0).sum())
+    stream = open_stream(rest)
+    chunks = list(cut(rest, n_negative))
+    stream.learn(chunks[:1])
+    assert (stream.solution.labels == -1).all()
+    stream.learn(chunks[1:])
+    assert set(stream.solution.labels.tolist()) == {-1, 1}
+    stream.learn(chunks * 8)
+    assert assert_consistent(stream.solution, rest).gap <= TOL
+
+
+# -- the bound ---------------------------------------------------------------------------------
+
+
+def big_problem():
+    return make_problem(RBF(gamma=1.0), n_rows=2400, C=4.0, overlap=2.0)
+
+
+def test_support_stays_within_its_bound():
+    problem = big_problem()
+    stream = open_stream(problem, max_support=60, tol=1e-3)
+    largest = []
+    for start in range(0, 2400, 800):
+        chunk = problem.X[start : start + 800], problem.y[start : start + 800]
+        stream.learn([chunk], [lambda state: largest.append(state.n_active)])
+        assert len(stream.solution.alpha) <= 60
+        truth = assert_consistent(stream.solution, problem)
+        assert stream.solution.sampled_gap <= truth.gap + 1e-12
+    assert max(largest) <= 60 + 512
+
+
+def test_beyond_the_bound_the_model_is_that_of_a_random_share():
+    """The same share in any order, and solved exactly once its rows have come by often enough."""
+    problem = big_problem()
+    supports = []
+    for order in (np.arange(2400), np.argsort(problem.y, kind="stable")):
+        shuffled = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
+        stream = open_stream(shuffled, max_support=80)
+        for _ in range(6):
+            stream.learn(cut(shuffled, 700, 1500))
+        admitted = np.flatnonzero(stream.admits(vertex_ids(shuffled.X, shuffled.y)))
+        share = SmallProblem(problem.kernel, shuffled.X[admitted], shuffled.y[admitted], problem.C)
+        assert 80 <= len(admitted) < 400
+        assert stream.solution.objective == pytest.approx(share.optimum.objective, rel=1e-3)
+        supports.append(set(order[stream.solution.rows % 2400].tolist()))
+    assert len(supports[0] & supports[1]) > 0.9 * len(supports[0])
+
+
+def test_accuracy_survives_the_bound():
+    """Outliers, which weigh most, are not what is kept."""
+    problem = big_problem()
+    fresh = make_problem(RBF(gamma=1.0), n_rows=2400, C=4.0, overlap=2.0, seed=1)
+
+    def accuracy(stream):
+        solution = stream.solution
+        K = np.exp(
+            -problem.kernel.gamma
+            * ((fresh.X[:, None] - solution.support_vectors[None]) ** 2).sum(axis=2)
+        )
+        values = (K + 1) @ (solution.alpha * solution.labels)
+        return np.mean(np.sign(values) == fresh.y)
+
+    whole = accuracy(taught(problem, 800, 1600, tol=1e-3))
+    bounded = accuracy(taught(problem, 800, 1600, max_support=300, tol=1e-3))
+    assert bounded > whole - 0.05
+
+
+@pytest.mark.parametrize(("bound", "C"), [(20, 4.0), (10_000, 40.0)])
+def test_bound_and_penalty_may_change(problem, bound, C):
+    """A larger bound lets all rows in again."""
+    stream = taught(problem, max_support=bound)
+    assert len(stream.solution.alpha) <= bound
+    other = SmallProblem(problem.kernel, problem.X, problem.y, C)
+    stream.retune(TrainOptions(C=C, tol=TOL), 10_000)
+    stream.learn(cut(other))
+    assert assert_consistent(stream.solution, other).gap <= TOL
+
+
+def test_bound_that_memory_cannot_hold(problem, monkeypatch, caplog):
+    monkeypatch.setattr("ooc_fw.solver.kernel_rows._WIDEST", 1)
+    monkeypatch.setattr("ooc_fw.solver.stream.kernel_rows_budget", lambda: 2 * 50**2)
+    stream = taught(problem, 100, max_support=1000)
+    assert "kernel rows of 40 support vectors, not of 1000" in caplog.text
+    assert len(stream.solution.alpha) <= 40
+
+
+@pytest.mark.parametrize("bound", [1, 0, -3])
+def test_unusable_bound(problem, bound):
+    with pytest.raises(InputError, match="at least 2 support vectors"):
+        open_stream(problem, max_support=bound)
+
+
+# -- resuming -----------------------------------------------------------------------------------
+
+
+def test_solution_with_equal_rows_is_gone_on_from(problem):
+    """`fit` takes equal rows for several vertices, a stream for one."""
+    double = SmallProblem(
+        problem.kernel, np.vstack([problem.X] * 2), np.append(problem.y, problem.y), problem.C
+    )
+    options = TrainOptions(C=problem.C, tol=TOL, lmo="full")
+    fitted = solve(double.source(), double.y, problem.kernel, options)
+    assert len(fitted.rows) > len(np.unique(fitted.rows % 240))
+    stream = Stream(problem.kernel, options, solution=fitted, n_rows=480)
+    for _ in range(3):
+        stream.learn(cut(problem, 100))
+    assert assert_consistent(stream.solution, problem).gap <= TOL
+    bounded = Stream(problem.kernel, options, 40, solution=fitted, n_rows=480)
+    bounded.learn(cut(problem, 100))
+    assert len(bounded.solution.rows) <= 40
+
+
+@forms
+def test_pickled_stream_goes_on(problem, form):
+    chunks = list(cut(problem, 100, form=form))
+    stream = open_stream(problem)
+    stream.learn(chunks[:1])
+    image = pickle.dumps(stream)
+    assert len(image) < 100_000  # no kernel block in it
+    copy = pickle.loads(image)
+    for each in (stream, copy):
+        each.learn(chunks[1:])
+    assert copy.solution.objective == pytest.approx(stream.solution.objective, rel=1e-5)
+    assert copy.n_rows == 240
+    assert_consistent(copy.solution, problem)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
+def test_failure_leaves_everything_as_it_was(problem, error):
+    chunks = list(cut(problem, 100, 180))
+    stream = open_stream(problem)
+    stream.learn(chunks[:1])
+    before = stream.solution
+
+    def broken():
+        yield chunks[1]
+        raise error
+
+    def fail(state):
+        raise error
+
+    with pytest.raises(error):
+        stream.learn(broken())
+    with pytest.raises(error):
+        stream.learn(chunks[1:], [fail])
+    assert stream.solution is before
+    assert (stream.n_rows, stream.progress.rows_read) == (100, 100)
+    stream.learn(chunks[1:])
+    expected = open_stream(problem)
+    expected.learn(chunks)
+    assert stream.solution.objective == pytest.approx(expected.solution.objective, rel=1e-5)
+    assert stream.solution.rows.max() < 240
+    assert_consistent(stream.solution, problem)
+
+
+def test_failure_in_the_first_chunk(problem):
+    stream = open_stream(problem)
+    huge = problem.X.copy()
+    huge[3, 2] = 1e38
+    with pytest.raises(InputError, match="too large"):
+        stream.learn([(huge, problem.y)])
+    assert stream.solution is None
+    assert stream.n_features == 0
+    stream.learn(cut(problem))
+    assert_consistent(stream.solution, problem)
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def test_pools_are_bounded(monkeypatch, problem):
+    monkeypatch.setattr("ooc_fw.solver.stream.POOL_BYTES", 20 * 5 * 4)
+    parts = list(pools(ArraySource(problem.X), problem.y))
+    assert max(len(rows) for rows, _ in parts) <= 20
+    np.testing.assert_array_equal(np.vstack([rows for rows, _ in parts]), problem.X)
+    np.testing.assert_array_equal(np.concatenate([signs for _, signs in parts]), problem.y)
+
+
+def test_ids_are_those_of_values_and_label(problem):
+    X, y = problem.X.copy(), problem.y
+    X[5] = X[7]
+    ids = vertex_ids(X, y)
+    sparse = to_csr(X)
+    wide = CSRRows(sparse.data, sparse.indices, sparse.indptr, 99)
+    np.testing.assert_array_equal(vertex_ids(wide, y), ids)
+    np.testing.assert_array_equal(vertex_ids(np.where(X == 0, np.float32(-0.0), X), y), ids)
+    stored = CSRRows(
+        X.reshape(-1).copy(),
+        np.tile(np.arange(5, dtype=np.int32), 240),
+        np.arange(0, 1201, 5, dtype=np.int64),
+        5,
+    )
+    np.testing.assert_array_equal(vertex_ids(stored, y), ids)
+    assert (vertex_ids(X, -y) != ids).all()
+    assert len(np.unique(ids)) == len(np.unique(np.column_stack([X, y]), axis=0))
+    np.testing.assert_array_equal(vertex_ids(take_rows(sparse, np.array([7])), y[7:8]), ids[[7]])
+
+
+# -- large penalties -----------------------------------------------------------------------------
+
+
+def test_a_stream_settles_at_a_large_penalty():
+    """The first chunk alone is a problem that `solve` solves, and the gaps of all chunks pass."""
+    problem = make_problem(RBF(gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
+    stream = open_stream(problem, tol=1e-3)
+    for chunk in cut(problem, 200):
+        stream.learn([chunk])
+        assert stream.solution.status is Status.STREAMED
+        assert stream.solution.sampled_gap <= 1e-3
+    whole = open_stream(problem, tol=1e-3)
+    whole.learn(cut(problem))
+    assert whole.solution.objective == pytest.approx(problem.optimum.objective, rel=1e-3)
+
+
+def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
+    monkeypatch.setattr("ooc_fw.solver.stream._PASSES", 1)
+    stream = open_stream(problem)
+    stream.learn(cut(problem, 80, 160))
+    assert stream.solution.status is Status.UNSETTLED
+    assert stream.solution.sampled_gap > TOL
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "does not settle" in caplog.text
+    monkeypatch.undo()
+    for _ in range(2):
+        stream.learn(cut(problem))
+    assert stream.solution.status is Status.STREAMED
