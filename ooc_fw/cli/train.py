@@ -154,7 +154,8 @@ def run(args: argparse.Namespace) -> int:
         choice = describe_choice(fitted.pairs, options, source.n_rows)
         print(choice, *common.summary(result), sep="\n", file=sys.stderr)
     if not Status(model.status).reached:
-        _warn_of_status(model.status, options, place.note(output))
+        why = Status(model.status).explain(options.stopping, options.tol)
+        logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
     if missing:
         logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
     common.print_result(args, result, [output])
@@ -289,13 +290,6 @@ def report(
     return result
 
 
-def _warn_of_status(status: str, options: TrainOptions, note: str) -> None:
-    from ooc_fw.solver.state import Status
-
-    why = Status(status).explain(options.stopping, options.tol)
-    logger.warning("%s; the model is valid but less exact%s", why, note)
-
-
 def penalties_from(
     args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
 ) -> Float64Array | None:
@@ -317,13 +311,11 @@ def penalties_from(
 def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
     from ooc_fw.solver.checkpoint import CheckpointPlan
 
-    if args.checkpoint is None:
-        if args.checkpoint_every is not None:
-            raise InputError("--checkpoint-every needs --checkpoint FILE")
-        return None
-    if args.checkpoint_every is None:
-        return CheckpointPlan(args.checkpoint)
-    return CheckpointPlan(args.checkpoint, args.checkpoint_every)
+    if args.checkpoint is not None:
+        return CheckpointPlan(args.checkpoint, args.checkpoint_every or CheckpointPlan.every_s)
+    if args.checkpoint_every is not None:
+        raise InputError("--checkpoint-every needs --checkpoint FILE")
+    return None
 
 
 def _class_weight(text: str) -> dict[str, float] | str:
