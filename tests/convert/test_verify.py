@@ -264,7 +264,7 @@ def test_foreign_files(tmp_path):
 
 def test_what_is_no_hdf5(tmp_path):
     np.save(tmp_path / "X.npy", np.eye(3))
-    for name, message in (("X.npy", "which has no checksums"), ("none", "cannot be opened")):
+    for name, message in (("X.npy", "which has no checksums"), ("none", "does not exist")):
         with pytest.raises(InputError, match=message) as caught:
             verify_file(tmp_path / name)
         assert not isinstance(caught.value, DamageError)

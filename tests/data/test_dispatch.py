@@ -28,7 +28,7 @@ from ooc_fw.testing.files import write_dense
         ("a.txt.gz", gzip.compress(b"1 1:1", mtime=0), "a.txt.gz is compressed; .*a.txt.gz a.h5"),
         ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is damaged"),
         ("a.h5", b"", "a.h5 is empty; give a file with rows"),
-        ("a.npz", None, "a.npz cannot be opened: No such file or directory"),
+        ("a.npz", None, "a.npz does not exist"),
         (".", None, "is a folder; give a file in it"),
     ],
 )

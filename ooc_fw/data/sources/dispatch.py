@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import HEAD_BYTES, detect_format, format_of
+from ooc_fw.data.formats import HEAD_BYTES, detect_format, format_of, open_bytes
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.array import ArraySource, CSRSource
 from ooc_fw.data.sources.base import RowSource, Sliceable
@@ -192,11 +192,8 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
 def _first_bytes(path: str) -> bytes:
     """Beginning of a file, which tells its kind."""
     check_regular(path)
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+    with open_bytes(path) as file:
+        head = file.read(HEAD_BYTES)
     if not head:
         raise DamageError(f"{path} is empty; give a file with rows in it")
     return head
