@@ -28,7 +28,7 @@ from typing import Any, Self
 import numpy as np
 
 from ooc_fw.certificate.sweep import Certificate
-from ooc_fw.data.rows import Int8Array
+from ooc_fw.data.rows import Float64Array, Int8Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
@@ -69,22 +69,24 @@ def solve(
     options: TrainOptions,
     callbacks: Sequence[Callback] = (),
     *,
-    warm: Warm | None = None,
+    penalties: Float64Array | None = None,
     **circumstances: Any,
 ) -> Solution:
-    """Train one binary classifier; see `solve_problem`, which also takes penalties of rows.
+    """Train one binary classifier; `solve_problem` does the same for those who have records.
 
     Parameters
     ----------
-    source, labels, kernel
+    source, labels, kernel, penalties
         See `ooc_fw.problem.BinaryProblem`.
-    options, warm
+    options
         See `solve_problem`.
     callbacks, **circumstances
-        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`.
+        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`; and
+        `warm`, see `solve_problem`.
     """
-    session = Session(callbacks, **circumstances)
-    return solve_problem(BinaryProblem(source, labels, kernel), options, session, warm)
+    warm = circumstances.pop("warm", None)
+    problem = BinaryProblem(source, labels, kernel, penalties)
+    return solve_problem(problem, options, Session(callbacks, **circumstances), warm)
 
 
 def solve_problem(

@@ -101,7 +101,8 @@ def test_equal_penalties_are_c_to_the_last_bit():
     for method in STEP_RULES:
         options = TrainOptions(C=3.0, method=method, tol=2e-2, max_iter=500)
         plain = solve(problem.source(), problem.y, problem.kernel, options)
-        same = train(replace(problem, C=np.full(100, 3.0)), method=method, tol=2e-2, max_iter=500)
+        data = problem.source(), problem.y, problem.kernel, options
+        same = solve(*data, penalties=np.full(100, 3.0))
         assert plain.penalties is None
         assert np.array_equal(plain.alpha, same.alpha), method
         assert np.array_equal(plain.rows, same.rows), method
