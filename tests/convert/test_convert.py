@@ -279,6 +279,12 @@ def test_like_unusable(train, tmp_path):
 # --- refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("option", [{"log1p": True}, {"scale": "minmax"}, {"n_features": 3}])
+def test_options_that_like_decides(train, tmp_path, option):
+    with pytest.raises(InputError, match=r"come from x\.h5 here; leave out"):
+        convert_libsvm([train], tmp_path / "out.h5", like="x.h5", **option)
+
+
 def test_missing_plugin(train, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(InputError, match=r"pip install 'ooc-fw\[compression\]', or choose gzip"):

@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import preflight
-from ooc_fw.convert.advice import Circumstances, advice
+from ooc_fw.convert.advice import Circumstances, advice, advice_on_table
+from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.preflight import (
     count_labels,
     inspect_labels,
     inspect_rows,
     inspect_source,
+    inspect_table,
     sample_slices,
 )
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import open_source
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError
 
 
@@ -185,3 +188,14 @@ def test_a_word_on_gamma_where_columns_are_raw(size, said):
     found = inspect_source(open_source(X))
     sentences = list(advice(found, None, Circumstances(n_rows=200, storage="dense")))
     assert any("--gamma auto" in sentence for sentence in sentences) == said
+
+
+def test_sparse_table_without_labels(tmp_path):
+    parts = {"data": np.ones(3), "indices": np.arange(3), "indptr": np.arange(4)}
+    np.savez(tmp_path / "x.npz", **parts, shape=(3, 3), format=b"csr")
+    with open_table(str(tmp_path / "x.npz"), "npz", ConvertOptions()) as reader:
+        n_rows, columns = inspect_table(reader)
+    assert (n_rows, columns) == (3, [])
+    assert list(advice_on_table(columns, n_rows, None, ["convert"])) == [
+        "convert it: convert --label COLUMN"
+    ]
