@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import parse_bytes
@@ -145,6 +145,21 @@ def option_fields(record: type) -> dict[str, tuple[dataclasses.Field[Any], Optio
     }
 
 
+Record = TypeVar("Record")
+
+
+def _documented(record: type[Record]) -> type[Record]:
+    """Append the declared parameters of a record of options to its docstring."""
+    lines = [record.__doc__ or "", "", "    Parameters", "    ----------"]
+    for name, (own, declared) in option_fields(record).items():
+        flags = "; ".join(f"{value}: {text}" for value, text in declared.flags.values())
+        words = declared.choices if declared.low is None else ()
+        kind = f"{{{', '.join(map(repr, words))}}}" if words else own.type
+        lines += [f"    {name} : {kind}", f"        {declared.help or flags}"]
+    record.__doc__ = "\n".join([*lines, "    "])
+    return record
+
+
 class _Checked:
     """A record whose fields are checked; None is allowed where it is the default."""
 
@@ -184,6 +199,7 @@ DURATION: dict[str, Any] = {
 """Declaration of a duration: 90, 90s, 30m or 2h on the command line, seconds in Python."""
 
 
+@_documented
 @dataclass(frozen=True)
 class KernelOptions(_Checked):
     """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
@@ -200,53 +216,24 @@ class KernelOptions(_Checked):
     coef0: float = option(0.0, "of the poly kernel", low=0, high=1e100)
 
 
+@_documented
 @dataclass(frozen=True)
 class TrainOptions(_Checked):
-    """Everything a run is told, kernel and data apart.
-
-    Parameters
-    ----------
-    C : float
-        Penalty of a unit squared slack.
-    method : str
-        A name in `ooc_fw.solver.steps.STEP_RULES`, or "auto".
-    lmo : {"auto", "full", "sampled"}
-        Oracle that proposes toward vertices.
-    sample_size : int
-        Rows drawn by the sampled oracle per iteration.
-    start : {"random", "farthest"}
-        How the first active set is chosen.
-    tol : float
-        Target tolerance, in the unit of `stopping`.
-    stopping : {"relative", "absolute", "meb"}
-        Which gap is compared with `tol`; see `ooc_fw.problem.StoppingTest`.
-    certify : bool
-        Certify the gap by a pass over all rows at the end of a sampled run.
-    max_iter : int or None
-        Largest number of iterations; None sets no limit.
-    max_time : float or None
-        Seconds after which the run ends with what it has, the certificate included as far as it
-        fits; None sets no limit.
-    seed : int
-        Seed of every random draw.
-    threads : int
-        Threads used for kernel values and passes over the data.
-    memory_limit : int or None
-        Largest peak of resident memory in bytes of a process that holds nothing beside the run and
-        its rows; None is half of the memory there is (`ooc_fw.system.memory.memory_total`).
-    max_support : int or None
-        Largest number of support vectors; None sets no limit beyond what memory affords.
-    """
+    """Everything a run is told, kernel and data apart; `max_time` in seconds, sizes in bytes."""
 
     C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
     method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
-    lmo: str = option("auto", "oracle", choices=("auto", "full", "sampled"))
+    lmo: str = option(
+        "auto", "oracle that proposes toward vertices", choices=("auto", "full", "sampled")
+    )
     sample_size: int = option(194, "rows that a sampled step draws", metavar="N", **_COUNT)
-    start: str = option("random", "first active set", choices=("random", "farthest"))
+    start: str = option("random", "choice of the first active set", choices=("random", "farthest"))
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
     stopping: str = option(
-        "relative", "gap that is compared with --tol", choices=("relative", "absolute", "meb")
+        "relative",
+        "gap that is compared with the tolerance",
+        choices=("relative", "absolute", "meb"),
     )
     certify: bool = option(
         True,
@@ -291,9 +278,10 @@ class TrainOptions(_Checked):
     )
 
 
+@_documented
 @dataclass(frozen=True)
 class ConvertOptions(_Checked):
-    """What becomes of the rows and columns of an input; `ooc-fw convert --help` explains each."""
+    """What becomes of the rows and columns of an input."""
 
     dense: bool | None = option(
         None,
