@@ -185,7 +185,7 @@ def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, tmp_path,
     """The state of sweeps and their suspects is kept too."""
     problem = rare_violator()
     options = {"method": method, "lmo": "sampled", "sample_size": 2, "tol": 1e-3}
-    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
+    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     calls = []
     expected = train(problem, callbacks=[lambda state: calls.append(state.phase)], **options)
     assert "suspects" in caplog.text
@@ -234,15 +234,6 @@ def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, tmp_path, monkeypatch)
     for k in sorted({1, expected.iterations // 2, expected.iterations - 1}):
         train(problem, max_iter=k, checkpoint=CheckpointPlan(path), **options)
         assert_same(train(problem, resume=path, **options), expected)
-
-
-def test_uncertified_runs_go_on_too(tmp_path):
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=300)
-    options = {"method": "swap2", "lmo": "sampled", "certify": False, "tol": 1e-4}
-    expected = train(problem, **options)
-    path = tmp_path / "run.ckpt"
-    train(problem, checkpoint=CheckpointPlan(path), max_iter=20, **options)
-    assert_same(train(problem, resume=path, **options), expected)
 
 
 def test_a_resumed_run_may_leave_checkpoints_in_the_same_file(tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,12 +121,3 @@ def test_corrective_steps_are_cut_to_the_time_left():
     assert deadline.inner_steps(1000, 0) == 8000
     clock.now += 79.9
     assert deadline.inner_steps(1000, 0) == 1000
-
-
-@pytest.mark.parametrize("max_time", [0.0, -1.0, math.inf, math.nan])
-def test_unusable_limit(max_time):
-    from ooc_fw.options import TrainOptions
-    from ooc_fw.system.errors import InputError
-
-    with pytest.raises(InputError, match="max_time must be a positive number of seconds"):
-        TrainOptions(max_time=max_time)

@@ -17,19 +17,6 @@ def test_array_holds_what_was_appended():
     assert array.view.dtype == np.float64
 
 
-def test_a_new_array_is_empty():
-    assert GrowingArray(np.int64).view.shape == (0,)
-    assert GrowingArray(np.int64, (3,)).view.shape == (0, 3)
-
-
-def test_writes_to_the_view_go_through():
-    array = GrowingArray(np.int64)
-    array.append(np.arange(5))
-    array.view[2] = 77
-    array.append(np.array([5]))
-    assert array.view.tolist() == [0, 1, 77, 3, 4, 5]
-
-
 def test_growing_one_by_one_copies_a_bounded_number_of_times():
     array = GrowingArray(np.int64)
     buffers = set()

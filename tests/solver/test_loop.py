@@ -121,16 +121,11 @@ def test_tolerances_far_below_float32_are_reached(method, kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_tiny_and_huge_C(kernel):
-    for C in (1e-4, 1e-2, 1e2):
-        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=2)
+    # A hard margin is for kernels of full rank: the others take steps in proportion to C.
+    full_rank = kernel in ("rbf", "laplacian")
+    for C in (1e-4, 1e-2, 1e6 if full_rank else 1e2):
+        problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=1 if C > 1e2 else 2)
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_hard_margin(kernel):
-    """Only for kernels of full rank: the others take steps in proportion to C."""
-    problem = make_problem(make_kernel(kernel, gamma=1.0), C=1e6)
-    assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
@@ -167,12 +162,6 @@ def test_meb_stopping(kernel, lmo):
     # |z_i - center|^2 = Delta^2 - 2 g_i + rho, and the radius is sqrt(Delta^2 - rho).
     farthest = np.sqrt(float(delta2 - 2 * truth.gradient.min() + truth.rho))
     assert farthest <= (1 + eps) * np.sqrt(delta2 - solution.rho) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "poly"])
-def test_meb_stopping_is_refused_where_the_diagonal_varies(kernel):
-    with pytest.raises(InputError, match="'meb' needs a kernel"):
-        train(make_problem(make_kernel(kernel, gamma=1.0)), stopping="meb")
 
 
 # -- reproducibility -----------------------------------------------------------------------------
@@ -646,7 +635,7 @@ def problem_with_a_rare_violator(n_rows=3000):
 
 def test_training_goes_on_from_the_violators_a_sweep_found(caplog):
     problem = problem_with_a_rare_violator()
-    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
+    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     solution = train(problem, method="cvm", lmo="sampled", sample_size=2)
     assert "training goes on" in caplog.text
     assert 1234 in solution.rows
@@ -667,7 +656,7 @@ def test_uncertified_gap_of_an_unlucky_run_is_too_small_and_kept_apart():
 
 def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
     """And the certificate still holds, by brute force, in many problems."""
-    caplog.set_level(logging.INFO, logger="ooc_fw.solve")
+    caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     for seed in range(8):
         kernel = make_kernel(sorted(KERNELS)[seed % 4], gamma=1.0)
         problem = make_problem(kernel, n_rows=200, seed=seed)
@@ -780,17 +769,9 @@ def test_auto_picks_a_method_and_says_why(n_rows, lmo):
     assert oracle in choice
     assert f"{n_rows} rows" in choice
     assert "\n" not in choice
-
-
-def test_what_is_asked_for_is_taken():
-    method, oracle, choice = choose_method(TrainOptions(method="mfw", lmo="full"), 10**6)
-    assert (method, oracle) == ("mfw", "full")
-    assert "as asked" in choice
-
-
-def test_unknown_method_lists_the_known_ones():
+    assert choose_method(TrainOptions(method="mfw", lmo="full"), n_rows)[:2] == ("mfw", "full")
     with pytest.raises(InputError, match=r"one of fw, mfw, swap, .*, not 'smo'"):
-        choose_method(TrainOptions(method="smo"), 100)
+        choose_method(TrainOptions(method="smo"), n_rows)
 
 
 def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
@@ -817,9 +798,3 @@ def test_labels_that_no_binary_problem_has(wrong):
     if wrong != [1, 1]:  # a chunk may have one class only
         with pytest.raises(InputError, match="labels"):
             Stream(problem.kernel, options).learn([(problem.rows(False), labels)])
-
-
-def test_labels_for_another_number_of_rows():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=40)
-    with pytest.raises(InputError, match="40 rows need as many labels"):
-        solve(problem.source(), problem.y[:-1], problem.kernel, TrainOptions())

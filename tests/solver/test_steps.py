@@ -16,7 +16,6 @@ from ooc_fw.solver.steps import (
     away_step,
     pairwise_size,
     pairwise_step,
-    toward_size,
     toward_step,
 )
 from ooc_fw.testing.reference import SmallProblem, make_problem
@@ -139,12 +138,6 @@ def test_pairwise_step(case, first, second):
     assert record.drops == (active.alpha[j] == 0)
 
 
-def test_toward_the_only_vertex_is_no_step():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=5)
-    active = activate(problem, np.array([2]), np.ones(1))
-    assert toward_size(active, 0) == 0
-
-
 # -- exact zeros ---------------------------------------------------------------------------------
 
 
@@ -169,13 +162,6 @@ def test_a_pairwise_step_of_the_whole_weight_leaves_an_exact_zero(case, first, s
     record = pairwise_step(active, i, j, float(active.alpha[j]))
     assert active.alpha[j] == 0.0
     assert record.drops == 1
-
-
-def test_a_full_toward_step_leaves_exact_zeros():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=3)
-    active = activate(problem, np.arange(3), np.ones(3))
-    active.move(0.0, 1, 1.0)
-    assert active.alpha.tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0])

@@ -124,12 +124,6 @@ def test_a_row_with_twice_the_penalty_is_two_rows():
     np.testing.assert_allclose(solution.alpha, sums[solution.rows], atol=1e-4)
 
 
-def test_meb_stopping_is_refused():
-    problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
-    with pytest.raises(InputError, match="one penalty for all rows"):
-        train(problem, stopping="meb")
-
-
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 def test_penalties_must_be_positive(value):
     problem = weighted(make_problem(make_kernel("rbf", gamma=1.0)))
