@@ -316,8 +316,7 @@ def tune(
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     options : TrainOptions, optional
-        Options of every training. `tol`, `stopping` and `certify` are those of the refit, `C` is
-        not used, and `max_time` is for each training by itself.
+        Options of each training. `C` is not used; `tol`, `stopping`, `certify` are for the refit.
     callbacks : sequence of Callback
         They are told of every iteration of every training.
     on_point : callable, optional

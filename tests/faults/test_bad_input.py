@@ -58,12 +58,10 @@ def data(request, ooc_fw, table, text_file, tmp_path, monkeypatch):
 def test_cut_before_the_run(refused, data):
     path, options = data
     size = path.stat().st_size
-    lengths = [*range(0, size, size // 12), size - 1]
     whole = path.read_bytes()
-    for length in lengths:
+    for length in [*range(0, size, size // 12), size - 1]:
         path.write_bytes(whole[:length])
         refused("train", path, *options, says=[path])
-    print(f"{len(lengths)} trials: all refused")
 
 
 def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
@@ -76,8 +74,8 @@ def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
     assert ooc_fw(*train, "-o", model, "--quiet").status == 0
     expected = model.read_bytes()
     rng = np.random.default_rng(0)
-    n_found, n_trials = 0, 40
-    for place in rng.integers(len(whole), size=n_trials).tolist():
+    n_found = 0
+    for place in rng.integers(len(whole), size=40).tolist():
         flipped = bytearray(whole)
         flipped[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
@@ -88,7 +86,6 @@ def test_a_bit_changed_before_the_run(ooc_fw, refused, data, model):
             outcome.assert_refused(str(path))
             assert model.read_bytes() == expected
             n_found += 1
-    print(f"{n_trials} trials: {n_found} found, the others changed nothing")
     assert n_found > 0
 
 
@@ -123,80 +120,78 @@ def another_writer(path):
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)
 
 
-@pytest.mark.parametrize("change", [cut, flip, replace, remove, another_writer])
-def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, change):
-    """Between two iterations, and just before the sweep; the last checkpoint stays good."""
+FW = ("--method", "fw", "--lmo", "sampled", "--max-iter", 20, "--quiet")
+
+
+@pytest.fixture
+def after_a_checkpoint(monkeypatch):
+    """Have something happen after the first checkpoint of a run, or before its last pass."""
     from ooc_fw.solver import checkpoint
 
+    save = checkpoint.save_checkpoint
+
+    def prepare(change, first):
+        iterations = []
+
+        def saving(*arguments):
+            save(*arguments)
+            iterations.append(arguments[2]["progress"]["iteration"])
+            if len(iterations) == 1 if first else iterations[-1] == 20:
+                change()
+
+        monkeypatch.setattr(checkpoint, "save_checkpoint", saving)
+
+    return prepare
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("change", [cut, flip, replace, remove, another_writer])
+def test_changed_during_the_run(ooc_fw, data, model, tmp_path, after_a_checkpoint, change, first):
+    """The run ends with an error; the last checkpoint stays good."""
     path, options = data
     whole, before = path.read_bytes(), model.read_bytes()
     stamps = path.stat()
-    train = "train", path, *options, "--method", "fw", "--lmo", "sampled", "--max-iter", 20
+    train = "train", path, *options, *FW
     saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
-    fresh = tmp_path / "fresh.h5"
-    assert ooc_fw(*train, "-o", fresh, "--quiet").status == 0
-    save = checkpoint.save_checkpoint
-    n_trials = 0
-    for call in (1, -1):
-        calls = []
-
-        def saving_and_changing(*arguments, call=call, calls=calls):
-            save(*arguments)
-            calls.append(arguments[2]["progress"]["iteration"])
-            if len(calls) == call or (call < 0 and calls[-1] == 20):
-                change(path)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, "save_checkpoint", saving_and_changing)
-            outcome = ooc_fw(*train, *saving, "-o", model, "--quiet")
-        n_trials += 1
-        outcome.assert_refused(str(path))
-        assert model.read_bytes() == before
-        path.write_bytes(whole)  # as it was, its time of change included
-        os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
-        assert (
-            ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", tmp_path / "r.h5").status == 0
-        )
-        assert (tmp_path / "r.h5").read_bytes() == fresh.read_bytes()
-    print(f"{n_trials} trials: noticed, and resumed to the same model from the restored file")
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_a_bit_that_rots_during_the_run(ooc_fw, text_file, model, tmp_path, monkeypatch, kind):
-    """Size and time of change stay as they are: the checksums of the sweep find it."""
-    from ooc_fw.solver import checkpoint
-
-    path, fresh = tmp_path / "data.h5", tmp_path / "fresh.h5"
-    assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0
-    train = "train", path, "--method", "fw", "--lmo", "sampled", "--max-iter", 20, "--quiet"
-    saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
+    fresh, resumed = tmp_path / "fresh.h5", tmp_path / "resumed.h5"
     assert ooc_fw(*train, "-o", fresh).status == 0
+    after_a_checkpoint(lambda: change(path), first)
+    ooc_fw(*train, *saving, "-o", model).assert_refused(str(path))
+    assert model.read_bytes() == before
+    path.write_bytes(whole)  # as it was, including its time of change
+    os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    assert ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", resumed).status == 0
+    assert resumed.read_bytes() == fresh.read_bytes()
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_bit_that_rots_during_the_run(
+    ooc_fw, text_file, model, tmp_path, after_a_checkpoint, kind, first
+):
+    """Size and time of change stay as they are: the checksums of the last pass find it."""
+    path = tmp_path / "data.h5"
+    assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0
+    saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
     name = "X" if kind == "dense" else "X/data"
     with h5py.File(path) as file:
-        place = file[name].id.get_chunk_info(0).byte_offset
+        begin = file[name].id.get_chunk_info(0).byte_offset
         length = file[name].nbytes
     whole, before, stamps = path.read_bytes(), model.read_bytes(), path.stat()
-    save, rng = checkpoint.save_checkpoint, np.random.default_rng(0)
-    n_trials = 4
-    for trial in range(n_trials):
-        calls = []
+    for place, bit in ((begin, 0), (begin + length // 3, 5), (begin + length - 1, 7)):
 
-        def saving_and_rotting(*arguments, first=trial % 2 == 0, calls=calls):
-            save(*arguments)
-            calls.append(arguments[2]["progress"]["iteration"])
-            if len(calls) == 1 if first else calls[-1] == 20:
-                changed = bytearray(whole)
-                changed[place + int(rng.integers(length))] ^= 1 << int(rng.integers(8))
-                path.write_bytes(changed)
-                os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+        def rot(place=place, bit=bit):
+            changed = bytearray(whole)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
 
-        with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, "save_checkpoint", saving_and_rotting)
-            ooc_fw(*train, *saving, "-o", model).assert_refused(f"{path} is damaged: {name}, chunk")
+        after_a_checkpoint(rot, first)
+        outcome = ooc_fw("train", path, *FW, *saving, "-o", model)
+        outcome.assert_refused(f"{path} is damaged: {name}, chunk")
         assert model.read_bytes() == before
         path.write_bytes(whole)
         os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
-    print(f"{n_trials} trials: all found")
 
 
 def test_a_file_that_is_being_written(refused, data_file, tmp_path):
@@ -223,8 +218,7 @@ def test_text_that_is_cut_short(ooc_fw, text_file, tmp_path):
     out.write_bytes(b"older")
     packed = tmp_path / "data.gz"
     whole = gzip.compress(text_file.read_bytes())
-    lengths = range(20, len(whole), len(whole) // 8)
-    for length in lengths:
+    for length in range(20, len(whole), len(whole) // 8):
         packed.write_bytes(whole[:length])
         ooc_fw("convert", packed, out).assert_refused(f"{packed} is damaged or cut short")
         assert out.read_bytes() == b"older"
@@ -233,7 +227,6 @@ def test_text_that_is_cut_short(ooc_fw, text_file, tmp_path):
     ooc_fw("convert", plain, out).assert_refused(f"{plain}, line 201")
     assert out.read_bytes() == b"older"
     assert {path.name for path in tmp_path.iterdir()} == {"out.h5", "data.gz", "data.txt"}
-    print(f"{len(lengths) + 1} trials: all refused")
 
 
 # -- rows and labels -----------------------------------------------------------------------------

@@ -21,15 +21,7 @@ from ooc_fw.testing.files import write_dense, write_sparse
 
 
 class Faults:
-    """Counts reads, and spoils one of them.
-
-    Attributes
-    ----------
-    number : int
-        The read to spoil, from 0.
-    seen : int
-        Reads so far.
-    """
+    """Counts reads, of which read `number` is spoiled."""
 
     def __init__(self, number):
         self.number, self.seen = number, 0
@@ -51,10 +43,10 @@ def spoil_preadv(patch, faults, kind):
             return read(descriptor, buffers, offset)
         if kind == "error":
             raise broken()
+        if kind == "end":
+            return 0
         (buffer,) = buffers
-        return (
-            0 if kind == "end" else read(descriptor, [buffer[: max(1, len(buffer) // 3)]], offset)
-        )
+        return read(descriptor, [buffer[: max(1, len(buffer) // 3)]], offset)
 
     patch.setattr(os, "preadv", preadv)
 
@@ -108,7 +100,6 @@ def every_read(ooc_fw, monkeypatch, spoil, kind, command, outputs, name):
             assert str(name) in outcome.err
             assert outcome.out == ""
             assert [path.read_bytes() for path in outputs] == [b"older"] * len(outputs)
-    print(f"{number} trials: {n_failed} ended with a sentence, the others with the same result")
     assert number > 0
     return number, n_failed
 

@@ -47,7 +47,6 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
         ooc_fw(*command).assert_refused(f"{folder} cannot be written to")
         assert out.read_bytes() == model_file.read_bytes() == before
         assert [path.name for path in folder.iterdir()] == ["old.h5"]
-    print(f"{len(commands)} trials: all refused before any work")
 
 
 @pytest.mark.parametrize("what", ["model", "checkpoint", "spool", "output"])
@@ -87,4 +86,3 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     assert f"ooc-fw: {named}: " in outcome.err
     assert outcome.err.count("\n") == 1 + (what == "checkpoint")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    print("1 trial: what was there is as before")
