@@ -104,9 +104,8 @@ class ManyWeights:
 class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
-    Values come in two precisions: rows from `prepare` have float32 values for the bulk of the work,
-    or, with ``exact=True``, float64 values for what a certificate rests on (see `Arithmetic`). Sums
-    are float64 in both.
+    Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
+    float64 values for what a certificate rests on (see `Arithmetic`). Sums are float64 in both.
 
     Parameters
     ----------
@@ -306,17 +305,7 @@ class Engine:
 
         Such a sum errs by no more than its worst kernel value does, and by its own summation; less
         where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
-
-        Parameters
-        ----------
-        x, z : Operand
-            What was multiplied.
-        mean : ndarray of float64, shape (len(x),) or (len(x), n_sums), optional
-            Of one sum or of several.
-
-        Returns
-        -------
-        ndarray of float64, shape (len(x),), or that of `mean`
+        The shape is (len(x),) or that of `mean`, which may be (len(x), n_sums).
         """
         kernel, method = self.kernel, x.method
         sparse_differences = method.differences and isinstance(x.values, CSRRows)
