@@ -46,6 +46,9 @@ def test_report(ooc_fw, logs, tmp_path):
     text = (tmp_path / "r.html").read_text()
     for word in ("corrective", "mfw", "stream", "certified gap", "streamed"):
         assert word in text
+    for command, name in (("report", "r.html"), ("plot", "p.svg")):
+        outcome = ooc_fw(command, *logs, "-o", tmp_path / name, "--json")
+        assert json.loads(outcome.out) == {"output": str(tmp_path / name), "runs": 3}
 
 
 @pytest.mark.parametrize(
