@@ -61,7 +61,7 @@ def test_converter(nursery, long_text, tmp_path, kind, n_trials):
 
 @pytest.mark.parametrize(("method", "n_trials"), few_or_many("fw", "corrective"))
 def test_trainer(nursery, data_file, tmp_path, method, n_trials):
-    """From the first moment on, and through checkpoints, the sweep and the model's writing."""
+    """From the first moment on, and through checkpoints, the last pass and the model's writing."""
     draw = random.Random(n_trials)
     run = ("train", data_file, "--method", method, "--tol", 1e-9, "--max-iter", 600, "--quiet")
     expected = tmp_path / "expected.h5"
