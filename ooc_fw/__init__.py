@@ -13,24 +13,36 @@ Map of the code
 Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A package imports the
 ones below it, never back (``tests/test_layers.py`` holds this).
 
-=================  ================================================================================
-``cli/``           the command line: ``main.py`` and one module a command
-``estimators.py``  `FrankWolfeSVC`, the scikit-learn estimator
-``training/``      from data to a model: `fit`, pairs of classes, probabilities, `tune`
-``report/``        progress, log, figures and page of a run
-``model/``         a trained model: its record and file, predictions, votes and probabilities
-``solver/``         `solve`: the outer loop, steps, oracles, active set, checkpoint, stream
-``convert/``       text and tables to HDF5: parse, scale, shuffle; a look at a file before
-``certificate/``       the exact duality gap: a pass over all rows; rows that it need not look at
-``problem.py``     the L2-SVM dual: objective, gap, stopping tests
-``kernels/``       kernels, and blocks of kernel values with bounds on their rounding
-``data/``          rows and where they come from: sources, sampling, scaling, statistics
-``_core/``         the compiled functions, the only importer of numba
-``options.py``     the options of training and conversion: default, help, limits and checks
-``system/``        files, signals, memory and threads; `InputError` for wrong input
-``testing/``       contract tests, strategies and reference solvers for tests
-``guides/``        the guides that ``ooc-fw help TOPIC`` prints
-=================  ================================================================================
+==================  ===============================================================================
+``estimators.py``   `FrankWolfeSVC`, the scikit-learn estimator
+``cli/``            the command line: ``main.py`` and one module a command
+``testing/``        contract tests, strategies and reference solvers for tests
+``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
+``report/``         progress, log, figures and page of a run
+``model/``          a trained model: its record and file, predictions, votes and probabilities
+``solver/``         `solve`: the outer loop, steps, oracles, active set, run state, stream
+``convert/``        text and tables to HDF5: parse, scale, shuffle; a look at a file before
+``certificate/``    the exact duality gap: a pass over all rows; rows that it need not look at
+``problem.py``      the L2-SVM dual: objective, gap, stopping tests
+``kernels/``        kernels, and blocks of kernel values with bounds on their rounding
+``data/``           rows and where they come from: sources, sampling, scaling, statistics
+``_core/``          the compiled functions, the only importer of numba
+``options.py``      the options of training and conversion: default, help, limits and checks
+``system/``         files, signals, memory and threads; `InputError` for wrong input
+``guides/``         the guides that ``ooc-fw help TOPIC`` prints
+==================  ===============================================================================
+
+=====================================  ============================================================
+Question                               File
+=====================================  ============================================================
+how does a run go                      ``solver/loop.py``
+why was a run stopped                  ``solver/state.py``: `Status`
+what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
+how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
+where is text parsed                   ``_core/libsvm.py``; tables: ``convert/readers.py``
+which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
+what may an option be                  ``options.py``
+=====================================  ============================================================
 
 Glossary
 --------
@@ -39,10 +51,10 @@ vertex                 a row of the data as a corner of the unit simplex
 active set             the vertices in memory, with their weights, gradient and kernel values
 support vector         a vertex of positive weight
 rho                    a'Qa, twice the objective; the margin of the model before scaling
-duality gap            1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
+relative gap           1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
 oracle                 what proposes the row of least gradient
 step rule              what moves the weights: toward, away, pairwise, PARTAN, corrective
-violator               a row whose gradient is below rho (1 - tolerance)
+violator               a row whose gradient is below rho (1 - relative tolerance)
 pass over the data     one reading of all rows, in blocks
 certificate            the gap of all rows, from a pass, with the bound of all rounding added
 screening              a bound that excuses rows from the next pass

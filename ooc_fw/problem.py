@@ -12,13 +12,13 @@ and rho = alpha' g = 2 f:
     w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C_i,
     h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.
 
-Two equal rows with penalties C_1 and C_2 have the same slack, hence are one row with C_1 + C_2: a
-weight of a row, by which its penalty is multiplied, counts how often the row is there.
+Two equal rows of one class have the same slack, so that they count as one row with penalty
+C_1 + C_2. Hence a row of weight w (C_i = w C) counts as w equal rows.
 
 The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the worst
 margin violation on the scale where the margin is 1. (Papers that maximise use -f.)
 
-Owns these formulas. Knows nothing of files, kernels or the order in which steps are taken.
+Owns these formulas. Knows nothing of files or of the order in which steps are taken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ooc_fw.system.errors import InputError
 
 FLOAT64_GAP = 1e-10  # relative gap that steps in float64 surely reach
 WEIGHT_SUM_TOLERANCE = 1e-9
-"""Distance from 1 of the sum of float64 weights, above which they are not on the simplex."""
+"""Largest distance of a sum from 1 at which weights are taken to be on the simplex."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Problem:
         return BinaryProblem(self.source, signs, self.kernel, self.penalties)
 
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Problem:
-        """The problem of some rows, by number or mask, of which `source` is a source."""
+        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
         penalties = None if self.penalties is None else self.penalties[rows]
         return Problem(source, self.codes[rows], self.kernel, penalties, self.class_labels)
 
@@ -133,7 +133,7 @@ def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
     if len(wrong) > 0:
         raise InputError(
             f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
-            f"leave rows without weight out"
+            f"leave out rows of weight 0"
         )
 
 
@@ -152,7 +152,7 @@ def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int
     Raises
     ------
     InputError
-        There is another value, not one label a row, or one class only where both must occur.
+        A label is not -1 or +1, their number is wrong, or a class that must occur is missing.
     """
     given: npt.NDArray[Any] = np.asarray(labels)
     if given.shape != (n_rows,):

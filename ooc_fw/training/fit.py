@@ -22,7 +22,7 @@ class Fit:
     Parameters
     ----------
     model : Model
-        The model; it gives no probabilities before `ooc_fw.training.held_out.calibrate`.
+        The model; it gives probabilities after `with_sigmoids` only.
     pairs : list of PairSolution
         Solution of the binary classifier of each pair of classes.
     """
