@@ -1,6 +1,6 @@
 """Screening: which rows can still violate after the weights have moved.
 
-A pass over the data with the weights a_ref leaves a lower bound of
+A pass over the data with the weights a_ref gives a lower bound on
 
     g_ref_i = y_i (w_ref . phi(x_i) + b_ref)
 
@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 1 << 18  # rows whose bounds are looked at together
 
 
 def _upwards(values: Float64Array) -> Float32Array:
-    """Float32 numbers that are no less."""
+    """Values rounded up to float32."""
     return np.nextafter(values.astype(np.float32), np.float32(np.inf))
 
 
@@ -142,7 +142,7 @@ class Screen:
         Parameters
         ----------
         floor : float
-            Gradients from here on are no concern.
+            Rows whose gradient is at least this are not sought.
         labels : ndarray of int8, shape (n_rows,)
             +1 or -1 of all rows.
         norm2 : float

@@ -142,7 +142,7 @@ class _Weights:
     def decision64(self, rows: Rows) -> tuple[Float64Array, float, int]:
         """w.phi(x) + b from float64 kernel values, its rounding, and the number of distinct rows.
 
-        The rounding is a bound for all of them.
+        One bound on the rounding serves all of them.
         """
         distinct = distinct_rows(rows)
         values, bounds = self._function.exact(distinct.rows)
@@ -347,7 +347,7 @@ def certify(
     Raises
     ------
     InputError
-        The weights are not on the simplex; or the source changed or cannot be read, or not by the
+        The weights are not on the simplex; or the source changed or cannot be read here or by the
         processes that should.
     ChildProcessError
         A worker died and no other could take its place.

@@ -4,12 +4,14 @@
     repeat
         repeat                                            (training)
             candidates = rows of least gradient, from the oracle
-            if the gap over the rows seen passes, and passes again on a second draw: leave
+            leave when the gap over the rows drawn passes the test in two draws in a row
             add the candidates to the active set; take a step
         compute the gradient of the active set anew in float64
         certify with a pass over all rows                 (unless told not to)
-        if the certified gap is above the tolerance: add the violators found
-    until certified, or out of budget
+        if the certified gap is above the tolerance: add the violators found; where there are none,
+            or the float64 gradient fails the test, rounding has misled training: aim at a smaller
+            gap, and after some rounds compute kernel values more precisely
+    until certified, out of budget, or at the limit of float64 (status "rounding")
 
 Between two iterations, and before a certifying pass, a checkpoint can hold the whole state. A run
 that resumes from it takes the same course to the last bit.
@@ -34,9 +36,7 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.checkpoint import (
-    load_checkpoint,
-)
+from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.ending import last_sampled_gap, settle, solution_of
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 _BRIEF = 1.0
 """Seconds for settling the weights after an interrupt, and as many for choosing among states."""
 
-_LITTLE_ROOM = 64  # part of the vertices allowed that is too few to look for more
-_IDLE_ROUNDS = 8  # certificates without a smaller gap after which float64 is found to allow none
-_UNFINISHED = 4  # corrective steps on the same vertices after which they get nowhere
+_LITTLE_ROOM = 64  # with less room than this part of the vertices allowed, none are sought
+_IDLE_ROUNDS = 8  # rounds without new violators or a smaller gap that end a run as ROUNDING
+_UNFINISHED = 4  # corrective steps on the same vertices without progress before a change
 _LEAST_PROGRESS = 1e-3  # share of the gap by which such a step must lower the objective
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -102,7 +102,7 @@ def solve_problem(
     problem : BinaryProblem
         Rows, labels, kernel and penalties.
     options : TrainOptions
-        Method, tolerance and budgets. `C` has no part in the run where rows have penalties.
+        Method, tolerance and budgets. `C` is ignored where rows have penalties.
     session : Session, optional
         Circumstances of the run.
     warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
@@ -232,7 +232,7 @@ class _Run:
             return stop.status
         except KeyboardInterrupt:
             if self.interrupt.urgent or not self.interrupt.defers:
-                raise  # there is no time for weights, or there are none to return yet
+                raise  # a second signal, or nothing to return yet
             return Status.INTERRUPTED
 
     def _train_and_certify(self) -> Status:
@@ -246,7 +246,7 @@ class _Run:
                     self.reporter.save()  # a pass may take long; training is not to be repeated
 
             # 2. Compute the gradient of the active set in float64. Steps see float32 kernel values
-            #    and may have been content too early.
+            #    and may have passed the test too early.
             self._renew()
             course.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
@@ -261,8 +261,8 @@ class _Run:
             if certificate is not None and course.full:
                 return Status.SUPPORT_LIMIT
 
-            # 4. Train again: on the violators found, else with more precise kernel values or to a
-            #    smaller gap, since rounding has hidden a violation.
+            # 4. Train again: on the violators found. Else rounding has hidden a violation: train to
+            #    a smaller gap, and after some rounds with more precise kernel values, too.
             course.phase, course.renewed = Phase.TRAIN, False
             if certificate is not None and self._add_violators(certificate, tolerance):
                 state.oracle.reset()
@@ -281,7 +281,8 @@ class _Run:
             self.reporter.save_if_due(last)
             candidates = self._propose()
             if candidates.n_scanned == 0 and active.quantised and not course.renewed:
-                # Nothing will be added any more; from here on little weight moves.
+                # No vertex will be added any more, and the kernel values are rounded to 16 bits:
+                # compute the gradient anew, once.
                 self._refresh()
                 course.renewed = True
                 continue
@@ -324,7 +325,7 @@ class _Run:
             limit = min(max(LEAST_BATCH, len(active)), room)
             threshold = active.rho * (1 - self._tolerance())
             unrepresented = (self.options.max_support or 0) - course.n_added
-            if unrepresented > 0:  # random rows first: the worst for a young model are outliers
+            if unrepresented > 0:  # the worst violators of a young model are outliers
                 limit, threshold = min(limit, unrepresented), math.inf
             request = Request(limit, threshold)
         engine = self.setting.engine
@@ -396,15 +397,15 @@ class _Run:
         try:
             self.reporter.report()
         except Stop:
-            if not self.cut:  # a step that was cut is not on the course of the run
+            if not self.cut:  # a step that was cut would make the resumed run differ
                 self.reporter.save()
             raise
 
     def _watch(self, added: bool) -> None:
         """Turn to more precise kernel values where corrective steps are misled by rounding.
 
-        Such steps end far from the gap they aim at, without new vertices, and leave the objective,
-        computed anew, nearly where it was.
+        The signs: no vertex was added, the step ended above its target gap, and the objective,
+        computed anew, has hardly fallen.
         """
         rule, active, course = self.state.rule, self.state.active, self.state.course
         gap = active.relative_gap()

@@ -29,13 +29,13 @@ from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import StepKind
 
 INNER_STEPS_PER_VERTEX = 50
-"""Pairwise steps for each vertex after which a corrective step is cut; the next one goes on."""
+"""Pairwise steps for each vertex after which a corrective step is cut; the next one continues."""
 
-_SYSTEM_STEPS_PER_VERTEX = 400  # the same with linear systems, each of which counts as many steps
+_SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 _PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
-LEAST_BATCH = 512  # vertices that a step which takes many may always add
+LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
 _AIM_SHARE = 0.8
-"""Share of the target tolerance to which a fully corrective step optimises at the end."""
+"""Tightest gap to which a fully corrective step optimises, as a share of the tolerance."""
 
 _VIOLATION_SHARE = 0.3
 """Share of the violation just seen to which a fully corrective step optimises."""
@@ -56,7 +56,7 @@ class StepRecord:
 
 @dataclass
 class StepRule:
-    """A rule; subclasses override `step` and, where they remember something, other verbs."""
+    """A rule; subclasses override `step`, and the other methods where they remember iterates."""
 
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class StepRule:
         """Forget earlier iterates; called when the weights were changed from outside."""
 
     def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
-        """Let the active set forget vertices that no longer count, if they are a share of it."""
+        """Remove vertices without weight, if they are more than the share `spare` of all."""
         active.prune(spare)
 
     def state(self) -> dict[str, Any]:
