@@ -226,7 +226,8 @@ def test_time_limit(method, lmo, certify):
     train(problem, method=method, lmo=lmo, max_iter=2)  # compiles, which no time limit cuts short
     solution = train(problem, method=method, lmo=lmo, tol=1e-13, max_time=0.05, certify=certify)
     assert_consistent(solution, problem)
-    assert solution.status.reached or solution.status in (Status.TIME_LIMIT, Status.MAX_ITER)
+    early = Status.TIME_LIMIT, Status.MAX_ITER, Status.ROUNDING  # of a gap below float64's
+    assert solution.status.reached or solution.status in early
     assert solution.seconds < 5
     if not certify:
         assert solution.certified_gap is None
