@@ -244,7 +244,3 @@ class StoppingTest:
     def target(self, rho: float, share: float = 1.0) -> float:
         """A share of `relative_tolerance`, or the least gap that steps in float64 surely reach."""
         return max(share * self.relative_tolerance(rho), FLOAT64_GAP)
-
-    def passes(self, rho: float, gap: float) -> bool:
-        """Whether a relative gap is small enough; False for NaN."""
-        return math.isfinite(gap) and gap <= self.relative_tolerance(rho)

@@ -91,6 +91,16 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     return record(**given | values)
 
 
+def add_model_output(parser: argparse.ArgumentParser) -> None:
+    """Declare where the model goes."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="MODEL",
+        help="model file (default: DATA with .model.h5 in place of its suffix)",
+    )
+
+
 def add_data(parser: argparse.ArgumentParser, *, text: bool, labels: bool = True) -> None:
     """Declare DATA and how to find rows and labels in it.
 

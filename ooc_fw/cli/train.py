@@ -47,12 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "all rows certifies it.",
     )
     arguments.add_data(parser, text=False)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="MODEL",
-        help="model file (default: DATA with .model.h5 in place of its suffix)",
-    )
+    arguments.add_model_output(parser)
     add_training_arguments(parser)
     parser.add_argument(
         "--probability",

@@ -35,12 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "number (2^0..2^12; 2^-5..2^15:2 for every second one). The test file has no part in it.",
     )
     arguments.add_data(parser, text=False)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="MODEL",
-        help="model file (default: DATA with .model.h5 in place of its suffix)",
-    )
+    arguments.add_model_output(parser)
     grid = parser.add_argument_group("grid")
     grid.add_argument(
         "--preset",

@@ -9,6 +9,7 @@ random rows, at a cost that does not depend on the number of rows. To add an ora
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -65,29 +66,29 @@ class Candidates:
     worst: int = -1
 
 
-class LMO:
-    """An oracle; subclasses override `propose` and, where they remember something, other verbs."""
+class LMO(ABC):
+    """An oracle; subclasses define `propose`, and the other methods where they keep a state."""
 
     def __init__(self, source: RowSource, labels: Int8Array, engine: Engine) -> None:
         self._source = source
         self._labels = labels
         self._engine = engine
 
+    @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
-        raise NotImplementedError
 
-    def update(self, record: StepRecord, active: ActiveSet) -> None:
+    def update(self, record: StepRecord, active: ActiveSet) -> None:  # noqa: B027
         """Learn of a step that was taken."""
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # noqa: B027
         """Forget what came from the weights, since they were changed from outside."""
 
     def state(self) -> dict[str, Any]:
         """Arrays, and values for JSON, from which the oracle resumes as if never stopped."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Take over what `state` gave."""
 
 
