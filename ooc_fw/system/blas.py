@@ -1,8 +1,8 @@
 """BLAS with one thread while any kernel engine of this process is open.
 
-The number of threads belongs to the process: the first engine that opens sets it to one, the last
-one that closes restores the old number. Engines may overlap, in any order and on any thread, so
-that the nested context managers of threadpoolctl do not suffice.
+Engines may overlap, in any order and on any thread, so that the nested context managers of
+threadpoolctl do not suffice: the first that opens sets the number of threads of the process to one,
+the last that closes restores it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ _before: list[tuple[Any, int]] = []  # BLAS libraries and their threads before t
 
 
 def hold_to_one_thread(holder: object) -> weakref.finalize[[], Any]:
-    """Limit BLAS to one thread until the returned value is called or `holder` is collected.
-
-    Further calls of the returned value have no effect.
-    """
+    """Limit BLAS to one thread until the returned value is called or `holder` is collected."""
     global _holders
     with _lock:
         _holders += 1

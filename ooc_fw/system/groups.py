@@ -1,14 +1,14 @@
 """Control groups of Linux, by which containers limit memory and processors.
 
-Libraries do not replace it: psutil reports those of the machine, and joblib, which knows quotas of
-processors, imports NumPy, for which ``ooc-fw --help`` cannot wait.
+psutil reports those of the whole machine. joblib, which knows quotas of processors, reads those of
+the uppermost group only and imports NumPy, for which ``ooc-fw --help`` cannot wait.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 
@@ -17,41 +17,40 @@ def cpu_count(root: str = "/") -> int:
 
     `root` is the folder in which ``proc`` and ``sys`` are looked up.
     """
-    count = len(os.sched_getaffinity(0))
-    for folder, is_version_2 in group_folders("cpu", Path(root)):
-        names = ["cpu.max"] if is_version_2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        words = " ".join(read_text(folder / name) for name in names).split()
-        if len(words) == 2 and all(word.isdigit() for word in words):  # neither "max" nor -1
-            quota, period = map(int, words)
-            count = min(count, math.ceil(quota / max(1, period)))
-    return max(1, count)
+    files = {"": ["cpu.max"], "cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"]}
+    quotas = [quota / max(1, period) for quota, period in group_limits(files, Path(root))]
+    return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
 
 
-def group_folders(controller: str, root: Path) -> Iterator[tuple[Path, bool]]:
-    """Folders of the groups of this process, and of the groups around them.
+def group_limits(files: Mapping[str, Sequence[str]], root: Path) -> Iterator[list[int]]:
+    """Limits that the groups of this process state, and the groups around them.
 
     A container often sees its own group as the uppermost one, while ``/proc/self/cgroup`` has the
-    group's name on the host: folders may not exist, and their parents are given, too.
+    group's name on the host: folders may not exist, and those around them are looked at, too.
 
-    Yields
-    ------
-    folder : Path
-    is_version_2 : bool
-        Version of control groups, which have different files.
+    Parameters
+    ----------
+    files : mapping
+        Controller of version 1, or "" for version 2 -> names of the files that hold its numbers.
+    root : Path
+        As for `cpu_count`.
     """
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
-        elif controller in controllers.split(","):
-            mounts = [f"sys/fs/cgroup/{controllers}"]
-        else:
-            continue
-        for mount in (root / mount for mount in mounts):
-            place = mount / group.lstrip("/")
-            for folder in (place, *place.parents):
-                if folder.is_relative_to(mount):
-                    yield folder, controllers == ""
+        mounts = [controllers] if controllers else ["", "unified"]
+        for controller in files.keys() & controllers.split(","):
+            for mount in (root / "sys/fs/cgroup" / name for name in mounts):
+                place = mount / group.lstrip("/")
+                for folder in (place, *place.parents):
+                    if folder.is_relative_to(mount):
+                        yield from _numbers(folder / name for name in files[controller])
+
+
+def _numbers(paths: Iterable[Path]) -> Iterator[list[int]]:
+    """The numbers in some files together; nothing where there is no limit ("max", -1, no file)."""
+    words = " ".join(map(read_text, paths)).split()
+    if words and all(word.isdigit() for word in words):
+        yield [int(word) for word in words]
 
 
 def read_text(path: Path) -> str:

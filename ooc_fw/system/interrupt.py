@@ -1,8 +1,4 @@
-"""Signals that wait until an iteration has ended, so that weights and gradient stay consistent.
-
-During a run the handlers of SIGINT, SIGTERM and SIGHUP are those of this module; the old ones are
-restored afterwards.
-"""
+"""Signals that wait until an iteration has ended, so that weights and gradient stay consistent."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Self
 
@@ -28,10 +24,7 @@ _RETRY_SECONDS = 0.01
 
 
 class Terminated(KeyboardInterrupt):
-    """The signal `number` asked the process to end.
-
-    It is a KeyboardInterrupt, so that the same code cleans up after both.
-    """
+    """The signal `number` asked the process to end; it is cleaned up after as after Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -63,25 +56,28 @@ def terminating() -> Iterator[None]:
     program already handles or ignores (``nohup``) is left alone, and so are other threads.
     """
     usual = dict.fromkeys(_ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
-    own = {number: old for number, old in usual.items() if signal.getsignal(number) is old}
-    if not _in_main_thread():
-        own = {}
-    for number in own:
-        signal.signal(number, _raise)
+    own = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    old = _install(dict.fromkeys(own, _raise))
     try:
         yield
     finally:
-        for number, old in own.items():
-            signal.signal(number, old)
+        _install(old)
+
+
+def _install(handlers: Mapping[int, Any]) -> dict[int, Any]:
+    """Set handlers of signals; returns the old ones, none where this is not the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
 
 
 class DeferredInterrupt:
-    """Notes the first signal, which the run checks between iterations; a second one raises at once.
+    """Handles signals while a run goes on; the old handlers are restored afterwards.
 
-    Until `defer` is called there is nothing to lose (code is being compiled, which may take
-    seconds), and the first signal raises at once, too. SIGINT is handled unless it is ignored,
-    SIGTERM and SIGHUP only within `terminating`. Nothing happens outside the main thread, where
-    Python delivers no signals.
+    Until `defer` is called there is nothing to lose, and the first signal raises at once. From then
+    on the first one is only noted, for the run to check between iterations, and a second one
+    raises. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within `terminating`.
+    Nothing happens outside the main thread, where Python delivers no signals.
 
     Attributes
     ----------
@@ -100,19 +96,14 @@ class DeferredInterrupt:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if not _in_main_thread():
-            return self
+        own = [number for number in _ENDING if signal.getsignal(number) is _raise]
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            self._old[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
-        for number in _ENDING:
-            if signal.getsignal(number) is _raise:
-                self._old[number] = signal.signal(number, self._note)
+            own.append(signal.SIGINT)
+        self._old = _install(dict.fromkeys(own, self._note))
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        self._old.clear()
+        _install(self._old)
 
     def defer(self) -> None:
         """Let the first signal wait from now on."""
@@ -124,7 +115,3 @@ class DeferredInterrupt:
             _raise(number, frame)
         else:
             self.noted = number
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

@@ -13,22 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.groups import group_folders, read_text
+from ooc_fw.system.groups import group_limits, read_text
 
 PROGRAM_BYTES = 320 << 20
-"""Bytes of interpreter, libraries and compiled code.
+"""Bytes of interpreter, libraries and compiled code, with a margin.
 
-A run on 300 rows peaks at 171 to 175 MiB, dense or sparse, with 1 or 8 threads, and at 283 to 292
-MiB when it has to compile its functions first. The rest is margin.
+A run on 300 rows peaks at 171 to 175 MiB, and at 283 to 292 MiB when it has to compile its
+functions first.
 """
 
-# Shares. Those of the rest are taken of what a limit leaves after everything that a run must have.
+# Shares. The rest is what a limit leaves after everything that a run must have.
 _DEFAULT_SHARE = 0.5  # of all memory, for a run without a limit
 _CACHE_SHARE = 0.25  # of the rest, at most, for rows and again for kernel columns
 _THREADS_SHARE = 0.125  # of the rest, at most, for working memory of threads beyond the first
-_VERTEX_SHARE = (
-    0.4  # of the rest without these, at most, for vertices; kernel rows take what is left
-)
+_VERTEX_SHARE = 0.4  # of the rest without these, at most, for vertices; kernel rows take the others
 
 # Bytes.
 _CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory, and as many kernel columns
@@ -69,16 +67,29 @@ class Workload:
     full_oracle: bool = False  # whether the gradient of every row is kept
 
 
+_TERMS = {
+    "program": "program",  # with rows that the caller holds
+    "row_numbers": "numbers for each row of the file",  # and for each column
+    "buffers": "read buffers",
+    "scratch": "working memory of threads",
+    "row_cache": "rows kept in memory",  # all or none
+    "column_cache": "kernel columns kept",  # over all rows, for a full oracle
+    "vertices": "active rows",
+    "kernel_rows": "kernel values between active rows",
+}
+"""Parts of a `MemoryPlan`, and what people are told they are."""
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """Bytes for each part of a run, and the largest numbers of vertices and threads."""
 
-    program: int  # with rows that the caller holds
-    row_numbers: int  # with those of each column
+    program: int
+    row_numbers: int
     buffers: int
     scratch: int
-    row_cache: int  # all rows or none
-    column_cache: int  # over all rows, for a full oracle
+    row_cache: int
+    column_cache: int
     vertices: int
     kernel_rows: int
     max_vertices: int
@@ -87,16 +98,7 @@ class MemoryPlan:
 
     def terms(self) -> dict[str, int]:
         """The parts by name, in bytes."""
-        return {
-            "program": self.program,
-            "numbers for each row of the file": self.row_numbers,
-            "read buffers": self.buffers,
-            "working memory of threads": self.scratch,
-            "rows kept in memory": self.row_cache,
-            "kernel columns kept": self.column_cache,
-            "active rows": self.vertices,
-            "kernel values between active rows": self.kernel_rows,
-        }
+        return {text: getattr(self, name) for name, text in _TERMS.items()}
 
     def total(self) -> int:
         """Bytes of all parts."""
@@ -111,7 +113,7 @@ class MemoryPlan:
 
 
 def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan:
-    """Divide memory among the parts of a run.
+    """Divide memory among the parts of a run, which add up to no more than the limit.
 
     Parameters
     ----------
@@ -122,11 +124,6 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     available : int
         All memory there is, in bytes (`memory_total`); unused if there is a limit.
 
-    Returns
-    -------
-    MemoryPlan
-        Its parts add up to no more than the limit.
-
     Raises
     ------
     InputError
@@ -134,21 +131,21 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     """
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
     vertex_bytes = _VERTEX_COPIES * row_bytes + _VERTEX_BYTES
-    full = work.full_oracle
+    full = int(work.full_oracle)
+    row_numbers = work.n_rows * (_ROW_BYTES + full * _FULL_ORACLE_BYTES)
     fixed = {
         "program": PROGRAM_BYTES + work.held_bytes,
-        "row_numbers": work.n_rows * (_ROW_BYTES + (_FULL_ORACLE_BYTES if full else 0))
-        + work.n_features * _FEATURE_BYTES,
+        "row_numbers": row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
     }
     thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
     # A full oracle keeps a copy of the rows that is prepared for products.
-    cache = work.decoded_bytes * (int(work.cacheable) + int(full))
-    column = 4 * work.n_rows if full else 0
+    cache = work.decoded_bytes * (int(work.cacheable) + full)
+    columns = 2 * 4 * full * work.n_rows
     least = {
         **fixed,
         "scratch": thread_bytes,
-        "column_cache": 2 * column,
+        "column_cache": columns,
         "vertices": min(work.n_rows, _LEAST_VERTICES) * vertex_bytes,
         "kernel_rows": _LEAST_KERNEL_ROWS,
     }
@@ -157,22 +154,20 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         raise InputError(_too_small(limit, least))
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
     keeps_rows = work.decoded_bytes <= _CACHE_BYTES and cache <= _CACHE_SHARE * rest
-    more_columns = min(_CACHE_BYTES, int(_CACHE_SHARE * rest)) if full else 0
+    more_columns = full * min(_CACHE_BYTES, int(_CACHE_SHARE * rest))
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
     rest -= keeps_rows * cache + more_columns + (max_threads - 1) * thread_bytes
     rest += least["vertices"] + least["kernel_rows"]
     max_vertices = min(work.n_rows, max(_LEAST_VERTICES, int(_VERTEX_SHARE * rest) // vertex_bytes))
     vertices = max_vertices * vertex_bytes
-    most_kernel_rows = max(
-        _LEAST_KERNEL_ROWS, max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
-    )
+    all_kernel_rows = max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
     return MemoryPlan(
         **fixed,
         scratch=max_threads * thread_bytes,
         row_cache=keeps_rows * cache,
-        column_cache=2 * column + more_columns,
+        column_cache=columns + more_columns,
         vertices=vertices,
-        kernel_rows=min(rest - vertices, most_kernel_rows),
+        kernel_rows=min(rest - vertices, max(_LEAST_KERNEL_ROWS, all_kernel_rows)),
         max_vertices=max_vertices,
         max_threads=max_threads,
         limit=limit,
@@ -180,23 +175,17 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 
 
 def _too_small(limit: int, least: dict[str, int]) -> str:
-    plan = MemoryPlan(**least, row_cache=0, max_vertices=0, max_threads=1, limit=limit)
-    name, size = max(plan.terms().items(), key=lambda term: term[1])
+    largest = max(least, key=lambda name: least[name])
     needed = -(-sum(least.values()) // (1 << 20))
     return (
-        f"a memory limit of {format_bytes(limit)} cannot be met: the largest part, {name}, takes "
-        f"{format_bytes(size)} alone; the smallest limit that would do is {needed}MiB"
+        f"a memory limit of {format_bytes(limit)} cannot be met: the largest part, "
+        f"{_TERMS[largest]}, takes {format_bytes(least[largest])} alone; the smallest limit that "
+        f"would do is {needed}MiB"
     )
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size: 1GB is 10^9, 1GiB and 1G are 2^30; likewise k, M and T, in any case.
-
-    Raises
-    ------
-    InputError
-        When it is no size.
-    """
+    """Bytes of a size: 1GB is 10^9, 1GiB and 1G are 2^30; likewise k, M and T, in any case."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)\s*", text.lower(), re.ASCII)
     if match is None or len(match[1]) > _SIZE_DIGITS:
         raise InputError(f"{text!r} is no size in bytes; write for example 600MiB or 2GiB")
@@ -222,46 +211,31 @@ def kernel_rows_budget() -> int:
 def memory_total(root: str = "/") -> int:
     """Bytes of memory that this process may ever use.
 
-    The memory of the machine, the limits of control groups (Linux, either version) and what
-    ``ulimit -v`` allows, whichever is least. What other processes and the page cache take at the
-    moment does not count.
-
-    Parameters
-    ----------
-    root : str
-        Folder in which ``proc`` and ``sys`` are looked up.
+    The least of the memory of the machine, the limits of control groups and what ``ulimit -v``
+    allows. What other processes and the page cache take at the moment does not count. `root` is
+    the folder in which ``proc`` and ``sys`` are looked up.
     """
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    sizes = [total, *_group_limits(Path(root))]
+    files = {"": ["memory.max"], "memory": ["memory.limit_in_bytes"]}
+    sizes = [limit for (limit,) in group_limits(files, Path(root))]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         sizes.append(max(0, addresses - _ADDRESS_SPACE) // _RESERVED)
-    return min(sizes)
-
-
-def _group_limits(root: Path) -> list[int]:
-    files = {True: "memory.max", False: "memory.limit_in_bytes"}
-    texts = [read_text(folder / files[new]) for folder, new in group_folders("memory", root)]
-    return [int(text) for text in texts if text.strip().isdigit()]
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *sizes])
 
 
 def rss_bytes() -> int:
     """Resident memory of this process; its peak where the system does not tell."""
-    return _status_bytes("VmRSS:") or peak_rss_bytes()
+    return _status_bytes("VmRSS")
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident memory of this process so far, interpreter and libraries included.
-
-    Where Linux does not tell, the number may include what the parent process held at the fork.
-    """
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return _status_bytes("VmHWM:") or usage.ru_maxrss * 1024
+    """Largest resident memory of this process so far, interpreter and libraries included."""
+    return _status_bytes("VmHWM")
 
 
-def _status_bytes(name: str) -> int | None:
-    """A size that Linux states about this process."""
+def _status_bytes(name: str) -> int:
     for line in read_text(Path("/proc/self/status")).splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    return None
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    # Where /proc is not there; this may include what the parent process held at the fork.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -1,7 +1,7 @@
-"""Directories for temporary files of a run; those of a killed run are removed by the next one.
+"""Temporary files and directories; those that a killed process left are removed by the next one.
 
-A directory is in use as long as its lock is held. The system releases the lock however the process
-ends; process ids would not do, since they are reused and differ between containers.
+Each is locked as long as it is in use. The system releases the lock however the process ends;
+process ids would not do, since they are reused and differ between containers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PREFIX = "ooc-fw-scratch-"
@@ -23,7 +23,7 @@ _PREFIX = "ooc-fw-scratch-"
 def scratch_directory() -> Iterator[Path]:
     """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
     remove_abandoned()
-    path, descriptor = _create()
+    path, descriptor = create_locked(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))
     try:
         yield path
     finally:
@@ -32,38 +32,22 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def remove_abandoned() -> None:
-    """Remove the scratch directories of this user whose process has died.
-
-    Symbolic links, directories of others and those on file systems without locks are left alone.
-    There may be no directory for temporary files at all (a container that is read-only).
-    """
-    with contextlib.suppress(OSError):
-        root = Path(tempfile.gettempdir())
-        for name in os.listdir(root):
-            if re.fullmatch(rf"{_PREFIX}\w{{8}}", name):
-                with contextlib.suppress(OSError):
-                    _remove_if_abandoned(root / name)
+    """Remove the scratch directories of this user whose process has died."""
+    with contextlib.suppress(OSError):  # a read-only container has no folder for temporary files
+        remove_unlocked(Path(tempfile.gettempdir()), rf"{_PREFIX}\w{{8}}", _remove_own_directory)
 
 
-def _remove_if_abandoned(path: Path) -> None:
-    descriptor = _open(path)
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
-            return
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _remove_own_directory(path: Path) -> None:
+    status = path.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
         shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(descriptor)
 
 
-def _create() -> tuple[Path, int]:
-    """Create a directory that is locked as long as its descriptor is open."""
+def create_locked(create: Callable[[], Path]) -> tuple[Path, int]:
+    """Lock the new file or directory that `create` makes, until the descriptor is closed."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # another process removed it before it was locked
+        path = create()
+        with contextlib.suppress(FileNotFoundError):  # removed by another process before the lock
             descriptor = _open(path)
             with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -72,5 +56,18 @@ def _create() -> tuple[Path, int]:
             os.close(descriptor)
 
 
+def remove_unlocked(folder: Path, pattern: str, remove: Callable[[Path], None]) -> None:
+    """Remove what is named as `pattern` and not locked; leave symbolic links alone."""
+    with contextlib.suppress(OSError):
+        for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
+            with contextlib.suppress(OSError):
+                descriptor = _open(folder / name)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(folder / name)
+                finally:
+                    os.close(descriptor)
+
+
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
