@@ -1,10 +1,8 @@
-"""The certificate: an exact duality gap from one pass over all rows.
+"""The certificate: an upper bound on the duality gap, from one pass over all rows in blocks.
 
-The pass computes the gradient of every row with float32 kernel values and a rigorous bound on their
-rounding. Rows that may be the worst within that bound are computed again in float64, and so are the
-gradients of the support and rho. Float64 rounding is bounded too and *added* to the gap: a
-certified gap is never smaller than the truth. Blocks of rows are independent of each other, so that
-least gradients, counts and worst violators do not depend on their order or grouping.
+Gradients come from float32 kernel values, with bounds on their errors. Rows that may be the worst
+within these bounds are computed again in float64. A bound on the errors of float64 is *added* to
+the gap, so that a certified gap is never smaller than the true one.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.sources import RowSource, block_slices
-from ooc_fw.kernels.decisions import DecisionFunctions, Weights
-from ooc_fw.kernels.distinct import distinct_rows
+from ooc_fw.kernels.decisions import Approximation, DecisionFunctions, Weights
+from ooc_fw.kernels.distinct import DistinctRows, distinct_rows
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
-_SUSPECTS_PER_BLOCK = 8192  # rows of a block that are fetched by number
+_NUMBERED_ROWS = 8192  # rows of a block that are read by their numbers
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,8 @@ class Certificate:
     objective, rho : float
         f and alpha' g, from float64 kernel values.
     n_violators : int
-        Rows with g < rho (1 - tol). A row within float32 rounding of that may be missed or counted,
-        unless it is the worst.
+        Rows with g < rho (1 - tol). A row so near this threshold that float32 values cannot tell
+        may be missed or counted, unless it is the worst.
     worst : ndarray of int64
         The worst violators, increasing row numbers.
     """
@@ -63,10 +61,10 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SupportGradient:
-    """Gradient at the support vectors, own alpha_i / C_i included, and a bound on its rounding."""
+    """Gradient at the support vectors, from float64 kernel values."""
 
-    grad: Float64Array
-    rounding: float
+    grad: Float64Array  # (n_support,), each with its own alpha_i / C_i
+    rounding: float  # bound on the error of each
 
 
 @dataclass(frozen=True)
@@ -86,201 +84,75 @@ class Search:
 
     tol: float  # relative gap above which a row counts as a violator
     n_worst: int = 0  # number of violators to remember
-    # Filled with lower bounds of every row's gradient; goes with a pass over all rows.
-    screen: Screen | None = None
-    # Increasing row numbers; only these rows are looked at. The caller knows that no other row
-    # is below the least gradient of the support: see :mod:`ooc_fw.certificate.screening`.
-    suspects: Int64Array | None = None
+    screen: Screen | None = None  # filled with bounds of every row; for a pass over all rows
+    # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
+    # other row is below the least gradient of the support.
+    unscreened: Int64Array | None = None
 
 
 @dataclass(frozen=True)
-class _Look:
-    """Decision values of some rows from float32 kernel values, and what bounds them.
+class _Target:
+    """What is sought in every block."""
 
-    `vertex` is the vertex nearest in feature space and `way` an upper bound on the distance to it;
-    None for kernels whose largest value is not the nearest vertex's. `n_distinct` rows had kernel
-    values computed.
-    """
-
-    decision: Float64Array
-    bound: Float64Array
-    diagonal: Float64Array
-    vertex: Int64Array | None
-    way: Float64Array | None
-    n_distinct: int
-
-
-class _Weights:
-    """The decision function of the weights under test, in both precisions."""
-
-    def __init__(self, engine: Engine, rows: Rows, alpha: Float64Array, labels: Int8Array) -> None:
-        self._kernel = engine.kernel
-        own = Weights(np.arange(len(alpha)), alpha, labels)
-        self._function = DecisionFunctions(engine, rows, [own])
-        self._recipe = partial(_make_weights, engine.recipe(), rows, alpha, labels)
-
-    def shared(self) -> Shared[_Weights]:
-        """These weights for tasks in this process and in others."""
-        return Shared(self, self._recipe)
-
-    def __len__(self) -> int:
-        return self._function.n_vertices
-
-    def look(self, rows: Rows, with_nearest: bool) -> _Look:
-        """Decisions from float32 kernel values, and what bounds them."""
-        distinct = distinct_rows(rows)
-        found = self._function.approximate(distinct.rows, with_nearest)
-        x, nearest, spread = found.x, found.nearest, distinct.spread
-        diagonal = self._kernel.diagonal(x.norms)
-        vertex = way = None
-        if nearest is not None:
-            square = 2 * (diagonal - nearest.value + self._function.value_bound(x))
-            vertex, way = spread(nearest.place), spread(np.sqrt(np.maximum(square, 0.0)))
-        values, bound = spread(found.values), spread(found.bound)
-        return _Look(values, bound, spread(diagonal), vertex, way, len(x))
-
-    def decision64(self, rows: Rows) -> tuple[Float64Array, float, int]:
-        """w.phi(x) + b from float64 kernel values, its rounding, and the number of distinct rows.
-
-        One bound on the rounding serves all of them.
-        """
-        distinct = distinct_rows(rows)
-        values, bounds = self._function.exact(distinct.rows)
-        return distinct.spread(values), float(bounds.max(initial=0.0)), len(bounds)
-
-    def support_gradient(
-        self, rows: Rows, labels: Int8Array, slack: Float64Array
-    ) -> SupportGradient:
-        """Gradient at the vertices, given their own alpha_i / C_i."""
-        decision, rounding, _ = self.decision64(rows)
-        return SupportGradient(labels * decision + slack, rounding)
-
-
-def _make_weights(
-    engine: Callable[[], Engine], rows: Rows, alpha: Float64Array, labels: Int8Array
-) -> _Weights:
-    """Weights with an engine of their own, in a process that was sent what they are made of.
-
-    The engine stays open, and BLAS at one thread, for as long as the process takes tasks.
-    """
-    return _Weights(engine(), rows, alpha, labels)
-
-
-@dataclass(frozen=True)
-class _Aim:
-    """What blocks are searched for.
-
-    Violators have a gradient below `threshold`, and `least` is the least gradient of the support.
-    `with_bounds` asks for bounds for a `Screen`, and `with_nearest` for the nearest vertex in them.
-    """
-
-    threshold: float
-    least: float
-    n_worst: int
-    with_bounds: bool
-    with_nearest: bool
+    kernel: Kernel
+    threshold: float  # rows of lesser gradient are violators
+    least: float  # least gradient of the support
+    n_worst: int  # number of violators to remember
+    with_bounds: bool  # whether a `Screen` wants bounds
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows `start` to `stop` of the source, or of the increasing row numbers `suspects`.
-
-    `support` are the places in the block of support vectors, which are left out; `labels` are those
-    of all its rows.
-    """
+    """Rows `start` to `stop` of the source, or of the row numbers `unscreened`."""
 
     start: int
     stop: int
-    suspects: Int64Array | None
-    support: Int64Array
-    labels: Int8Array
+    unscreened: Int64Array | None
+    support: Int64Array  # places in the block of support vectors, which are left out
+    labels: Int8Array  # of all rows of the block
 
-    def others(self) -> Int64Array:
-        """Places in the block of rows that are no support vectors."""
-        return np.delete(np.arange(self.stop - self.start), self.support)
+    def read(self, source: RowSource) -> Rows:
+        """All its rows, of the file that the pass began with."""
+        if self.unscreened is None:
+            rows = source.read(self.start, self.stop)
+        else:
+            rows = source.take(self.unscreened)
+        source.check_unchanged()
+        return rows
 
-    def other_ids(self) -> Int64Array:
-        """Row numbers of `others`."""
-        others = self.others()
-        return others + self.start if self.suspects is None else self.suspects[others]
+    def others(self) -> tuple[Int64Array, Int64Array]:
+        """Places in the block, and row numbers, of rows that are no support vectors."""
+        places = np.delete(np.arange(self.stop - self.start), self.support)
+        if self.unscreened is None:
+            return places, places + self.start
+        return places, self.unscreened[places]
 
 
 @dataclass(frozen=True)
 class _Findings:
-    """What a block holds.
+    """What the support and the blocks so far hold, or one block."""
 
-    `least` is the least float64 gradient among rows that may be below the support's, infinite where
-    there is none, and `rounding` bounds its error. `worst` are the worst of `n_violators` rows, by
-    increasing number, and `bounds` those of all rows that are no support vectors.
-    """
-
-    least: float
-    rounding: float
+    least: float  # least float64 gradient; infinite where all rows are above the support
+    rounding: float  # bound on its error
     n_violators: int
-    worst: Int64Array
+    worst: Int64Array  # increasing numbers of the worst violators that are no support vectors
     worst_grads: Float64Array
-    bounds: Bounds | None
-    n_read: int
-    n_bytes: int
-    n_evaluations: int
+    # Of one block: bounds of all rows that are no support vectors, and what it cost.
+    bounds: Bounds | None = None
+    n_read: int = 0
+    n_bytes: int = 0
+    n_evaluations: int = 0
 
-
-def _sweep_block(
-    weights: Shared[_Weights], source: Shared[RowSource], aim: _Aim, block: _Block
-) -> _Findings:
-    """Look at one block.
-
-    Notes
-    -----
-    Every row that may have the least gradient of all is computed in float64: a row whose lower
-    bound is not above
-
-        floor = min(least gradient of the support, least upper bound in this block).
-
-    A row above the floor is above the support or above another row of this block, so it cannot be
-    the least of all. The least upper bound of *other* blocks would spare a few more rows. But then
-    the float64 values, counts, bounds and the stated rounding would depend on the order of blocks.
-    """
-    rows = _read(source.get(), block)
-    n_read, n_bytes = len(rows), rows_bytes(rows)
-    others, ids = block.others(), block.other_ids()
-    if len(ids) == 0:
-        nothing = np.empty(0)
-        return _Findings(math.inf, 0.0, 0, ids, nothing, None, n_read, n_bytes, 0)
-    if len(ids) < n_read:
-        rows = take_rows(rows, others)
-    y = block.labels[others]
-    look = weights.get().look(rows, aim.with_nearest)
-    grad, bound = y * look.decision, look.bound
-
-    floor = min(aim.least, float((grad + bound).min()))
-    open_rows = np.flatnonzero(grad - bound <= floor)
-    least, rounding, n_evaluated = math.inf, 0.0, look.n_distinct
-    if len(open_rows) > 0:
-        exact, rounding, n_distinct = weights.get().decision64(take_rows(rows, open_rows))
-        n_evaluated += n_distinct
-        grad[open_rows] = y[open_rows] * exact
-        bound[open_rows] = rounding
-        least = float(grad[open_rows].min())
-    found = np.flatnonzero(grad < aim.threshold)
-    worst, worst_grads = _least(ids[found], grad[found], aim.n_worst)
-    bounds = None
-    if aim.with_bounds:
-        bounds = Bounds.outwards(grad - bound, look.diagonal, look.vertex, look.way)
-    n_evaluations = n_evaluated * len(weights.get())
-    return _Findings(
-        least, rounding, len(found), worst, worst_grads, bounds, n_read, n_bytes, n_evaluations
-    )
-
-
-def _read(source: RowSource, block: _Block) -> Rows:
-    """Rows of a block, of the file that the pass began with."""
-    if block.suspects is None:
-        rows = source.read(block.start, block.stop)
-    else:
-        rows = source.take(block.suspects)
-    source.check_unchanged()
-    return rows
+    def merged(self, block: _Findings, n_worst: int) -> _Findings:
+        """These findings with those of the next block."""
+        ids = np.concatenate([self.worst, block.worst])
+        grads = np.concatenate([self.worst_grads, block.worst_grads])
+        return _Findings(
+            min(self.least, block.least),
+            max(self.rounding, block.rounding),
+            self.n_violators + block.n_violators,
+            *_least(ids, grads, n_worst),
+        )
 
 
 def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array, Float64Array]:
@@ -295,27 +167,96 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
     return ids, grads
 
 
-class _Tally:
-    """What the support and the blocks so far have."""
+def _decisions(
+    engine: Callable[[], Engine], rows: Rows, alpha: Float64Array, labels: Int8Array
+) -> DecisionFunctions:
+    """The decision function of some weights.
 
-    def __init__(self, support: SupportGradient, aim: _Aim) -> None:
-        self.least = aim.least
-        self.rounding = support.rounding
-        self.n_violators = int(np.count_nonzero(support.grad < aim.threshold))
-        self.worst = np.empty(0, dtype=np.int64)
-        self._worst_grads = np.empty(0)
-        self._size = aim.n_worst
+    In another process its engine stays open, and BLAS at one thread, for as long as the process
+    takes tasks.
+    """
+    return DecisionFunctions(engine(), rows, [Weights(np.arange(len(alpha)), alpha, labels)])
 
-    def add(self, found: _Findings) -> None:
-        """Merge the findings of the next block."""
-        self.least = min(self.least, found.least)
-        self.rounding = max(self.rounding, found.rounding)
-        self.n_violators += found.n_violators
-        self.worst, self._worst_grads = _least(
-            np.concatenate([self.worst, found.worst]),
-            np.concatenate([self._worst_grads, found.worst_grads]),
-            self._size,
-        )
+
+def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float, int]:
+    """Decision values in float64, a bound on all their errors, and the number of distinct rows."""
+    distinct = distinct_rows(rows)
+    values, bounds = decisions.exact(distinct.rows)
+    return distinct.spread(values), float(bounds.max(initial=0.0)), len(bounds)
+
+
+def _screen_bounds(
+    lower: Float64Array,
+    kernel: Kernel,
+    decisions: DecisionFunctions,
+    distinct: DistinctRows,
+    found: Approximation,
+) -> Bounds:
+    """What a `Screen` keeps of rows, given lower bounds on their gradients."""
+    spread, nearest = distinct.spread, found.nearest
+    diagonal = kernel.diagonal(found.x.norms)
+    if nearest is None:
+        return Bounds.outwards(lower, spread(diagonal))
+    square = 2 * (diagonal - nearest.value + decisions.value_bound(found.x))
+    distance = np.sqrt(np.maximum(square, 0.0))
+    return Bounds.outwards(lower, spread(diagonal), spread(nearest.place), spread(distance))
+
+
+def _sweep_block(
+    shared: Shared[DecisionFunctions], source: Shared[RowSource], target: _Target, block: _Block
+) -> _Findings:
+    """Search one block.
+
+    Notes
+    -----
+    The least gradient of all rows must be known in float64. A row cannot be the least of all if its
+    lower bound from float32 values is above
+
+        floor = min(least gradient of the support, least upper bound in this block),
+
+    so all others are computed again. The least upper bounds of *other* blocks would spare a few
+    more rows, but then findings would depend on the order of blocks.
+    """
+    rows = block.read(source.get())
+    n_read, n_bytes = len(rows), rows_bytes(rows)
+    others, ids = block.others()
+    if len(ids) == 0:
+        return _Findings(math.inf, 0.0, 0, ids, np.empty(0), n_read=n_read, n_bytes=n_bytes)
+    if len(ids) < n_read:
+        rows = take_rows(rows, others)
+    y = block.labels[others]
+
+    # 1. Gradients from float32 kernel values, and bounds on their errors.
+    decisions, distinct = shared.get(), distinct_rows(rows)
+    with_nearest = target.with_bounds and target.kernel.constant_diagonal
+    found = decisions.approximate(distinct.rows, with_nearest)
+    grad, error = y * distinct.spread(found.values), distinct.spread(found.bound)
+    n_distinct = len(found.x)
+
+    # 2. In float64 those that may be the least of all.
+    least, rounding = math.inf, 0.0
+    floor = min(target.least, float((grad + error).min()))
+    lowest = np.flatnonzero(grad - error <= floor)
+    if len(lowest) > 0:
+        values, rounding, n_again = _exact(decisions, take_rows(rows, lowest))
+        n_distinct += n_again
+        grad[lowest], error[lowest] = y[lowest] * values, rounding
+        least = float(grad[lowest].min())
+
+    # 3. Violators, and bounds for the next pass.
+    violators = np.flatnonzero(grad < target.threshold)
+    bounds = None
+    if target.with_bounds:
+        bounds = _screen_bounds(grad - error, target.kernel, decisions, distinct, found)
+    worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
+    n_evaluations = n_distinct * decisions.n_vertices
+    return _Findings(
+        *(least, rounding, len(violators), worst, worst_grads),
+        bounds=bounds,
+        n_read=n_read,
+        n_bytes=n_bytes,
+        n_evaluations=n_evaluations,
+    )
 
 
 def certify(
@@ -337,11 +278,11 @@ def certify(
     weights : SupportWeights
         Weights to be certified.
     search : Search
-        Which rows count as violators, and which are looked at.
+        Which rows count as violators, and which are read.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
-        Where blocks are looked at: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
+        Where blocks are searched: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
         threads of `engine`. Computers with the same processor and libraries give the same bits.
 
     Raises
@@ -358,38 +299,40 @@ def certify(
     k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
     themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
-    source, row_ids, alpha = problem.source, weights.row_ids, weights.alpha
+    source, row_ids, alpha, rows = problem.source, weights.row_ids, weights.alpha, weights.rows
     check_weights(row_ids, alpha, source.n_rows)
     source.check_unchanged()
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
-    function = _Weights(engine, weights.rows, alpha, labels)
-    support = weights.gradient or function.support_gradient(weights.rows, labels, slack)
-    rho = float(alpha @ support.grad)
-    aim = _Aim(
-        threshold=rho * (1 - search.tol),
-        least=float(support.grad.min()),
-        n_worst=search.n_worst,
-        with_bounds=screen is not None,
-        with_nearest=screen is not None and engine.kernel.constant_diagonal,
+    decisions = _decisions(lambda: engine, rows, alpha, labels)
+    support = weights.gradient
+    if support is None:
+        values, rounding, _ = _exact(decisions, rows)
+        support = SupportGradient(labels * values + slack, rounding)
+    rho, least = float(alpha @ support.grad), float(support.grad.min())
+    target = _Target(
+        engine.kernel, rho * (1 - search.tol), least, search.n_worst, screen is not None
     )
     if screen is not None:
-        diagonal = engine.kernel.diagonal(engine.prepare(weights.rows, exact=True).norms)
-        vertices, no_way = np.arange(len(row_ids)), np.zeros(len(row_ids))
+        diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
+        places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
         lower = support.grad - slack - support.rounding
-        screen.store(row_ids, Bounds.outwards(lower, diagonal, vertices, no_way))
+        screen.store(row_ids, Bounds.outwards(lower, diagonal, places, no_distance))
 
-    tally = _Tally(support, aim)
-    blocks = _blocks(source, problem.labels, row_ids, search.suspects)
+    n_violators = int(np.count_nonzero(support.grad < target.threshold))
+    none = np.empty(0, dtype=np.int64)
+    findings = _Findings(least, support.rounding, n_violators, none, np.empty(0))
+    blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
     here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
     with here if dask is None else borrow_workers(dask, engine.threads) as workers:
-        common = function.shared(), shared_source(source, workers), aim
+        recipe = partial(_decisions, engine.recipe(), rows, alpha, labels)
+        common = Shared(decisions, recipe), shared_source(source, workers), target
         items = [(block,) for block in blocks]
         with closing(workers.map(_sweep_block, items, *common)) as results:
             for block, found in zip(blocks, results, strict=True):
-                tally.add(found)
+                findings = findings.merged(found, search.n_worst)
                 if screen is not None and found.bounds is not None:
-                    screen.store(block.other_ids(), found.bounds)
+                    screen.store(block.others()[1], found.bounds)
                 if workers.remote:
                     engine.count(found.n_evaluations)
                     source.count(found.n_read, found.n_bytes)
@@ -397,15 +340,15 @@ def certify(
                 if on_block is not None:
                     on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
-    return _certificate(rho, support.grad, tally)
+    return _certificate(rho, support.grad, findings)
 
 
-def _certificate(rho: float, support_grad: Float64Array, tally: _Tally) -> Certificate:
+def _certificate(rho: float, support_grad: Float64Array, findings: _Findings) -> Certificate:
     """The gap that follows from rho, the gradients of the support and what the blocks hold."""
-    least, rounding = tally.least, tally.rounding
-    # Sums over the support: of its weights, and of weights times gradients.
+    # The error of sums over the support: of its weights, and of weights times gradients.
     terms = (len(support_grad) + 4) * FLOAT64_UNIT
-    rounding += terms * (1 + float(np.abs(support_grad).max()))
+    rounding = findings.rounding + terms * (1 + float(np.abs(support_grad).max()))
+    least = findings.least
     gap, upper = max(0.0, (rho - least) / rho), math.inf
     if rho > rounding:  # else nothing is known of rho, not even its sign
         # rho is a convex combination of gradients, so it errs by no more than they do.
@@ -416,27 +359,25 @@ def _certificate(rho: float, support_grad: Float64Array, tally: _Tally) -> Certi
         pair_gap=pair_gap(float(support_grad.max()), least, rho),
         objective=rho / 2,
         rho=rho,
-        n_violators=tally.n_violators,
-        worst=tally.worst,
+        n_violators=findings.n_violators,
+        worst=findings.worst,
     )
 
 
 def _blocks(
-    source: RowSource, labels: Int8Array, support: Int64Array, suspects: Int64Array | None
+    source: RowSource, labels: Int8Array, support: Int64Array, unscreened: Int64Array | None
 ) -> list[_Block]:
-    """Blocks of all rows, or of the suspects; they follow from these and the source alone."""
+    """Blocks of all rows, or of the unscreened ones; they follow from these and the source."""
+    if unscreened is not None:
+        return [
+            _Block(start, stop, ids, np.flatnonzero(np.isin(ids, support)), labels[ids])
+            for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS)
+            for ids in [unscreened[start:stop]]
+        ]
     support = np.sort(support)
-    if suspects is None:
-        slices = block_slices(source, 0, source.n_rows)
-    else:
-        slices = row_slices(len(suspects), _SUSPECTS_PER_BLOCK)
     blocks = []
-    for start, stop in slices:
-        part = None if suspects is None else suspects[start:stop]
-        if part is None:
-            first, last = np.searchsorted(support, [start, stop])
-            places, of_rows = support[first:last] - start, labels[start:stop]
-        else:
-            places, of_rows = np.flatnonzero(np.isin(part, support)), labels[part]
-        blocks.append(_Block(start, stop, part, places, of_rows))
+    for start, stop in block_slices(source, 0, source.n_rows):
+        first, last = np.searchsorted(support, [start, stop])
+        places = support[first:last] - start
+        blocks.append(_Block(start, stop, None, places, labels[start:stop]))
     return blocks

@@ -18,7 +18,7 @@ from ooc_fw.solver.state import Status, Stop
 logger = logging.getLogger(__name__)
 
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
-_FEW_SUSPECTS = 0.5
+_FEW_UNSCREENED = 0.5
 """Share of rows that may violate, above which a pass looks at all rows and renews the screen."""
 
 
@@ -72,8 +72,8 @@ class Certification:
         """
         setting, support = self._setting, active.support
         source = setting.problem.source
-        suspects = self._suspects(active)
-        n_rows = source.n_rows if suspects is None else len(suspects)
+        unscreened = self._unscreened(active)
+        n_rows = source.n_rows if unscreened is None else len(unscreened)
         work = n_rows * len(support)
         started = time.perf_counter()
 
@@ -85,7 +85,7 @@ class Certification:
                 self._deadline.sweeps.add(seconds, share * work)
                 raise Stop(Status.TIME_LIMIT)
 
-        screen = self._new_screen(active) if suspects is None else None
+        screen = self._new_screen(active) if unscreened is None else None
         weights = SupportWeights(
             take_rows(active.rows, support),
             active.ids[support],
@@ -93,7 +93,7 @@ class Certification:
             active.penalty_of(active.ids[support]),
             SupportGradient(active.grad[support], active.rounding),
         )
-        search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, suspects)
+        search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
         self.certificate = certify(
             setting.problem, setting.engine, weights, search, on_rows, setting.workers
         )
@@ -103,7 +103,7 @@ class Certification:
         if screen is not None:
             self.seconds, self._screen = seconds, screen
             active.pinned[:] = False
-            active.pinned[support] = True  # `_suspects` needs the gradient of these vertices
+            active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
         return self.certificate
 
     def _new_screen(self, active: ActiveSet) -> Screen:
@@ -117,7 +117,7 @@ class Certification:
             active.rounding,
         )
 
-    def _suspects(self, active: ActiveSet) -> Int64Array | None:
+    def _unscreened(self, active: ActiveSet) -> Int64Array | None:
         """Rows that may be worse than the support, by the last screen; None for all rows."""
         screen = self._screen
         if screen is None:
@@ -127,9 +127,9 @@ class Certification:
         floor = float(active.grad[active.support].min()) + rounding
         problem = self._setting.problem
         norm2 = active.squared_norm()
-        suspects = screen.suspects(floor, problem.labels, norm2, plain, rounding)
-        logger.info("%d of %d rows are suspects", len(suspects), problem.source.n_rows)
-        return suspects if len(suspects) < _FEW_SUSPECTS * problem.source.n_rows else None
+        unscreened = screen.unscreened(floor, problem.labels, norm2, plain, rounding)
+        logger.info("screening leaves %d of %d rows", len(unscreened), problem.source.n_rows)
+        return unscreened if len(unscreened) < _FEW_UNSCREENED * problem.source.n_rows else None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds: arrays, and values for JSON."""

@@ -41,27 +41,27 @@ def parts(problem, alpha):
 
 
 @given(moves(), st.booleans())
-def test_rows_that_are_no_suspects_are_above_the_floor(case, with_nearest):
+def test_rows_screened_out_are_above_the_floor(case, with_nearest):
     problem, before, now = case
     ids, alpha, norm2, plain_before, _ = parts(problem, before)
     rounding = 1e-12 * (1 + np.abs(plain_before).max())
     screen = Screen(len(problem.y), ids, alpha, plain_before[ids], norm2, rounding)
     K = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
     diagonal = np.diag(K) * (1 + 1e-12)
-    vertex = way = None
+    vertex = distance = None
     if with_nearest:  # any vertex will do
         vertex = np.random.default_rng(0).integers(0, len(ids), len(K))
         square = diagonal + diagonal[ids[vertex]] - 2 * K[np.arange(len(K)), ids[vertex]]
-        way = np.sqrt(np.maximum(square, 0))
+        distance = np.sqrt(np.maximum(square, 0))
     lower = plain_before - rounding
-    screen.store(slice(None), Bounds.outwards(lower, diagonal, vertex, way))
+    screen.store(slice(None), Bounds.outwards(lower, diagonal, vertex, distance))
 
     support, _, norm2_now, plain, grad = parts(problem, now)
     rounding = 1e-12 * (1 + np.abs(grad).max())
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
-        suspects = screen.suspects(floor + rounding, problem.y, norm2_now, plain[ids], rounding)
+        unscreened = screen.unscreened(floor + rounding, problem.y, norm2_now, plain[ids], rounding)
         below = np.flatnonzero(grad < floor)
-        assert set(below) <= set(suspects) | set(support)
+        assert set(below) <= set(unscreened) | set(support)
 
 
 @given(moves(), st.booleans())
@@ -85,24 +85,19 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
         rounding = 1e-12 * (1 + np.abs(grad).max()) + first.rounding * abs(first.rho)
         floor = float(grad[now > 0].min()) + rounding
         full = sweep(now)
-        suspects = screen.suspects(floor, problem.y, norm2_now, plain[ids], rounding)
-        screened = sweep(now, suspects=suspects)
+        unscreened = screen.unscreened(floor, problem.y, norm2_now, plain[ids], rounding)
+        screened = sweep(now, unscreened=unscreened)
     if np.isfinite(full.certified_gap):
         slack = full.rounding + screened.rounding
         assert screened.certified_gap == pytest.approx(full.certified_gap, abs=2 * slack + 1e-12)
 
 
-def test_nothing_recorded_means_every_row_is_a_suspect():
-    one = np.ones(1)
+def test_rows_without_bounds_are_not_screened_out_and_a_near_vertex_is_a_bound():
+    """A row beside a vertex of unchanged gradient is screened out, however far the weights went."""
+    one, labels = np.ones(1), np.ones(3, dtype=np.int8)
     screen = Screen(3, np.array([0]), one, one, 1.0, 0.0)
-    labels = np.ones(3, dtype=np.int8)
-    assert screen.suspects(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
-
-
-def test_a_near_vertex_clears_rows_that_distance_alone_would_not():
-    """A row beside a vertex of unchanged gradient is no suspect, however far the weights went."""
-    screen = Screen(3, np.array([0]), np.ones(1), np.ones(1), 1.0, 0.0)
-    way = np.array([0.0, 0.0, 1.0])
-    bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), way)
+    assert screen.unscreened(-1e9, labels, 1.0, one, 0.0).tolist() == [0, 1, 2]
+    distance = np.array([0.0, 0.0, 1.0])
+    bounds = Bounds.outwards(np.ones(3), np.ones(3), np.zeros(3, dtype=np.int64), distance)
     screen.store(slice(None), bounds)
-    assert screen.suspects(0.5, np.ones(3, dtype=np.int8), 2.0, np.ones(1), 0.0).tolist() == [2]
+    assert screen.unscreened(0.5, labels, 2.0, one, 0.0).tolist() == [2]

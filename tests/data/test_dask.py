@@ -105,7 +105,7 @@ def sweep_of(path, dask, threads=2, suspects=None, on_block=None):
             )
             counts = engine.evaluations, source.rows_read
     assert certificate.n_violators > 100
-    bounds = [] if screen is None else [image(part) for part in vars(screen).values()]
+    bounds = [] if screen is None else [image(part) for part in screen.state().values()]
     return [image(value) for value in vars(certificate).values()] + bounds, counts
 
 
@@ -166,7 +166,7 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
 def test_workers_killed_amid_a_sweep_change_nothing(table, tmp_path, n_killed, monkeypatch):
     """When all are killed, what tasks share is lost too and is made anew on their successors."""
     path = write_dense(tmp_path / "data.h5", *table)
-    monkeypatch.setattr(certificate_module, "_SUSPECTS_PER_BLOCK", 250)
+    monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
     expected, _ = sweep_of(path, None, suspects=SUSPECTS)
     seen_at_the_kill = []
     with start_cluster() as cluster:
@@ -189,7 +189,7 @@ def test_workers_killed_amid_a_sweep_change_nothing(table, tmp_path, n_killed, m
 def test_a_file_replaced_amid_a_sweep_is_an_error(
     table, processes, address, tmp_path, how, monkeypatch
 ):
-    monkeypatch.setattr(certificate_module, "_SUSPECTS_PER_BLOCK", 250)
+    monkeypatch.setattr(certificate_module, "_NUMBERED_ROWS", 250)
     here = r"\.h5 was changed while it was in use"
     # A process may open the file for its first block after the change.
     afar = rf"{here}|\.h5 is not the file it was when the work began"

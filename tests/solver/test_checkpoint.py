@@ -182,13 +182,13 @@ def test_a_run_may_be_stopped_again_and_again(method, every, tmp_path):
 @pytest.mark.parametrize("phase", ["train", "certify"])
 @pytest.mark.parametrize("method", ["cvm", "swap2"])
 def test_stopped_from_outside_in_any_iteration_or_sweep(method, phase, tmp_path, caplog):
-    """The state of sweeps and their suspects is kept too."""
+    """The state of sweeps and of screening is kept too."""
     problem = rare_violator()
     options = {"method": method, "lmo": "sampled", "sample_size": 2, "tol": 1e-3}
     caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     calls = []
     expected = train(problem, callbacks=[lambda state: calls.append(state.phase)], **options)
-    assert "suspects" in caplog.text
+    assert "screening leaves" in caplog.text
     path = tmp_path / "run.ckpt"
     count = calls.count(phase)
     assert count > 1

@@ -655,7 +655,7 @@ def test_uncertified_gap_of_an_unlucky_run_is_too_small_and_kept_apart():
     assert truth.gap > max(0.5, solution.sampled_gap)
 
 
-def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
+def test_sweeps_that_follow_a_first_pass_over_unscreened_rows_only(caplog):
     """And the certificate still holds, by brute force, in many problems."""
     caplog.set_level(logging.INFO, logger="ooc_fw.solver")
     for seed in range(8):
@@ -664,7 +664,7 @@ def test_sweeps_that_follow_a_first_look_at_suspects_only(caplog):
         solution = train(problem, method="cvm", lmo="sampled", sample_size=3, seed=seed)
         assert_consistent(solution, problem)
         assert solution.certified_gap <= 1e-3
-    assert "suspects" in caplog.text
+    assert "screening leaves" in caplog.text
     assert "training goes on" in caplog.text
 
 
