@@ -1,6 +1,6 @@
 """Options of training and conversion, declared once: type, default, help, limits and choices.
 
-The checks of the records, the arguments of the commands (`ooc_fw.cli.arguments`) and the defaults
+The checks of the records, the arguments of the commands (`ooc_fw.cli.common`) and the defaults
 of `FrankWolfeSVC` follow from the fields. To add an option, add a field, and its name to the
 commands that show it. Imports no numerical library.
 """
@@ -70,6 +70,10 @@ class Option:
     name: str | None = None
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     many: bool = False
+
+    def flag(self, field: str) -> str:
+        """Name on the command line of an option with a value."""
+        return self.name or "--" + field.replace("_", "-")
 
     @property
     def parses(self) -> bool:
@@ -271,7 +275,7 @@ class TrainOptions(_Checked):
         None,
         "largest number of support vectors; on noisy data a short run with a model of random rows "
         "and violators",
-        default_help="as many as memory affords, 10000 for a stream",
+        default_help="as many as memory affords",
         metavar="N",
         low=START_ROWS,
         whole=True,
@@ -298,8 +302,9 @@ class ConvertOptions(_Checked):
     log1p: bool = option(False, flags={"--log1p": (True, "take log(1 + x) before scaling")})
     like: str | os.PathLike[str] | None = option(
         None,
-        "take features and scaling from a converted training file and keep the order of the rows; "
-        "a model will do where the rows are no table with named columns",
+        "take features, scaling and whether CSV has a header from a converted training file, and "
+        "keep the order of the rows; a model will do where the rows are no table with named "
+        "columns",
         metavar="TRAIN.h5",
     )
     shuffle: bool = option(True, flags={"--no-shuffle": (False, "keep the order of the rows")})
@@ -367,7 +372,7 @@ class ConvertOptions(_Checked):
             "--no-header": (
                 False,
                 "the first line of CSV is a row, and columns are called 0, 1, ... (default: it "
-                "names the columns, and numbers in it are refused; with --like, as in that table)",
+                "names the columns, and numbers in it are refused)",
             ),
             "--header": (True, "the first line of CSV names the columns, even if by numbers"),
         },
@@ -380,10 +385,10 @@ class ConvertOptions(_Checked):
         read=_delimiter,
     )
     labels: str | os.PathLike[str] | None = option(
-        None, "labels of arrays without them, .npy", metavar="FILE"
+        None, "labels of rows that are stored without them, .npy", metavar="FILE"
     )
-    x_name: str = option("X", "rows in .npz or HDF5", metavar="NAME")
-    y_name: str = option("y", "labels in .npz or HDF5", metavar="NAME")
+    x_name: str = option("X", "name of the rows in a file of several arrays", metavar="NAME")
+    y_name: str = option("y", "name of the labels in a file of several arrays", metavar="NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,5 @@
-"""The command line: ``main.py``, a module for each command, and what commands share.
+"""The command line: ``main.py``, modules of commands, and what they share in ``common.py``.
 
-A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``, and a line in
-`main.COMMANDS`. Modules import numpy, h5py and the trainer inside `run`, so that ``ooc-fw --help``
-starts at once. Arguments that follow from `ooc_fw.options` are declared by `arguments`.
+Commands import numpy, h5py and the trainer when they run, so that ``ooc-fw --help`` starts at once.
+To add a command, write a module with ``add_commands`` and add it to `main.MODULES`.
 """

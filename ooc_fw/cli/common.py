@@ -1,30 +1,186 @@
-"""What commands share: opening data, where a model goes, exit statuses, printing results."""
+"""What commands share: their arguments, opening data, where results go, and printing them.
+
+A command is a function from parsed arguments to an exit status; its docstring is its help text.
+Arguments that are fields of a record in `ooc_fw.options` are derived from it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, to_json
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.groups import cpu_count
 
 if TYPE_CHECKING:
     from ooc_fw.data.parallel import Workers
     from ooc_fw.data.sources import RowSource
     from ooc_fw.kernels.functions import Kernel
-    from ooc_fw.options import TrainOptions
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
 input or usage; a failure such as a full disk. After a signal the status is 128 plus its number."""
+
+Record = TypeVar("Record")
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser whose errors are one sentence, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the usage error as a user's mistake."""
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+class Commands:
+    """The commands of a parser."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add(self, name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        """Declare a command, described by the docstring of `run`; the parser needs arguments."""
+        summary, _, description = (inspect.getdoc(run) or "").partition("\n")
+        help = summary[:1].lower() + summary[1:].removesuffix(".")
+        parser = self._parsers.add_parser(name, help=help, description=description or summary)
+        parser.set_defaults(run=run)
+        return parser
+
+
+def add_options(
+    parser: argparse._ActionsContainer, record: type, names: Iterable[str] | None = None
+) -> None:
+    """Declare the fields of a record of options, all of them by default."""
+    fields = option_fields(record)
+    for name in fields if names is None else names:
+        own, declared = fields[name]
+        add_option(parser, name, declared, own.default)
+
+
+def add_option(
+    parser: argparse._ActionsContainer, name: str, declared: Option, default: Any = None
+) -> None:
+    """Declare one option; its help text ends with the default."""
+    if declared.flags:
+        group = parser.add_mutually_exclusive_group()
+        for flag, (value, text) in declared.flags.items():
+            group.add_argument(
+                flag, dest=name, action="store_const", const=value, default=default, help=text
+            )
+        return
+    metavar = declared.metavar
+    if declared.choices and declared.low is None:
+        metavar = f"{{{','.join(declared.choices)}}}"
+    shown = declared.default_help or default
+    parser.add_argument(
+        declared.flag(name),
+        dest=name,
+        metavar=metavar,
+        type=argument_type(declared.parse) if declared.parses else str,
+        action="extend" if declared.many else "store",
+        default=list(default) if declared.many else default,
+        help=declared.help + (f" (default: {shown})" if shown not in (None, ()) else ""),
+    )
+
+
+def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Argument type whose errors are those of `parse`, which raises InputError."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
+def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
+    """Record of the options given; `values` take precedence."""
+    given = {name: vars(args)[name] for name in option_fields(record) if name in vars(args)}
+    return record(**given | values)
+
+
+def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
+    """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
+    kinds = "an HDF5 file (ooc-fw convert writes one) or a .npy array"
+    parser.add_argument("data", metavar="DATA", help=kinds + also)
+    add_options(parser, ConvertOptions, ["x_name", *["y_name", "labels"] * labels])
+
+
+def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
+    """Declare DATA of a command that reads LIBSVM text, too."""
+    also = ", LIBSVM text, also compressed, or - for text on standard input"
+    add_data(parser, also, labels=labels)
+    add_options(parser, ConvertOptions, ["zero_based"])
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Declare MODEL."""
+    parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
+
+
+def add_model_output(parser: argparse.ArgumentParser) -> None:
+    """Declare where the model goes."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="MODEL",
+        help="model file (default: DATA with .model.h5 in place of its suffix)",
+    )
+
+
+def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
+    """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
+    add_options(parser, TrainOptions, ["threads"])
+    parser.set_defaults(threads=cpu_count())
+    if dask:
+        parser.add_argument(
+            "--dask",
+            metavar="WHERE",
+            help="pass over the file with Dask: on threads, on processes (as many as --threads), "
+            "or on the cluster at the address tcp://HOST:PORT (default: without Dask); the numbers "
+            "are the same",
+        )
+
+
+def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
+    """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    if progress:
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument("--quiet", action="store_true", help="no progress and no summary")
+        group.add_argument(
+            "--verbose",
+            action="store_true",
+            help="more messages: sizes, choices, the memory plan, phases; a line of progress a "
+            "second",
+        )
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def open_data(args: argparse.Namespace) -> RowSource:
+    """Open the source that DATA names."""
+    from ooc_fw.data.sources import open_source
+
+    names = ("labels", "x_name", "y_name")
+    given = {name: vars(args)[name] for name in names if name in vars(args)}
+    return open_source(args.data, **given)
 
 
 @contextmanager
@@ -37,19 +193,6 @@ def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
 
     with borrow_workers(args.dask, args.threads) as workers:
         yield workers
-
-
-def open_data(args: argparse.Namespace) -> RowSource:
-    """Open the source that DATA names."""
-    from ooc_fw.data.sources import open_source
-
-    given = vars(args)
-    return open_source(
-        args.data,
-        given.get("labels"),
-        x_name=args.x_name,
-        y_name=given.get("y_name", "y"),
-    )
 
 
 def kernel_from(
@@ -81,17 +224,16 @@ class ModelPlace:
     """Where a model is written: to its output, or beside it after an interrupt.
 
     A file that stood at the output when the run began is not replaced by the model of a run that
-    was interrupted.
-
-    Parameters
-    ----------
-    output : Path
-        File that the user named.
+    was interrupted: that goes to m.interrupted.h5, m.interrupted2.h5, ... beside m.h5.
     """
 
     def __init__(self, output: Path) -> None:
-        self.output = output
-        self._beside = _free_name_beside(output) if output.is_file() else output
+        self.output = self._beside = output
+        numbers = count(1)
+        while os.path.lexists(self._beside) and output.is_file():
+            number = next(numbers)
+            word = "interrupted" if number == 1 else f"interrupted{number}"
+            self._beside = output.with_name(f"{output.stem}.{word}{output.suffix}")
 
     def of(self, interrupted: bool) -> Path:
         """File for the model of a run that was interrupted or not."""
@@ -141,33 +283,13 @@ def run_progress(
     )
 
 
-def _free_name_beside(output: Path) -> Path:
-    """First free name: m.interrupted.h5, m.interrupted2.h5, ... for m.h5."""
-    for number in count(1):
-        word = "interrupted" if number == 1 else f"interrupted{number}"
-        path = output.with_name(f"{output.stem}.{word}{output.suffix}")
-        if not os.path.lexists(path):
-            return path
-    raise AssertionError
-
-
 # -- printing ------------------------------------------------------------------------------------
 
 
 def print_result(
     args: argparse.Namespace, result: Mapping[str, Any], lines: Iterable[object] | None = None
 ) -> None:
-    """Write a result on standard output: one JSON object, or lines for people.
-
-    Parameters
-    ----------
-    args : Namespace
-        Says whether ``--json`` was given.
-    result : mapping
-        Names and values.
-    lines : iterable, optional
-        Text for people; by default names and values, aligned.
-    """
+    """Print one JSON object with ``--json``, else lines for people: by default names and values."""
     if args.json:
         print(to_json(result))
     else:
@@ -192,31 +314,14 @@ def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None)
     return lines
 
 
-def summary(result: dict[str, Any]) -> list[str]:
-    """Sum the run up in a few lines for people."""
-    gap, read = result["certified_gap"], ""
-    if "lmo" not in result:
-        kind, read = "over the rows read last, not certified", " read once"
-    elif gap is None:
-        kind = "over the rows drawn last, not certified"
-    else:
-        kind = "certified over all rows"
-    gap = result["sampled_gap"] if gap is None else gap
-    if "machines" in result:
-        kind += f", the worst of {len(result['machines'])} pairs of classes"
-    return [
-        f"{result['status']}: relative gap {format_gap(gap)}, {kind}",
-        f"{result['n_support']} support vectors of {result['n_rows']} rows{read}, "
-        f"{result['kernel']} kernel, gamma {format_value(result['gamma'])}, "
-        f"C {format_value(result['C'])}",
-        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
-        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
-    ]
-
-
 def format_label(value: Any) -> str:
     """Label as people write it: integers without a decimal point."""
     return value if isinstance(value, str) else repr(float(value)).removesuffix(".0")
+
+
+def format_labels(values: Iterable[Any]) -> str:
+    """Labels with commas between them."""
+    return ", ".join(map(format_label, values))
 
 
 def format_gap(gap: float | None) -> str:
@@ -233,5 +338,5 @@ def format_value(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} ({format_value(item)})" for key, item in value.items())
     if isinstance(value, list):
-        return ", ".join(format_value(item) for item in value)
+        return ", ".join(map(format_value, value))
     return str(value)

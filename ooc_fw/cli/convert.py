@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ooc_fw.cli import arguments
-from ooc_fw.cli.common import DONE, format_label, print_result
+from ooc_fw.cli import common
 from ooc_fw.options import ConvertOptions, option_fields
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
@@ -23,15 +22,9 @@ _OF_TABLES = (
 )
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "convert",
-        help="convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled",
-        description="Convert LIBSVM text or a table (CSV, Parquet, .npy, .npz, HDF5 of other "
-        "tools) to one HDF5 file in constant memory. Rows are shuffled, so that training may read "
-        "any contiguous part as a random sample.",
-    )
+    parser = commands.add("convert", run)
     parser.add_argument(
         "files",
         nargs="+",
@@ -44,13 +37,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
     )
     others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
-    arguments.add_options(parser, ConvertOptions, others)
-    arguments.add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
-    arguments.add_results(parser)
+    common.add_options(parser, ConvertOptions, others)
+    common.add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
+    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert, print the report."""
+    """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
+
+    Convert LIBSVM text or a table (CSV, Parquet, .npy, .npz, HDF5 of other tools) to one HDF5
+    file in constant memory. Rows are shuffled, so that training may read any contiguous part as a
+    random sample.
+    """
     from ooc_fw.convert.convert import convert
 
     inputs, output = args.files, args.output
@@ -58,36 +56,34 @@ def run(args: argparse.Namespace) -> int:
         *inputs, output = inputs
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
-    options = arguments.record_from(ConvertOptions, args)
+    options = common.record_from(ConvertOptions, args)
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, progress=progress)
     if args.json:
-        print_result(args, describe(report))
+        result = dict(vars(report))
+        scaling, counts = result.pop("scaling"), result.pop("class_counts")
+        classes = {common.format_label(label): count for label, count in counts.items()}
+        result |= {"classes": classes, "scaling": scaling.kind, "log1p": scaling.log1p}
+        common.print_result(args, result)
     elif not args.quiet:
-        print("\n".join(report_lines(report)), file=sys.stderr)
-    return DONE
+        print(*_lines(report), sep="\n", file=sys.stderr)
+    return common.DONE
 
 
-def describe(report: ConversionReport) -> dict[str, Any]:
-    """Gather what ``--json`` prints."""
-    values = dict(vars(report))
-    counts = {format_label(label): count for label, count in values.pop("class_counts").items()}
-    scaling = values.pop("scaling")
-    return values | {"classes": counts, "scaling": scaling.kind, "log1p": scaling.log1p}
-
-
-def report_lines(report: ConversionReport) -> list[str]:
-    """Say what was converted and how, a line for each fact."""
-    rows = f"{report.n_rows} rows, {report.n_features} features"
-    kind = "sparse" if report.sparse else "dense"
+def _lines(report: ConversionReport) -> list[str]:
+    """What was converted and how, a line for each fact."""
+    counts = report.class_counts.items()
+    words = [f"{common.format_label(label)} ({count})" for label, count in counts] or ["none"]
+    if len(words) > SHOWN_CLASSES:
+        words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
     lines = [
-        f"{report.output}: {rows}, {kind} (density {report.density:.3g}), "
+        f"{report.output}: {report.n_rows} rows, {report.n_features} features, "
+        f"{'sparse' if report.sparse else 'dense'} (density {report.density:.3g}), "
         + (f"shuffled with seed {report.seed}" if report.seed is not None else "not shuffled"),
-        "classes: " + _class_words(report.class_counts),
+        f"classes: {', '.join(words)}",
     ]
-    steps = ["log1p"] * report.scaling.log1p + [report.scaling.kind] * (
-        report.scaling.kind != "none"
-    )
+    kind = report.scaling.kind
+    steps = ["log1p"] * report.scaling.log1p + [kind] * (kind != "none")
     if steps:
         lines.append("scaling: " + ", then ".join(steps))
     lines += [f"note: {note}" for note in report.notes]
@@ -97,7 +93,7 @@ def report_lines(report: ConversionReport) -> list[str]:
             f"{report.dropped_values} values in them"
         )
     if report.unseen_labels:
-        labels = ", ".join(map(format_label, report.unseen_labels))
+        labels = common.format_labels(report.unseen_labels)
         lines.append(f"labels the training file does not have: {labels}; their rows are kept")
     if report.n_skipped:
         lines.append(f"skipped: {report.n_skipped} lines, beginning with")
@@ -107,12 +103,3 @@ def report_lines(report: ConversionReport) -> list[str]:
         f"({report.megabytes_per_second:.0f} MB/s)"
     )
     return lines
-
-
-def _class_words(class_counts: dict[Any, int]) -> str:
-    if not class_counts:
-        return "none"
-    words = [f"{format_label(label)} ({count})" for label, count in class_counts.items()]
-    if len(words) > SHOWN_CLASSES:
-        words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
-    return ", ".join(words)

@@ -6,11 +6,11 @@ import argparse
 import logging
 import shutil
 import time
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
+from ooc_fw.cli import common
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
@@ -29,19 +29,12 @@ SHOWN_CONFUSIONS = 20
 logger = logging.getLogger(__name__)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "evaluate",
-        help="accuracy of a model on labelled rows",
-        description="Compare predicted with given labels. A label the model does not know counts "
-        "as wrong. Text is scaled like the training data. If the model gives probabilities, "
-        "their Brier score, too: the mean squared error of the probability of the larger of two "
-        "labels, or the sum of that over all classes.",
-    )
-    arguments.add_model(parser)
-    arguments.add_data(parser, text=True)
-    arguments.add_work(parser)
+    parser = commands.add("evaluate", run)
+    common.add_model(parser)
+    common.add_data_or_text(parser)
+    common.add_work(parser)
     parser.add_argument(
         "--figure",
         type=Path,
@@ -49,11 +42,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
         "ooc-fw train --probability, and matplotlib",
     )
-    arguments.add_results(parser)
+    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the measures."""
+    """Accuracy of a model on labelled rows.
+
+    Compare predicted with given labels. A label the model does not know counts as wrong. Text is
+    scaled like the training data. If the model gives probabilities, their Brier score, too: the
+    mean squared error of the probability of the larger of two labels, or the sum of that over all
+    classes.
+    """
     import numpy as np
 
     from ooc_fw.cli.applying import apply_model
@@ -66,11 +65,16 @@ def run(args: argparse.Namespace) -> int:
     if args.figure is not None:
         _check_figure(args, model)
     reliability = Reliability(len(model.classes)) if model.calibrated else None
-    confusion = Confusion(model.classes)
+    confusion = Confusion(model.classes.tolist())
     for block in apply_model(model, args, with_labels=True, labels_only=reliability is None):
         assert block.labels is not None
         labels = as_class_values(block.labels)
-        _check_kind(labels, model, args.data)
+        if labels.dtype.kind != model.classes.dtype.kind:
+            kinds = {"f": "numbers", "U": "words"}
+            raise InputError(
+                f"the labels of {args.data} are {kinds[labels.dtype.kind]}, and those of the model "
+                f"are {kinds[model.classes.dtype.kind]}; give labels as in the training data"
+            )
         confusion.add(labels, model.class_places(block.values))
         unknown = confusion.unknown
         if len(unknown) > MOST_UNKNOWN:
@@ -82,13 +86,14 @@ def run(args: argparse.Namespace) -> int:
             codes = np.searchsorted(model.classes, labels).clip(max=len(model.classes) - 1)
             codes[model.classes[codes] != labels] = -1
             reliability.add(model.probabilities(block.values), codes)
-    if confusion.unknown:
+    n_rows, unknown = confusion.counts.total(), confusion.unknown
+    if unknown:
         logger.warning(
             "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong",
-            confusion.n_rows_of(confusion.unknown),
-            confusion.n_rows,
+            sum(count for (given, _), count in confusion.counts.items() if given in unknown),
+            n_rows,
             args.data,
-            ", ".join(map(common.format_label, confusion.unknown[:5])),
+            common.format_labels(unknown[:5]),
         )
     result = confusion.measures()
     if reliability is not None:
@@ -98,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
         classes = [common.format_label(value) for value in model.classes.tolist()]
         save(draw_reliability(result, classes), args.figure)
-    result |= {"n_rows": confusion.n_rows, "seconds": time.perf_counter() - started}
+    result |= {"n_rows": n_rows, "seconds": time.perf_counter() - started}
     common.print_result(args, result, _lines(result))
     return common.DONE
 
@@ -116,43 +121,20 @@ def _check_figure(args: argparse.Namespace, model: Model) -> None:
         )
 
 
-def _check_kind(labels: npt.NDArray[Any], model: Model, data: str) -> None:
-    """Raise InputError if labels are words and classes numbers, or the other way round."""
-    if labels.dtype.kind != model.classes.dtype.kind:
-        kinds = {"f": "numbers", "U": "words"}
-        raise InputError(
-            f"the labels of {data} are {kinds[labels.dtype.kind]}, and those of the model are "
-            f"{kinds[model.classes.dtype.kind]}; give labels as in the training data"
-        )
-
-
 class Confusion:
     """How many rows of each given label were predicted as each of the sorted classes of a model.
 
     Its size depends on the number of different labels, not on the number of rows.
     """
 
-    def __init__(self, classes: npt.NDArray[Any]) -> None:
-        import numpy as np
-
+    def __init__(self, classes: list[Any]) -> None:
         self._classes = classes
-        self._given: dict[Any, Int64Array] = {
-            value: np.zeros(len(classes), dtype=np.int64) for value in classes.tolist()
-        }
+        self.counts: Counter[tuple[Any, Any]] = Counter()  # rows by given and predicted label
 
     @property
     def unknown(self) -> list[Any]:
         """Given labels that are no classes of the model, sorted."""
-        return sorted(self._given.keys() - self._classes.tolist())
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.n_rows_of(self._given)
-
-    def n_rows_of(self, labels: Iterable[Any]) -> int:
-        """Number of rows with these given labels."""
-        return sum(int(self._given[label].sum()) for label in labels)
+        return sorted({given for given, _ in self.counts} - set(self._classes))
 
     def add(self, labels: npt.NDArray[Any], places: Int64Array) -> None:
         """Count rows by their given labels and the places of their predicted classes."""
@@ -160,9 +142,9 @@ class Confusion:
 
         n = len(self._classes)
         values, rows = np.unique(labels, return_inverse=True)
-        pairs = np.bincount(rows * n + places, minlength=len(values) * n)
-        for value, counts in zip(values.tolist(), pairs.reshape(-1, n), strict=True):
-            self._given[value] = self._given.get(value, 0) + counts
+        pairs, counts = np.unique(rows * n + places, return_counts=True)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            self.counts[values[pair // n].item(), self._classes[pair % n]] += count
 
     def measures(self) -> dict[str, Any]:
         """Measures of all rows and of each class, None if there is nothing to divide by.
@@ -172,9 +154,8 @@ class Confusion:
         """
         import numpy as np
 
-        names = sorted(self._given)
-        confusion = np.zeros((len(names), len(names)), dtype=np.int64)
-        confusion[:, np.searchsorted(names, self._classes)] = [self._given[name] for name in names]
+        names = sorted([*self._classes, *self.unknown])
+        confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
         occurs = of_given > 0
         return {
@@ -194,17 +175,13 @@ class Confusion:
 
 def _lines(result: dict[str, Any]) -> list[str]:
     """The measures for people, with a table of the classes and the confusion matrix."""
-    classes = result["classes"]
-    lines = [
-        f"{name:<18} {common.format_value(result[name])}"
-        for name in ("accuracy", "balanced_accuracy", "brier_score", "n_rows", "seconds")
-        if name in result
-    ]
-    width = max(5, *map(len, classes))
-    lines += ["", f"{'class':<{width}} {'rows':>9} {'precision':>9} {'recall':>9}"]
-    for name, own in classes.items():
-        ratios = ("-" if own[key] is None else f"{own[key]:.4f}" for key in ("precision", "recall"))
-        lines.append(f"{name:<{width}} {own['rows']:>9} " + " ".join(f"{r:>9}" for r in ratios))
+    names = ("accuracy", "balanced_accuracy", "brier_score", "n_rows", "seconds")
+    shown = {name: result[name] for name in names if name in result}
+    width = max(5, *map(len, result["classes"]))
+    lines = [*common.aligned(shown), "", f"{'class':<{width}}      rows precision    recall"]
+    for name, own in result["classes"].items():
+        ratios = ["-" if own[key] is None else f"{own[key]:.4f}" for key in ("precision", "recall")]
+        lines.append(f"{name:<{width}} {own['rows']:>9} {ratios[0]:>9} {ratios[1]:>9}")
     return [*lines, "", *_confusion_lines(result, width)]
 
 
@@ -213,23 +190,27 @@ def _confusion_lines(result: dict[str, Any], width: int) -> list[str]:
     names, matrix = list(result["classes"]), result["confusion"]
     cell = max(width, len(str(result["n_rows"]))) + 1
     if width + cell * len(names) <= shutil.get_terminal_size().columns:
-        lines = ["confusion (given below, predicted to the right)"]
-        lines.append(" " * width + "".join(f"{name:>{cell}}" for name in names))
-        for name, row in zip(names, matrix, strict=True):
-            lines.append(f"{name:<{width}}" + "".join(f"{count:>{cell}}" for count in row))
-        return lines
-    wrong = [
-        (count, given, predicted)
-        for given, row in zip(names, matrix, strict=True)
-        for predicted, count in zip(names, row, strict=True)
-        if count and given != predicted
+        head = " " * width + "".join(f"{name:>{cell}}" for name in names)
+        return ["confusion (given below, predicted to the right)", head] + [
+            f"{name:<{width}}" + "".join(f"{count:>{cell}}" for count in row)
+            for name, row in zip(names, matrix, strict=True)
+        ]
+    mistakes = Counter(
+        {
+            (given, predicted): count
+            for given, row in zip(names, matrix, strict=True)
+            for predicted, count in zip(names, row, strict=True)
+            if count and given != predicted
+        }
+    )
+    lines = [
+        f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)",
+        f"{'given':<{width}} {'predicted':<{max(width, 9)}} {'rows':>9}",
     ]
-    wrong.sort(key=lambda mistake: -mistake[0])
-    lines = [f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)"]
-    lines.append(f"{'given':<{width}} {'predicted':<{max(width, 9)}} {'rows':>9}")
-    for count, given, predicted in wrong[:SHOWN_CONFUSIONS]:
+    shown = mistakes.most_common(SHOWN_CONFUSIONS)
+    for (given, predicted), count in shown:
         lines.append(f"{given:<{width}} {predicted:<{max(width, 9)}} {count:>9}")
-    if len(wrong) > SHOWN_CONFUSIONS:
-        rest = sum(count for count, _, _ in wrong[SHOWN_CONFUSIONS:])
-        lines.append(f"and {rest} rows in {len(wrong) - SHOWN_CONFUSIONS} other mistakes")
+    if len(mistakes) > len(shown):
+        rest = mistakes.total() - sum(count for _, count in shown)
+        lines.append(f"and {rest} rows in {len(mistakes) - len(shown)} other mistakes")
     return lines

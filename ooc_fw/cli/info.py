@@ -7,88 +7,78 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
+from ooc_fw.cli import common
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
+    from ooc_fw.convert.advice import Circumstances
     from ooc_fw.convert.preflight import Findings, Labels
     from ooc_fw.data.scaling import Scaling
-    from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
 
 SHOWN = 12
 """Classes, columns and the like that are listed for people; ``--json`` lists all."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "info",
-        help="what a data or model file holds, and what to do before training",
-        description="Describe a model file, or inspect data before training: classes, columns that "
-        "are constant or not scaled alike, missing values, repeated rows, storage, and the advice "
-        "that follows. Of large files a sample is read, of text and tables (CSV, Parquet, .npz) "
-        "the beginning.",
-    )
-    arguments.add_data(parser, text=True)
-    arguments.add_options(parser, ConvertOptions, ["label", "header"])
-    arguments.add_results(parser, progress=False)
+    parser = commands.add("info", run)
+    common.add_data_or_text(parser)
+    common.add_options(parser, ConvertOptions, ["label", "header"])
+    common.add_results(parser, progress=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the description."""
+    """What a data or model file holds, and what to do before training.
+
+    Describe a model file, or inspect data before training: classes, columns that are constant or
+    not scaled alike, missing values, repeated rows, storage, and the advice that follows. Of
+    large files a sample is read, of text and tables (CSV, Parquet, .npz) the beginning.
+    """
     from ooc_fw.data.sources.opening import check_regular
+    from ooc_fw.model.record import load_model
 
     if args.data != "-":
         check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind == "model":
-        from ooc_fw.model.record import load_model
-
         result = describe_model(load_model(args.data))
+    elif kind == "data":
+        result = describe_data(args)
     elif kind == "text":
         result = describe_text(args)
-    elif kind == "data":
-        with common.open_data(args) as source:
-            storage = _storage(args.data, args.x_name)
-            result = describe_data(source, storage) | storage
     else:
         result = describe_table(args, kind)
-    shown = {
-        name: _brief(value) for name, value in result.items() if name not in ("advice", "machines")
-    }
-    lines = common.aligned(shown) + common.gap_lines(result.get("machines", ()), SHOWN)
+    listed = ("advice", "machines")
+    lines = common.aligned({k: _brief(value) for k, value in result.items() if k not in listed})
+    lines += common.gap_lines(result.get("machines", ()), SHOWN)
     lines += [f"- {sentence}" for sentence in result.get("advice", ())]
-    if "advice" in result:
-        result["advice"] = result.pop("advice")  # at the end
     common.print_result(args, result, lines)
     return common.DONE
 
 
 def _brief(value: Any) -> Any:
     """The first `SHOWN` entries of a list or a table."""
+    more = len(value) - SHOWN if isinstance(value, list | dict) else 0
+    if isinstance(value, list):
+        return value[:SHOWN] + [f"and {more} more"] * (more > 0) or "none"
     if isinstance(value, dict):
         short = {
             key: _in_words(item) if isinstance(item, dict) else item
             for key, item in list(value.items())[:SHOWN]
         }
-        more = len(value) - SHOWN
-        return short if more <= 0 else {**short, "and more": more}
-    if isinstance(value, list):
-        more = len(value) - SHOWN
-        return [*value[:SHOWN], f"and {more} more"] if more > 0 else value or "none"
+        return short | ({"and more": more} if more > 0 else {})
     return value
 
 
 def _in_words(column: dict[str, Any]) -> str:
     """Content of a column of a table."""
-    if column["holds"] == "numbers":
+    words: str = column["holds"]
+    if words == "numbers":
         words = f"{column['low']:g} to {column['high']:g}"
-    elif column["holds"] == "words":
+    elif words == "words":
         words = f"{column['different']} different words"
-    else:
-        words = column["holds"]
     return words + (f", {column['missing']} missing" if column["missing"] else "")
 
 
@@ -98,9 +88,11 @@ def describe_model(model: Model) -> dict[str, Any]:
     Of several binary classifiers, gaps are those of the worst; ``machines`` has each.
     """
     several, first = len(model.classifiers) > 1, model.classifiers[0]
+    kernel = model.kernel.to_dict()
     result: dict[str, Any] = {
         "kind": "model",
-        **{("kernel" if name == "name" else name): v for name, v in model.kernel.to_dict().items()},
+        "kernel": kernel.pop("name"),
+        **kernel,
         "C": model.C,
         "n_features": model.n_features,
         "n_support": len(model.support_vectors),
@@ -115,66 +107,52 @@ def describe_model(model: Model) -> dict[str, Any]:
     if several:
         names = ("rho", "objective", "certified_gap", "sampled_gap")
         result["machines"] = [
-            {
-                "negative": own.negative,
-                "positive": own.positive,
-                "n_support": len(own.alpha),
-                **{name: getattr(own, name) for name in names},
-            }
+            {"negative": own.negative, "positive": own.positive, "n_support": len(own.alpha)}
+            | {name: getattr(own, name) for name in names}
             for own in model.classifiers
         ]
     return result
 
 
-def describe_data(source: RowSource, storage: dict[str, Any]) -> dict[str, Any]:
-    """Content of a source, of which all labels and a sample of the rows are read.
-
-    `storage` is what `_storage` found; None stands for what is not known.
-    """
-    from ooc_fw.convert.advice import Circumstances, advice
+def describe_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Content of a source, of which all labels and a sample of the rows are read."""
+    from ooc_fw.convert.advice import Circumstances
     from ooc_fw.convert.preflight import inspect_labels, inspect_source
     from ooc_fw.data.statistics import average_squared_distance
 
-    labels = inspect_labels(source)
-    statistics = source.statistics
-    sigma2 = None
-    if statistics is not None:
-        sigma2 = average_squared_distance(statistics.mean, statistics.mean_square_norm)
-    found = inspect_source(source)
-    names = storage.pop("columns")
-    chunk_bytes = source.chunk_rows * source.decoded_bytes // source.n_rows
-    data = Circumstances(
-        n_rows=source.n_rows,
-        names=names,
-        storage="csr" if source.sparse else "dense",
-        shuffled=source.shuffled,
-        filter=storage["compression"],
-        has_checksums=storage.pop("has_checksums"),
-        chunk_bytes=chunk_bytes,
-    )
-    return {
-        "kind": "data",
-        "n_rows": source.n_rows,
-        "n_features": source.n_features,
-        "columns": names,
-        "storage": data.storage,
-        **_classes(labels),
-        **_scaling(source.scaling),
-        "shuffled": source.shuffled,
-        "sorted_by_class": None if labels is None else labels.sorted,
-        "sigma2": sigma2,
-        "gamma_auto": 1 / (2 * sigma2) if sigma2 else None,  # of the RBF kernel
-        "chunk_rows": source.chunk_rows,
-        **_findings(found, names),
-        "advice": list(advice(found, labels, data)),
-    }
+    with common.open_data(args) as source:
+        storage = _storage(args.data, args.x_name)
+        data = Circumstances(
+            n_rows=source.n_rows,
+            names=storage["columns"],
+            storage="csr" if source.sparse else "dense",
+            shuffled=source.shuffled,
+            filter=storage["compression"],
+            has_checksums=storage.pop("has_checksums"),
+            chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
+        )
+        sigma2, statistics = None, source.statistics
+        if statistics is not None:
+            sigma2 = average_squared_distance(statistics.mean, statistics.mean_square_norm)
+        facts = {
+            "kind": "data",
+            "n_rows": source.n_rows,
+            "n_features": source.n_features,
+            **storage,
+            **_scaling(source.scaling),
+            "shuffled": source.shuffled,
+            "sigma2": sigma2,
+            "gamma_auto": 1 / (2 * sigma2) if sigma2 else None,  # of the RBF kernel
+            "chunk_rows": source.chunk_rows,
+        }
+        return facts | _inspection(inspect_labels(source), inspect_source(source), data)
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
     import numpy as np
 
-    from ooc_fw.convert.advice import Circumstances, advice
+    from ooc_fw.convert.advice import Circumstances
     from ooc_fw.convert.libsvm import iter_libsvm
     from ooc_fw.convert.preflight import TEXT_BYTES, count_labels, inspect_rows
     from ooc_fw.data.rows import rows_bytes
@@ -190,16 +168,11 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
             labels.append(block_labels)
             n_bytes += rows_bytes(rows)
     found, counted = inspect_rows(kept), count_labels([np.concatenate(labels)])
-    data = Circumstances(n_rows=found.n_looked, storage="text")
     return {
         "kind": "text",
         "n_rows": found.n_looked if whole else None,
         "n_features": len(found.low) if whole else None,
-        "storage": "text",
-        **_classes(counted),
-        "sorted_by_class": counted.sorted,
-        **_findings(found, None),
-        "advice": list(advice(found, counted, data)),
+        **_inspection(counted, found, Circumstances(n_rows=found.n_looked, storage="text")),
     }
 
 
@@ -210,66 +183,56 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     from ooc_fw.convert.preflight import inspect_table
     from ooc_fw.convert.record import find_column
 
-    options = ConvertOptions(
-        header=args.header, labels=args.labels, x_name=args.x_name, y_name=args.y_name
-    )
+    options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, format_name, options) as reader:
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
         n_looked, columns = inspect_table(reader)
     command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
+    described = {}
+    for column in columns:
+        own = described[column.name] = {"holds": column.kind, "missing": column.n_missing}
+        if column.kind == "words":
+            own |= {"different": column.n_different}
+        else:
+            own |= {"low": column.low, "high": column.high}
     return {
         "kind": "table",
         "format": format_name,
         "n_columns": len(columns),
         "n_looked_at": n_looked,
-        "columns": {
-            column.name: {
-                "holds": column.kind,
-                "missing": column.n_missing,
-                **(
-                    {"different": column.n_different}
-                    if column.kind == "words"
-                    else {"low": column.low, "high": column.high}
-                ),
-            }
-            for column in columns
-        },
+        "columns": described,
         "advice": list(advice_on_table(columns, n_looked, label, command)),
     }
 
 
-def _classes(labels: Labels | None) -> dict[str, Any]:
-    """Rows of each class, and the share of the rarest."""
-    if labels is None:
-        return {"classes": None, "smallest_class": None}
-    counts = {
-        value if isinstance(value, str) else common.format_label(value): count
-        for value, count in labels.counts.items()
-    }
-    total = sum(counts.values())
-    return {
-        "classes": counts,
-        "smallest_class": min(counts.values()) / total if total else None,
-    }
+def _inspection(labels: Labels | None, found: Findings, data: Circumstances) -> dict[str, Any]:
+    """Rows of each class, measures of the sample of rows, and the advice that follows."""
+    from ooc_fw.convert.advice import advice
 
-
-def _findings(found: Findings, names: list[str] | None) -> dict[str, Any]:
-    """Measures of the sample of rows."""
-
-    def words(columns: Any) -> list[Any]:
-        return [names[j] if names else j for j in columns.tolist()]
-
+    counts, rarest = None, None
+    if labels is not None:
+        counts = {common.format_label(value): count for value, count in labels.counts.items()}
+        rarest = min(counts.values()) / sum(counts.values()) if any(counts.values()) else None
     heavy, n_swamped = found.swamping()
+
+    def names(columns: Any) -> list[Any]:
+        return [data.names[j] if data.names else j for j in columns.tolist()]
+
     return {
+        "storage": data.storage,
+        "classes": counts,
+        "smallest_class": rarest,
+        "sorted_by_class": None if labels is None else labels.sorted,
         "n_looked_at": found.n_looked,
         "density": found.density,
-        "constant_columns": words(found.constant),
-        "outweighing_columns": words(heavy),
+        "constant_columns": names(found.constant),
+        "outweighing_columns": names(heavy),
         "outweighed_columns": n_swamped,
         "bad_rows": found.n_bad,
         "repeated_rows": found.n_repeated,
+        "advice": list(advice(found, labels, data)),
     }
 
 
@@ -312,15 +275,16 @@ def _kind(args: argparse.Namespace) -> str:
 
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:
-    """Size of the file, the filter of its values, and its attributes."""
+    """Size of the file, the filter of its values, and its attributes; None for what is unknown."""
     import h5py
 
     from ooc_fw.data.attributes import get_texts
     from ooc_fw.data.sources.checksums import GROUP
     from ooc_fw.data.sources.opening import find_node, open_file
 
+    size = os.path.getsize(path) if os.path.exists(path) else None
     result: dict[str, Any] = {
-        "file_bytes": os.path.getsize(path) if os.path.exists(path) else None,
+        "file_bytes": size,
         "compression": None,
         "columns": None,
         "has_checksums": False,

@@ -6,61 +6,37 @@ for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import ooc_fw
 from ooc_fw._core.loading import load_numba_alone
 from ooc_fw.cli import (
     certify,
     convert,
-    demo,
     evaluate,
     guide,
     info,
     plan,
-    plot,
     predict,
     report,
     train,
     tune,
     verify,
 )
-from ooc_fw.cli.common import FAILED, USAGE
+from ooc_fw.cli.common import FAILED, USAGE, Commands, Parser
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
-COMMANDS = {
-    "convert": convert,
-    "info": info,
-    "plan": plan,
-    "verify": verify,
-    "train": train,
-    "tune": tune,
-    "predict": predict,
-    "evaluate": evaluate,
-    "certify": certify,
-    "report": report,
-    "plot": plot,
-    "demo": demo,
-    "help": guide,
-}
+MODULES = (convert, info, plan, verify, train, tune, predict, evaluate, certify, report, guide)
+"""Modules of commands, in the order in which ``--help`` lists them."""
 
 CLOSED_PIPE = 141
-
-
-class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence, like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the usage error as a user's mistake."""
-        raise InputError(f"{message}; see {self.prog} --help")
 
 
 def build_parser() -> Parser:
@@ -71,9 +47,9 @@ def build_parser() -> Parser:
         "convert LIBSVM text once, train with a certified duality gap, predict.",
     )
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in COMMANDS.values():
-        module.add_parser(commands)
+    commands = Commands(parser)
+    for module in MODULES:
+        module.add_commands(commands)
     return parser
 
 
@@ -125,7 +101,7 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     load_numba_alone()
-    status: int = COMMANDS[args.command].run(args)
+    status: int = args.run(args)
     return status
 
 
@@ -167,13 +143,11 @@ class _Stream:
         return getattr(self._stream, attribute)
 
     def write(self, text: str) -> int:
-        """Write text."""
         with self._failing():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
         with self._failing():
             self._stream.flush()
 
@@ -208,7 +182,7 @@ def _messages_on_stderr() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
             yield
     finally:
         logger.removeHandler(handler)
@@ -221,10 +195,6 @@ class _Sentence(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         kind = "warning: " if record.levelno == logging.WARNING else ""
         return f"ooc-fw: {kind}{record.getMessage()}"
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    logging.getLogger("ooc_fw").warning("%s", message)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
+from ooc_fw.cli import common
 from ooc_fw.cli.train import add_training_arguments, penalties_from
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.memory import format_bytes
@@ -31,27 +31,26 @@ _PASSES = 2.5
 """Kernel values of a typical corrective run, divided by rows times support vectors."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="show the memory plan, I/O and time of a training run before it runs",
-        description="Print how `ooc-fw train` with the same options would divide the memory, how "
-        "much it would read and about how long it would take, from a calibration of a second and "
-        "a small sample solved exactly. The exit status is 2 if --memory cannot be met.",
-    )
-    arguments.add_data(parser, text=False)
+    parser = commands.add("plan", run)
+    common.add_data(parser)
     add_training_arguments(parser)
-    arguments.add_results(parser)
+    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, calibrate, print."""
+    """Show the memory plan, I/O and time of a training run before it runs.
+
+    Print how `ooc-fw train` with the same options would divide the memory, how much it would read
+    and about how long it would take, from a calibration of a second and a small sample solved
+    exactly. The exit status is 2 if --memory cannot be met.
+    """
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
     from ooc_fw.solver.setup import plan_run
 
-    options = arguments.record_from(TrainOptions, args)
+    options = common.record_from(TrainOptions, args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
         classes, codes = encode_labels(source)
         penalties = penalties_from(args, classes, codes)

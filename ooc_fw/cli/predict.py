@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
+from ooc_fw.cli import common
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs, is_stream, open_output
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ooc_fw.data.rows import Float64Array
     from ooc_fw.model.record import Model
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
@@ -28,17 +27,11 @@ _CHUNK_ROWS = 1 << 14
 """Rows of a chunk of HDF5 output."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="apply a model to rows",
-        description="Print the predicted label of each row, one a line, in the order of the rows "
-        "before any shuffling. Text is scaled like the training data. Memory does not grow with "
-        "the number of rows; many results of a shuffled file wait on disk.",
-    )
-    arguments.add_model(parser)
-    arguments.add_data(parser, text=True, labels=False)
+    parser = commands.add("predict", run)
+    common.add_model(parser)
+    common.add_data_or_text(parser, labels=False)
     parser.add_argument(
         "-o",
         "--output",
@@ -59,12 +52,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the probability of each class, in increasing order of labels; for models of "
         "ooc-fw train --probability",
     )
-    arguments.add_work(parser)
-    arguments.add_results(parser)
+    common.add_work(parser)
+    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the results of each row."""
+    """Apply a model to rows.
+
+    Print the predicted label of each row, one a line, in the order of the rows before any
+    shuffling. Text is scaled like the training data. Memory does not grow with the number of
+    rows; many results of a shuffled file wait on disk.
+    """
+    import numpy as np
+
     from ooc_fw.cli.applying import apply_model, in_order
     from ooc_fw.model.record import load_model
 
@@ -92,29 +92,20 @@ def run(args: argparse.Namespace) -> int:
     n_rows = 0
     with _open(output, suffix, model) as write:
         for values in in_order(blocks, args.data, folder):
-            write(_columns(model, values, n_rows, args))
+            columns: dict[str, npt.NDArray[Any]] = {
+                "row": np.arange(n_rows, n_rows + len(values)),
+                "label": model.class_places(values),
+            }
+            if args.decision:
+                columns["decision"] = values
+            if args.probability:
+                columns["probability"] = model.probabilities(values)
+            write(columns)
             n_rows += len(values)
     if args.json:
         seconds = time.perf_counter() - started
         common.print_result(args, {"output": str(output), "n_rows": n_rows, "seconds": seconds})
     return common.DONE
-
-
-def _columns(
-    model: Model, values: Float64Array, start: int, args: argparse.Namespace
-) -> dict[str, npt.NDArray[Any]]:
-    """Results of consecutive rows, from row `start` on; labels as positions among the classes."""
-    import numpy as np
-
-    columns: dict[str, npt.NDArray[Any]] = {
-        "row": np.arange(start, start + len(values)),
-        "label": model.class_places(values),
-    }
-    if args.decision:
-        columns["decision"] = values
-    if args.probability:
-        columns["probability"] = model.probabilities(values)
-    return columns
 
 
 @contextmanager

@@ -1,34 +1,106 @@
-"""``ooc-fw report``: logs of training runs as one page of HTML."""
+"""``ooc-fw report`` and ``ooc-fw plot``: logs of training runs as a page of HTML or a figure."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
-from ooc_fw.cli.plot import add_log_arguments, output_path
+from ooc_fw.report.figures import AXES, PANELS, check_figure, draw_runs, save
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs, write_output
+
+if TYPE_CHECKING:
+    from ooc_fw.report.runlog import Run
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "report",
-        help="make a page of figures and tables from logs of training runs",
-        description="Make one HTML file of what runs have written with ooc-fw train --log: "
-        "figures, options and results, several runs side by side. The file needs no network and "
-        "no scripts. Making it needs matplotlib: pip install 'ooc-fw[plot]'.",
+def add_commands(commands: common.Commands) -> None:
+    """Declare the commands."""
+    page = commands.add("report", run_report)
+    figure = commands.add("plot", run_plot)
+    for parser, output, suffix in (
+        (page, "REPORT", ".html"),
+        (figure, "FIGURE", ".png; .svg and .pdf are possible too"),
+    ):
+        parser.add_argument(
+            "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; may still grow"
+        )
+        parser.add_argument(
+            "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
+        )
+        common.add_results(parser, progress=False)
+    figure.add_argument(
+        "--panels",
+        metavar="NAMES",
+        default=",".join(PANELS),
+        help=f"some of {', '.join(PANELS)}, with commas between them (default: all)",
     )
-    add_log_arguments(parser, "REPORT", ".html")
+    figure.add_argument(
+        "--against",
+        metavar="AXIS",
+        default="both",
+        help="time, iteration or both (default); speeds and memory are drawn against time only",
+    )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read, draw, write."""
+def run_report(args: argparse.Namespace) -> int:
+    """Make a page of figures and tables from logs of training runs.
+
+    Make one HTML file of what runs have written with ooc-fw train --log: figures, options and
+    results, several runs side by side. The file needs no network and no scripts. Making it needs
+    matplotlib: pip install 'ooc-fw[plot]'.
+    """
     from ooc_fw.report.page import page
-    from ooc_fw.report.runlog import read_runs
-    from ooc_fw.system.files import write_output
 
-    output = output_path(args, ".html")
-    runs = read_runs([Path(log) for log in args.logs])
+    output = _output(args, ".html")
+    runs = _read(args)
     write_output(output, page(runs).encode("utf-8"))
+    return _done(args, output, runs)
+
+
+def run_plot(args: argparse.Namespace) -> int:
+    """Draw logs of training runs.
+
+    Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
+    matplotlib: pip install 'ooc-fw[plot]'.
+    """
+    output = _output(args, ".png")
+    check_figure(output)
+    panels = _choice("--panels", args.panels, tuple(PANELS))
+    against = AXES if args.against == "both" else _choice("--against", args.against, AXES)
+    runs = _read(args)
+    if all(run.n_events == 0 for run in runs):
+        raise InputError(
+            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
+            f"give the log of a longer one"
+        )
+    save(draw_runs(runs, panels, against), output)
+    return _done(args, output, runs)
+
+
+def _output(args: argparse.Namespace, suffix: str) -> Path:
+    """Place of the output; InputError when nothing can be written there."""
+    output = Path(args.output) if args.output else common.output_beside(args.logs[0], suffix)
+    check_outputs([Output("figure", output, streamed=True)], args.logs)
+    return output
+
+
+def _read(args: argparse.Namespace) -> list[Run]:
+    from ooc_fw.report.runlog import read_runs
+
+    return read_runs([Path(log) for log in args.logs])
+
+
+def _done(args: argparse.Namespace, output: Path, runs: list[Run]) -> int:
     common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
     return common.DONE
+
+
+def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in `text`, without repeats."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise InputError(f"{option} knows {', '.join(known)}, not {name!r}")
+    return names

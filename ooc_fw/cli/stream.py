@@ -8,57 +8,46 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
-from ooc_fw.options import TrainOptions, option_fields
+from ooc_fw.cli import common
+from ooc_fw.options import ConvertOptions, TrainOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 
 if TYPE_CHECKING:
     from ooc_fw.data.labels import TwoLabels
-    from ooc_fw.solver.state import Callback, Solution
+    from ooc_fw.solver.state import Callback
     from ooc_fw.solver.stream import Stream
 
 logger = logging.getLogger(__name__)
 
-_OPTIONS = ("C", "tol", "stopping", "max_support", "threads", "certify")
-
-_UNUSED = {
-    **{
-        name: (own.default, declared.name or f"--{name.replace('_', '-')}")
-        for name, (own, declared) in option_fields(TrainOptions).items()
-        if name not in _OPTIONS
-    },
-    **{
-        name: (None, f"--{name.replace('_', '-')}")
-        for name in ("class_weight", "labels", "checkpoint", "checkpoint_every", "resume", "dask")
-    },
-    "x_name": ("X", "--x-name"),
-    "y_name": ("y", "--y-name"),
-    "probability": (False, "--probability"),
+_USED = {
+    *("data", "output", "log", "json", "quiet", "verbose", "stream", "zero_based", "kernel"),
+    *("gamma", "degree", "coef0", "C", "tol", "stopping", "max_support", "threads", "certify"),
 }
-"""Arguments of ``train`` that a stream has no use for: default, and name of the option."""
+"""Arguments of ``train`` that a stream takes, too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what only a stream takes."""
+    """Declare what only a stream takes, after all other arguments."""
     group = parser.add_argument_group(
         "stream",
-        "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept: "
-        "it depends on the order of the rows, and its gap is known for the rows read last only. "
-        "gamma auto follows from the first 4 MiB of text. A feature that appears late was 0 "
-        "before. For a certified gap convert the text and train on the file.",
+        "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept, "
+        "at most 10000 unless --max-support says otherwise: it depends on the order of the rows, "
+        "and its gap is known for the rows read last only. gamma auto follows from the first 4 MiB "
+        "of text. A feature that appears late was 0 before. For a certified gap convert the text "
+        "and train on the file.",
     )
     group.add_argument(
         "--stream",
         action="store_true",
         help="DATA is LIBSVM text, also compressed, or - for text on standard input",
     )
-    group.add_argument(
-        "--zero-based", action="store_true", help="the first feature of the text is called 0"
+    common.add_options(group, ConvertOptions, ["zero_based"])
+    parser.set_defaults(
+        unused_by_stream=[action for action in parser._actions if action.dest not in _USED]
     )
 
 
@@ -75,32 +64,62 @@ def check_absent(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report.
 
-    Returns
-    -------
-    int
-        0 at the end of the text. After SIGINT, SIGTERM or SIGHUP, 128 plus its number: the model is
-        that of the blocks of text before.
+    After a signal the model is that of the blocks of text before, with the larger label as the
+    positive one as always.
     """
     started = time.perf_counter()
-    for name, (default, option) in _UNUSED.items():
-        if getattr(args, name) != default:
+    for action in args.unused_by_stream:
+        if getattr(args, action.dest, action.default) != action.default:
+            option = action.option_strings[0]
             raise InputError(f"{option} has no part in --stream; leave one of them out")
 
     from ooc_fw.data.labels import TwoLabels
+    from ooc_fw.data.scaling import Scaling
+    from ooc_fw.model.record import Model
+    from ooc_fw.solver.state import Status
 
-    options = replace(arguments.record_from(TrainOptions, args), certify=False)
+    options = common.record_from(TrainOptions, args, certify=False)
     place = common.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
     log = common.open_log(args, options)
     with common.run_progress(args, options, started, log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
-        output = place.of(number != 0)
-        solution = _save(stream, number, labels, output)
-        result = report(solution, stream, started, output)
+        classes = labels.classes  # InputError unless there are two
+        output, solution, kernel = place.of(number != 0), stream.solution, stream.kernel
+        assert solution is not None
+        if number:
+            solution = replace(solution, status=Status.INTERRUPTED)
+        signs = -solution.labels if labels.swapped else solution.labels
+        Model.from_solution(
+            replace(solution, labels=signs),
+            kernel=kernel,
+            C=options.C,
+            classes=classes,
+            scaling=Scaling(),
+        ).save(output)
+        same = ("method", "objective", "rho", "sampled_gap", "certified_gap", "iterations")
+        result = {
+            "status": str(solution.status),
+            "kernel": kernel.name,
+            "gamma": kernel.gamma,
+            "C": options.C,
+            "tol": options.tol,
+            "stopping": options.stopping,
+            "max_support": stream.max_support,
+            "n_rows": stream.n_rows,
+            "n_features": stream.n_features,
+            "n_support": len(solution.alpha),
+            **{name: getattr(solution, name) for name in same},
+            "kernel_evaluations": solution.kernel_evaluations,
+            "passes": solution.passes,
+            "seconds": time.perf_counter() - started,
+            "peak_rss_bytes": peak_rss_bytes(),
+            "model": str(output),
+        }
         if log is not None:
             log.write("end", result)
     if not args.quiet:
-        print(*common.summary(result), sep="\n", file=sys.stderr)
+        print(*summary(result), sep="\n", file=sys.stderr)
     if number:
         logger.warning(
             "interrupted: the model is that of the first %d rows%s",
@@ -109,28 +128,6 @@ def run(args: argparse.Namespace) -> int:
         )
     common.print_result(args, result, [output])
     return 128 + number if number else common.DONE
-
-
-def _save(stream: Stream, number: int, labels: TwoLabels, output: Path) -> Solution:
-    """Write the model, with the larger label as the positive one."""
-    from ooc_fw.data.scaling import Scaling
-    from ooc_fw.model.record import Model
-    from ooc_fw.solver.state import Status
-
-    assert stream.solution is not None
-    solution, classes = stream.solution, labels.classes
-    if number:
-        solution = replace(solution, status=Status.INTERRUPTED)
-    if labels.swapped:
-        solution = replace(solution, labels=-solution.labels)
-    Model.from_solution(
-        solution,
-        kernel=stream.kernel,
-        C=stream.options.C,
-        classes=classes,
-        scaling=Scaling(),
-    ).save(output)
-    return solution
 
 
 def _learn(
@@ -168,29 +165,20 @@ def _learn(
     return stream, 0
 
 
-def report(solution: Solution, stream: Stream, started: float, output: Path) -> dict[str, Any]:
-    """Gather what ``--json`` prints."""
-    options = stream.options
-    return {
-        "status": str(solution.status),
-        "method": solution.method,
-        "kernel": stream.kernel.name,
-        "gamma": stream.kernel.gamma,
-        "C": options.C,
-        "tol": options.tol,
-        "stopping": options.stopping,
-        "max_support": stream.max_support,
-        "n_rows": stream.n_rows,
-        "n_features": stream.n_features,
-        "n_support": len(solution.alpha),
-        "objective": solution.objective,
-        "rho": solution.rho,
-        "sampled_gap": solution.sampled_gap,
-        "certified_gap": None,
-        "iterations": solution.iterations,
-        "kernel_evaluations": solution.kernel_evaluations,
-        "passes": solution.passes,
-        "seconds": time.perf_counter() - started,
-        "peak_rss_bytes": peak_rss_bytes(),
-        "model": str(output),
-    }
+def summary(result: dict[str, Any]) -> list[str]:
+    """Sum a run of ``train`` up in a few lines for people."""
+    gap, read, kind = result["certified_gap"], "", "certified over all rows"
+    if gap is None:
+        gap, kind = result["sampled_gap"], "over the rows drawn last, not certified"
+    if "lmo" not in result:
+        kind, read = "over the rows read last, not certified", " read once"
+    if "machines" in result:
+        kind += f", the worst of {len(result['machines'])} pairs of classes"
+    return [
+        f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}",
+        f"{result['n_support']} support vectors of {result['n_rows']} rows{read}, "
+        f"{result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
+        f"C {common.format_value(result['C'])}",
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]

@@ -8,10 +8,9 @@ import logging
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common, stream
+from ooc_fw.cli import common, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -35,19 +34,15 @@ logger = logging.getLogger(__name__)
 _MUCH_MEMORY = 1 << 30
 """Bytes of kernel values from which a run without ``--memory`` says what it may take."""
 
+_INTERRUPTED, _LATE = "interrupted", "no time left"
+"""Reasons why a model gives no probabilities."""
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train a model",
-        description="Train a kernel support vector machine (squared hinge loss) on a file of any "
-        "size and write the model. For more than two classes, a binary classifier is trained for "
-        "each pair of them. The duality gap is exact: unless --no-certify is given, a pass over "
-        "all rows certifies it.",
-    )
-    arguments.add_data(parser, text=False)
-    arguments.add_model_output(parser)
+    parser = commands.add("train", run)
+    common.add_data(parser, "; with --stream LIBSVM text, or - for text on standard input")
+    common.add_model_output(parser)
     add_training_arguments(parser)
     parser.add_argument(
         "--probability",
@@ -61,43 +56,48 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
     )
-    arguments.add_results(parser)
+    common.add_results(parser)
     stream.add_arguments(parser)
 
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what decides how a run goes; `plan` has the same options."""
     group = parser.add_argument_group("problem")
-    arguments.add_options(group, KernelOptions)
-    arguments.add_options(group, TrainOptions, ["C"])
+    common.add_options(group, KernelOptions)
+    common.add_options(group, TrainOptions, ["C"])
     group.add_argument(
         "--class-weight",
-        type=arguments.argument_type(_class_weight),
+        type=common.argument_type(_class_weight),
         metavar="balanced|LABEL=W,...",
         help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
         "left out), or balanced: inversely proportional to the rows of each class",
     )
     names = ("method", "lmo", "sample_size", "start", "tol", "stopping", "max_iter", "seed")
-    arguments.add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
+    common.add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
     group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
-    arguments.add_options(group, TrainOptions, ["max_time"])
+    common.add_options(group, TrainOptions, ["max_time"])
     group.add_argument(
         "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
     )
     every = Option("time between checkpoints", default_help="60s", **DURATION)
-    arguments.add_option(group, "checkpoint_every", every)
+    common.add_option(group, "checkpoint_every", every)
     group.add_argument(
         "--resume",
         metavar="FILE",
         help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
         "and --threads may differ",
     )
-    arguments.add_work(parser)
-    arguments.add_options(parser, TrainOptions, ["memory_limit", "max_support"])
+    common.add_work(parser)
+    common.add_options(parser, TrainOptions, ["memory_limit", "max_support"])
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, save, report."""
+    """Train a model.
+
+    Train a kernel support vector machine (squared hinge loss) on a file of any size and write the
+    model. For more than two classes, a binary classifier is trained for each pair of them. The
+    duality gap is exact: unless --no-certify is given, a pass over all rows certifies it.
+    """
     if args.stream:
         return stream.run(args)
     stream.check_absent(args)
@@ -110,19 +110,14 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.training.held_out import with_time_for_sigmoids
     from ooc_fw.training.one_versus_one import describe_choice
 
-    options = arguments.record_from(TrainOptions, args)
+    options = common.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)
     missing = ""  # reason why the model gives no probabilities
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
         problem = _problem(args, source, options, workers, Deadline(options.max_time, started))
-        log = common.open_log(
-            args,
-            options,
-            n_rows=source.n_rows,
-            n_features=source.n_features,
-            kernel=problem.kernel.to_dict(),
-        )
+        facts = {"n_rows": source.n_rows, "n_features": source.n_features}
+        log = common.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with common.run_progress(args, options, started, log) as progress:
             session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
             own = with_time_for_sigmoids(options) if args.probability else options
@@ -139,7 +134,11 @@ def run(args: argparse.Namespace) -> int:
                     if output != place.output:
                         output.unlink()
                         output = place.output
-            result = report(fitted, problem, options, started, output)
+            result = _result(fitted, problem, options) | {
+                "seconds": time.perf_counter() - started,
+                "peak_rss_bytes": peak_rss_bytes(),
+                "model": str(output),
+            }
             if args.probability:
                 result["calibrated"] = model.calibrated
                 result["calibration_seconds"] = time.perf_counter() - trained
@@ -147,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
                 log.write("end", result)
     if not args.quiet:
         choice = describe_choice(fitted.pairs, options, source.n_rows)
-        print(choice, *common.summary(result), sep="\n", file=sys.stderr)
+        print(choice, *stream.summary(result), sep="\n", file=sys.stderr)
     if not Status(model.status).reached:
         why = Status(model.status).explain(options.stopping, options.tol)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
@@ -196,9 +195,6 @@ def _problem(
     return Problem(source, codes, kernel, penalties, classes)
 
 
-_INTERRUPTED, _LATE = "interrupted", "no time left"
-
-
 def _calibrate(
     args: argparse.Namespace,
     model: Model,
@@ -224,10 +220,8 @@ def _calibrate(
     return (model, _INTERRUPTED) if sigmoids is None else (model.with_sigmoids(sigmoids), "")
 
 
-def report(
-    fitted: Fit, problem: Problem, options: TrainOptions, started: float, output: Path
-) -> dict[str, Any]:
-    """Gather what ``--json`` prints; relative gaps, None for what is not known.
+def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, Any]:
+    """How the run went: relative gaps, None for what is not known.
 
     Of several binary classifiers, counts are sums and gaps those of the worst; ``machines`` has
     each.
@@ -265,13 +259,10 @@ def report(
         "passes": evaluations / (source.n_rows * n_support),
         "rows_read": source.rows_read if several else first.rows_read,
         "bytes_read": source.bytes_read if several else first.bytes_read,
-        "seconds": time.perf_counter() - started,
         "sweep_seconds": None if several else first.sweep_seconds,
-        "peak_rss_bytes": peak_rss_bytes(),
-        "model": str(output),
     }
     if several:
-        names = (*("certified_gap", "sampled_gap", "objective", "iterations", "seconds"),)
+        names = ("certified_gap", "sampled_gap", "objective", "iterations", "seconds")
         result["machines"] = [
             {
                 "negative": model.classes[pair.negative].item(),
@@ -298,7 +289,7 @@ def penalties_from(
         except ValueError:
             raise InputError(
                 f"--class-weight {','.join(weights)} must name labels of {args.data}: "
-                f"{', '.join(common.format_label(label) for label in classes.tolist())}"
+                f"{common.format_labels(classes.tolist())}"
             ) from None
     return row_penalties(args.C, classes, codes, weights)
 

@@ -6,10 +6,11 @@ import argparse
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import arguments, common
+from ooc_fw.cli import common
 from ooc_fw.options import KernelOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import Progress, to_json
 from ooc_fw.system.errors import InputError
@@ -24,43 +25,45 @@ _MOST_VALUES = 1000
 """Most values of a range such as 2^-5..2^15."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "tune",
-        help="find the best C and gamma, and train with them",
-        description="Try values of C, and of gamma if asked, on one part of the rows, validate on "
-        "the rest, and train on all rows with the best. Each point is warm-started from the one "
-        "before, and hopeless points are abandoned. VALUES are numbers (0.5,1,10) or powers of a "
-        "number (2^0..2^12; 2^-5..2^15:2 for every second one). The test file has no part in it.",
-    )
-    arguments.add_data(parser, text=False)
-    arguments.add_model_output(parser)
+    parser = commands.add("tune", run)
+    common.add_data(parser)
+    common.add_model_output(parser)
     grid = parser.add_argument_group("grid")
     grid.add_argument(
         "--preset",
+        metavar="{large,small}",
         default="large",
         help="large (default): C in 2^0..2^12, gamma auto, one validation part; small: C in "
         "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; the options below replace parts of it",
     )
     positive = option_fields(TrainOptions)["C"][1]
-    _add_values(grid, "--C", positive, "values of C")
-    width = grid.add_mutually_exclusive_group()
     gamma = option_fields(KernelOptions)["gamma"][1]
-    _add_values(width, "--gamma", gamma, "values of gamma, of which auto is one")
-    _add_values(
-        width, "--sigma2", positive, "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
-    )
-    arguments.add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
+    width = grid.add_mutually_exclusive_group()
+    for group, name, declared, text in (
+        (grid, "--C", positive, "values of C"),
+        (width, "--gamma", gamma, "values of gamma, of which auto is one"),
+        (
+            width,
+            "--sigma2",
+            positive,
+            "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)",
+        ),
+    ):
+        read = common.argument_type(partial(value_list, declared=declared))
+        group.add_argument(name, type=read, metavar="VALUES", help=text)
+    common.add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
     check = parser.add_argument_group("validation")
-    share = Option("share of the rows in the validation part", low=0, above=True, high=1)
-    arguments.add_option(check, "validation", share, 0.3)
+    part = "share of the rows in the validation part"
+    share = Option(part, metavar="SHARE", low=0, above=True, high=1)
+    common.add_option(check, "validation", share, 0.3)
     folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
-    arguments.add_option(check, "folds", folds)
-    arguments.add_options(check, TrainOptions, ["seed"])
+    common.add_option(check, "folds", folds)
+    common.add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    arguments.add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
-    arguments.add_work(parser, dask=False)
+    common.add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
+    common.add_work(parser, dask=False)
     results = parser.add_argument_group("results")
     results.add_argument(
         "--no-refit", dest="refit", action="store_false", help="search only, train no model"
@@ -69,14 +72,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     results.add_argument(
         "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
     )
-    arguments.add_results(parser)
+    common.add_results(parser)
     for old, new in (("--Cs", "--C"), ("--gammas", "--gamma"), ("--sigma2s", "--sigma2")):
-        arguments.add_old_name(parser, old, new)
-    arguments.add_old_name(parser, "--model", "--output", dest="model")
+        same: Any = parser._option_string_actions[new].type
+        parser.add_argument(old, dest=new[2:], type=same, action=_OldName, new=new)
+    parser.add_argument("--model", action=_OldName, new="--output")
+
+
+class _OldName(argparse.Action):
+    """An option under its former name, which the help does not list."""
+
+    def __init__(self, new: str, **options: Any) -> None:
+        super().__init__(**options, help=argparse.SUPPRESS)
+        self._new = new
+
+    def __call__(self, _: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        logger.warning("%s is now called %s; the old name will go", option, self._new)
+        setattr(namespace, self.dest, values)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, train, report."""
+    """Find the best C and gamma, and train with them.
+
+    Try values of C, and of gamma if asked, on one part of the rows, validate on the rest, and
+    train on all rows with the best. Each point is warm-started from the one before, and hopeless
+    points are abandoned. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12;
+    2^-5..2^15:2 for every second one). The test file has no part in it.
+    """
     place = common.ModelPlace(_check_outputs(args))
     from ooc_fw.solver.state import Status
     from ooc_fw.training.tuning import draw, tune
@@ -96,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             folds=args.folds,
             validation_share=args.validation,
             preset=args.preset,
-            options=arguments.record_from(TrainOptions, args, C=TrainOptions.C),
+            options=common.record_from(TrainOptions, args, C=TrainOptions.C),
             refit=args.refit,
             callbacks=progress.callbacks,
             on_point=None if args.quiet else _show,
@@ -178,11 +200,6 @@ def _check_outputs(args: argparse.Namespace) -> Path:
 
 
 # -- lists of values -----------------------------------------------------------------------------
-
-
-def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
-    values = arguments.argument_type(lambda given: value_list(given, declared))
-    group.add_argument(name, type=values, metavar="VALUES", help=text)
 
 
 def value_list(text: str, declared: Option) -> list[Any]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ooc_fw.cli import arguments
-from ooc_fw.cli.common import DONE, NO, print_result
+from ooc_fw.cli import common
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import DamageError
-
-if TYPE_CHECKING:
-    from ooc_fw.convert.verify import ArrayReport, VerifyReport
 
 NO_CHECKSUMS = (
     "no checksums are stored in this file: everything could be read, but changed numbers would "
@@ -22,23 +19,21 @@ NO_CHECKSUMS = (
 logger = logging.getLogger(__name__)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
-    parser = subparsers.add_parser(
-        "verify",
-        help="compare a data file with the checksums in it",
-        description="Read a whole HDF5 data file and compare every array with the checksums that "
-        "ooc-fw convert stored. The exit status is 0 if nothing is wrong, 1 if the file is "
-        "damaged. A file without checksums is only read.",
-    )
+    parser = commands.add("verify", run)
     parser.add_argument("data", metavar="DATA", help="an HDF5 file")
-    parser.add_argument("--x-name", default="X", help="rows in a foreign file (default: X)")
-    parser.add_argument("--y-name", default="y", help="labels in a foreign file (default: y)")
-    arguments.add_results(parser)
+    common.add_options(parser, ConvertOptions, ["x_name", "y_name"])
+    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, print what was compared and what is damaged."""
+    """Compare a data file with the checksums in it.
+
+    Read a whole HDF5 data file and compare every array with the checksums that ooc-fw convert
+    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged. A file without
+    checksums is only read.
+    """
     from ooc_fw.convert.verify import verify_file
 
     try:
@@ -48,21 +43,10 @@ def run(args: argparse.Namespace) -> int:
             )
     except DamageError as error:
         if args.json:
-            print_result(args, {"file": args.data, "intact": False})
+            common.print_result(args, {"file": args.data, "intact": False})
         logger.error("%s", error)
-        return NO
-    print_result(args, describe(report), lines(report))
-    for array in report.arrays:
-        for sentence in array.damage:
-            logger.error("%s", sentence)
-        if array.n_damaged > len(array.damage):
-            logger.error("%d more in %s", array.n_damaged - len(array.damage), array.name)
-    return DONE if report.intact else NO
-
-
-def describe(report: VerifyReport) -> dict[str, Any]:
-    """Gather what ``--json`` prints."""
-    return {
+        return common.NO
+    result = {
         "file": report.path,
         "file_bytes": report.n_bytes,
         "checksums": "crc32" if report.has_checksums else None,
@@ -77,25 +61,26 @@ def describe(report: VerifyReport) -> dict[str, Any]:
             for array in report.arrays
         },
     }
+    common.print_result(args, result, _lines(result))
+    for array in report.arrays:
+        for sentence in array.damage:
+            logger.error("%s", sentence)
+        if array.n_damaged > len(array.damage):
+            logger.error("%d more in %s", array.n_damaged - len(array.damage), array.name)
+    return common.DONE if report.intact else common.NO
 
 
-def lines(report: VerifyReport) -> list[str]:
-    """Say what was compared, a line for each array."""
-    width = max(len(array.name) for array in report.arrays)
-    found = ["header: matches its checksum"] if report.has_checksums else []
-    found += [
-        f"{array.name + ':':<{width + 1}} {array.n_bytes} bytes in {array.n_chunks} "
-        f"chunk{'s' * (array.n_chunks != 1)}, {_verdict(array, report.has_checksums)}"
-        for array in report.arrays
-    ]
-    if not report.intact:
-        return [*found, f"{report.path} is damaged"]
-    return [*found, f"{report.path}: {'intact' if report.has_checksums else NO_CHECKSUMS}"]
-
-
-def _verdict(array: ArrayReport, has_checksums: bool) -> str:
-    if not has_checksums:
-        return "readable"
-    if not array.n_damaged:
-        return "intact"
-    return f"damaged in {array.n_damaged} place{'s' * (array.n_damaged != 1)}"
+def _lines(result: dict[str, Any]) -> list[str]:
+    """What was compared, a line for each array."""
+    checked, arrays = result["checksums"] is not None, result["arrays"]
+    width = max(map(len, arrays)) + 1
+    lines = ["header: matches its checksum"] if checked else []
+    for name, array in arrays.items():
+        verdict = "intact" if checked else "readable"
+        if array["damaged"]:
+            verdict = f"damaged in {array['damaged']} place{'s' * (array['damaged'] != 1)}"
+        chunks = f"{array['chunks']} chunk{'s' * (array['chunks'] != 1)}"
+        lines.append(f"{name + ':':<{width}} {array['bytes']} bytes in {chunks}, {verdict}")
+    if not result["intact"]:
+        return [*lines, f"{result['file']} is damaged"]
+    return [*lines, f"{result['file']}: {'intact' if checked else NO_CHECKSUMS}"]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 
+AXES = ("time", "iteration")
+"""What runs can be drawn against."""
+
 RUN_COLORS = ("#0072b2", "#d55e00", "#009e73", "#b8609a", "#b98200", "#4597c9")
 """Okabe and Ito's colours, which most colour-blind people tell apart, the light ones darkened."""
 

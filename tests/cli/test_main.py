@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import types
 import warnings
 
 import pytest
@@ -21,16 +20,18 @@ from ooc_fw.system.groups import cpu_count
 PROGRAM = [sys.executable, "-m", "ooc_fw.cli.main"]
 
 
+def choices():
+    """Parser of each command by its name."""
+    (group,) = cli.build_parser()._subparsers._group_actions
+    return group.choices
+
+
 @pytest.fixture
 def failing(monkeypatch):
     """Give ``ooc-fw demo`` something else to do."""
 
     def install(action):
-        def add_parser(subparsers):
-            subparsers.add_parser("demo")
-
-        command = types.SimpleNamespace(add_parser=add_parser, run=lambda args: action())
-        monkeypatch.setitem(cli.COMMANDS, "demo", command)
+        monkeypatch.setattr("ooc_fw.cli.guide.run_demo", lambda args: action())
 
     return install
 
@@ -109,7 +110,7 @@ def test_absurd_lists_of_values(ooc_fw, values):
     ooc_fw("tune", "x.h5", f"--C={values}").assert_refused("--C", values)
 
 
-@pytest.mark.parametrize("command", [None, *cli.COMMANDS])
+@pytest.mark.parametrize("command", [None, *choices()])
 def test_help(ooc_fw, command):
     outcome = ooc_fw(*([command] if command else []), "--help")
     assert (outcome.status, outcome.err) == (0, "")
@@ -131,12 +132,11 @@ def test_every_guide_is_printed(ooc_fw):
 
 
 def options_of(command):
-    (group,) = cli.build_parser()._subparsers._group_actions
-    return {name for action in group.choices[command]._actions for name in action.option_strings}
+    return {name for action in choices()[command]._actions for name in action.option_strings}
 
 
 def test_commands_are_alike():
-    for command in cli.COMMANDS.keys() - {"help", "demo"}:
+    for command in choices().keys() - {"help", "demo"}:
         assert "--json" in options_of(command), command
     for command in ("convert", "plan", "train", "tune", "predict", "evaluate", "certify", "verify"):
         assert {"--quiet", "--verbose"} <= options_of(command), command
