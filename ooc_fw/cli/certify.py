@@ -62,7 +62,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
     from ooc_fw.problem import Problem
-    from ooc_fw.training.one_versus_one import split_classes
+    from ooc_fw.training.partition import partition_classes
 
     certificates = []
     with ExitStack() as stack:
@@ -77,21 +77,18 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
         check_training_rows(model, source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads))
-        pairs, split = class_pairs(len(classes)), None
+        pairs = class_pairs(len(classes))
+        partition = stack.enter_context(partition_classes(source, codes, len(classes)))
         if len(pairs) > 1:
-            split = stack.enter_context(split_classes(source, codes, len(classes)))
             workers = None  # other processes cannot read the partition
         whole = Problem(source, codes, model.kernel)
         for k, (own, classes_of_pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
-            if split is None:
-                label, problem, ids = "certify", whole.binary(), own.rows
-            else:
-                pair = split.pair(*classes_of_pair)
-                label = f"certify {k + 1}/{len(pairs)}"
-                problem, ids = pair.problem(whole), pair.pair_rows(own.rows)
+            pair = partition.pair(*classes_of_pair)
+            label = "certify" if len(pairs) == 1 else f"certify {k + 1}/{len(pairs)}"
             vectors = take_rows(model.support_vectors, own.sv)
             C = model.C if own.C is None else own.C
-            weights = SupportWeights(vectors, ids, own.alpha, C)
+            weights = SupportWeights(vectors, pair.pair_rows(own.rows), own.alpha, C)
+            problem = pair.problem(whole)
             with RowProgress(label, problem.source.n_rows, quiet=args.quiet) as progress:
                 certificates.append(
                     certify(problem, engine, weights, Search(args.tol), progress, workers)

@@ -129,9 +129,8 @@ def _support_share(problem: Problem, options: TrainOptions) -> float:
 
     from ooc_fw.data.rows import CSRRows
     from ooc_fw.data.sources import ArraySource, CSRSource
-    from ooc_fw.model.pairs import union_of_rows
     from ooc_fw.problem import Problem
-    from ooc_fw.training.one_versus_one import solve_classes
+    from ooc_fw.training.fit import fit
 
     n_rows = problem.source.n_rows
     rng = np.random.default_rng(options.seed)
@@ -142,7 +141,8 @@ def _support_share(problem: Problem, options: TrainOptions) -> float:
     rows = problem.source.take(ids)
     small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
     sample = Problem(small, codes, problem.kernel)
-    return len(union_of_rows(solve_classes(sample, TrainOptions(C=options.C, tol=1e-2)))) / len(ids)
+    model = fit(sample, TrainOptions(C=options.C, tol=1e-2)).model
+    return len(model.support_vectors) / len(ids)
 
 
 def _lines(plan: MemoryPlan, result: dict[str, Any]) -> list[str]:

@@ -106,9 +106,8 @@ def run(args: argparse.Namespace) -> int:
 
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Status
-    from ooc_fw.training.fit import fit
+    from ooc_fw.training.fit import describe_choice, fit
     from ooc_fw.training.held_out import with_time_for_sigmoids
-    from ooc_fw.training.one_versus_one import describe_choice
 
     options = common.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)

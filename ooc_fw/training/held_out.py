@@ -9,7 +9,6 @@ rows held out. Two parts do where rows are many; that costs less than the traini
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,22 +66,8 @@ def choose_held_out(
 ) -> list[HeldOut]:
     """Cut rows into parts, each of which holds the same share of every class.
 
-    Parameters
-    ----------
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0; every class occurs twice or more.
-    n_classes : int
-        Number of classes.
-    shuffled : bool
-        Whether the rows are in random order, so that consecutive rows of a class are a random
-        sample of it, and cheap to read.
-    rng : numpy.random.Generator
-        Draws the rows where they are not.
-
-    Returns
-    -------
-    list of HeldOut
-        Each row is in one of them.
+    Every class occurs twice or more in `codes`. Consecutive rows of a class are taken where the
+    rows are `shuffled`: they are a random sample of it, and cheap to read.
     """
     counts = np.bincount(codes, minlength=n_classes)
     classes = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
@@ -111,23 +96,13 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 def held_out_sigmoids(
     problem: Problem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]] | None:
-    """Sigmoid of the classifier of each pair of classes, by `fit_sigmoid`.
+    """A and b of the sigmoid of each pair's classifier, by `fit_sigmoid`; None after an interrupt.
 
     Parameters
     ----------
-    problem : Problem
-        Of the final classifiers; every class occurs twice or more.
-    options : TrainOptions
-        Of the final classifiers. Those for the rows held out are not certified, and have a target
-        tolerance of `PART_TOL`.
-    session : Session, optional
-        Of the final classifiers; its checkpoints are not used.
-
-    Returns
-    -------
-    list of tuple of float, or None
-        a and b of each classifier, in the order of `ooc_fw.model.pairs.class_pairs`; None after an
-        interrupt.
+    problem, options, session
+        Those of the final classifiers; checkpoints are not used. The classifiers for rows held out
+        are not certified, and have a target tolerance of `PART_TOL`.
 
     Raises
     ------
@@ -145,12 +120,13 @@ def held_out_sigmoids(
     positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in pairs]
     for k, held in enumerate(parts):
         deadline.check()
+        share = max(deadline.left(), 1e-3) / (len(parts) - k)
         own = replace(
             options,
             tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
             stopping="relative",
             certify=False,
-            max_time=_share(options, session.started, len(parts) - k),
+            max_time=None if options.max_time is None else share,
         )
         model = _train_without(held.rows, problem, own, session)
         if model is None:
@@ -170,14 +146,6 @@ def held_out_sigmoids(
     ]
 
 
-def _share(options: TrainOptions, started: float, n_left: int) -> float | None:
-    """Seconds for the next of the parts that are left, where there is a time limit."""
-    if options.max_time is None:
-        return None
-    left = started + options.max_time - time.perf_counter()
-    return max(left / n_left, 1e-3)
-
-
 def _train_without(
     rows: Int64Array, problem: Problem, options: TrainOptions, session: Session
 ) -> Model | None:
@@ -188,7 +156,7 @@ def _train_without(
     with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
         own = Session(session.callbacks, session.dask)
         try:
-            fitted = fit(problem.subset(part, rest), options, own)
+            model = fit(problem.subset(part, rest), options, own).model
         except KeyboardInterrupt:  # before the first step; the final classifiers are there
             return None
-    return None if fitted.model.status == Status.INTERRUPTED else fitted.model
+    return None if model.status == Status.INTERRUPTED else model

@@ -29,24 +29,9 @@ def row_penalties(
 ) -> Float64Array | None:
     """Penalty of each row; None when there are no weights, so that it is `C` for all.
 
-    Parameters
-    ----------
-    C : float
-        Penalty of weight 1.
-    classes : ndarray, shape (n_classes,)
-        Labels of the classes.
-    codes : ndarray of int64, shape (n_rows,)
-        Place in `classes` of the class of each row.
-    class_weight : mapping, "balanced" or None
-        Classes that a mapping lacks have weight 1. "balanced" is n_rows / (n_classes * rows of the
-        class), where each row counts by its weight.
-    sample_weight : ndarray of float64, shape (n_rows,), optional
-        Weights above 0.
-
-    Raises
-    ------
-    InputError
-        For weights that cannot be used.
+    `codes` are the places of the rows' labels in `classes`, and sample weights are above 0. Classes
+    that a mapping lacks have weight 1; "balanced" is n_rows / (n_classes * rows of the class),
+    where each row counts by its weight. InputError for weights that cannot be used.
     """
     if class_weight is None and sample_weight is None:
         return None
@@ -82,13 +67,7 @@ def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Flo
 
 
 def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int) -> Float64Array:
-    """Weights of rows as float64.
-
-    Raises
-    ------
-    InputError
-        Unless there is one for each row, none negative, and not all of them 0.
-    """
+    """Weights as float64; InputError unless each row has one, none is negative, not all are 0."""
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_rows,):
         raise InputError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.subset import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows, worst_gap, worst_status
+from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_gap, worst_status
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
@@ -38,10 +38,8 @@ from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import MemoryPlan
-from ooc_fw.training.fit import model_of
-from ooc_fw.training.one_versus_one import ClassSplit, split_classes
-from ooc_fw.training.paths import PairPaths
+from ooc_fw.training.fit import PairTrainer, model_of
+from ooc_fw.training.partition import Partition, partition_classes
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
@@ -79,19 +77,16 @@ on small ones (Nanculef, Frandi, Sartori, Allende, A novel Frank-Wolfe algorithm
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What `tune` tries, and how it validates.
+    """What `tune` tries, and how it validates; InputError for a grid that cannot be used.
 
     Parameters
     ----------
     kernel, degree, coef0
         Kernel, as for `ooc_fw.make_kernel`.
-    Cs : iterable of float, optional
-        Values of C; those of the preset by default.
-    gammas : iterable of float or "auto", optional
-        Scales of the kernel. "auto" is that of training, from the statistics of all rows, which do
-        not depend on labels. It is the default if the preset names no widths.
-    sigma2s : iterable of float, optional
-        Squared widths of the RBF kernel in place of `gammas`: gamma = 1 / (2 sigma^2).
+    Cs, gammas, sigma2s : iterable of float, optional
+        Values of C and of the scale of the kernel; those of the preset by default. A gamma may be
+        "auto", that of training, which does not depend on labels; sigma2s are squared widths of the
+        RBF kernel in place of gammas: gamma = 1 / (2 sigma^2).
     folds : int, optional
         Number of folds of cross-validation, in place of one validation part.
     validation_share : float
@@ -102,11 +97,6 @@ class TuneOptions:
         Relative gap of the classifiers that are compared; `TrainOptions.tol` if that is larger.
     refit : bool
         Whether the best point is trained on all rows.
-
-    Raises
-    ------
-    InputError
-        For a grid that cannot be used.
     """
 
     kernel: str = "rbf"
@@ -142,16 +132,15 @@ class TuneOptions:
 
     def kernels(self, grid: Grid, source: RowSource, threads: int) -> list[Kernel]:
         """A kernel for each scale, in increasing order."""
-
-        def average() -> float:
-            return sigma2(source, threads)
-
         if grid.sigma2s is not None:
             gammas = sorted(1 / (2 * value) for value in grid.sigma2s)
         else:
-            given = ["auto"] if self.gammas is None else self.gammas
-            n_features = source.n_features
-            numbers = (resolve_gamma(self.kernel, gamma, average, n_features) for gamma in given)
+            numbers = (
+                resolve_gamma(
+                    self.kernel, gamma, lambda: sigma2(source, threads), source.n_features
+                )
+                for gamma in (["auto"] if self.gammas is None else self.gammas)
+            )
             gammas = list(_increasing("gamma", numbers))
         return [
             make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
@@ -215,10 +204,6 @@ class Point:
         self.kernel_evaluations += sum(pair.solution.kernel_evaluations for pair in pairs)
         self.kernel_evaluations += len(wrong) * self.n_support
         self.status = "tried"
-
-    def abandon(self, note: str) -> None:
-        """Leave the point out from here on."""
-        self.status, self.note = "abandoned", note
 
     def line(self, best: bool = False) -> str:
         """Line of a table whose head is `TABLE_HEAD`."""
@@ -411,7 +396,7 @@ def score_point(
 
 @dataclass(frozen=True)
 class _Fold:
-    """Rows to train on and rows to validate with, and the class of each."""
+    """Rows to train on and rows to validate with."""
 
     number: int
     train: SubsetSource
@@ -439,15 +424,12 @@ class _Tuner:
         self.options = replace(
             options, tol=path_tol, stopping="relative", certify=False, max_iter=None
         )
-        self.plan: MemoryPlan = plan_run(problems[0].source, options)
+        self.plan = plan_run(problems[0].source, options)
         self.rows_of_points = [[Point(C, problem.kernel.gamma) for C in Cs] for problem in problems]
+        self.points = [point for points in self.rows_of_points for point in points]
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
         self.interrupted = False
         self.n_validation = 0
-
-    @property
-    def points(self) -> list[Point]:
-        return [point for points in self.rows_of_points for point in points]
 
     def problem_of(self, point: Point) -> Problem:
         """All rows with the kernel of a point."""
@@ -464,36 +446,28 @@ class _Tuner:
     def run(self, parts: Sequence[Int64Array]) -> None:
         """Try all points on each part in turn, except those left out before."""
         for number, validation in enumerate(parts):
-            self._try_fold(self._fold(number, validation))
-            if self.interrupted:
+            fold = self._fold(number, validation)
+            with self._partition(fold.train, fold.train_codes) as partition:
+                self._try_fold(fold, partition)
+            if self.interrupted or number + 1 == len(parts):
                 return
-            if number + 1 < len(parts):
-                best = self._leader(number)
-                for point in self.points:
-                    if point.status == "tried" and point.deviations(best) > _HOPELESS:
-                        point.abandon(f"worse than {best} beyond chance after {number + 1} folds")
+            best = self._leader(number)
+            worse = [point for point in self.points if point.status == "tried"]
+            worse = [point for point in worse if point.deviations(best) > _HOPELESS]
+            _abandon(worse, f"worse than {best} beyond chance after {number + 1} folds")
 
     def refit(self, best: Point) -> list[PairSolution]:
-        """Train the best point on all rows; nothing after an interrupt between classifiers."""
+        """Train the best point on all rows."""
         problem, options = self.problem_of(best), self.refit_options
         with (
-            self._split(problem.source, problem.codes) as split,
-            PairPaths(problem, split, options, self.callbacks, self.plan) as paths,
+            self._partition(problem.source, problem.codes) as partition,
+            PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer,
         ):
-            pairs = paths.fit(best.C, self.warm)
-        return pairs if self._complete(pairs) else []
+            return trainer.fit(best.C, self.warm)
 
-    def _complete(self, pairs: Sequence[PairSolution]) -> bool:
-        return len(pairs) == len(class_pairs(self.problems[0].n_classes))
-
-    def _split(
-        self, source: RowSource, codes: Int64Array
-    ) -> AbstractContextManager[ClassSplit | None]:
-        """Rows partitioned by class if there are more than two classes."""
+    def _partition(self, source: RowSource, codes: Int64Array) -> AbstractContextManager[Partition]:
         n_classes = self.problems[0].n_classes
-        if n_classes == 2:
-            return nullcontext()
-        return split_classes(source, codes, n_classes, self.options.memory_limit)
+        return partition_classes(source, codes, n_classes, self.options.memory_limit)
 
     def _fold(self, number: int, validation: Int64Array) -> _Fold:
         whole = self.problems[0]
@@ -511,23 +485,22 @@ class _Tuner:
         self.n_validation = self.n_validation or held_out.n_rows
         return _Fold(number, train, codes, CachedSource(held_out, self.plan.row_cache), truth)
 
-    def _try_fold(self, fold: _Fold) -> None:
-        with self._split(fold.train, fold.train_codes) as split:
-            for whole, points in zip(self.problems, self.rows_of_points, strict=True):
-                left = [point for point in points if point.status != "abandoned"]
-                if left and not self.interrupted:
-                    problem = Problem(fold.train, fold.train_codes, whole.kernel)
-                    with PairPaths(
-                        problem, split, self.options, self.callbacks, self.plan
-                    ) as paths:
-                        self._follow(paths, left, fold)
+    def _try_fold(self, fold: _Fold, partition: Partition) -> None:
+        for problem, points in zip(self.problems, self.rows_of_points, strict=True):
+            left = [point for point in points if point.status != "abandoned"]
+            if left and not self.interrupted:
+                part = replace(problem, source=fold.train, codes=fold.train_codes)
+                with PairTrainer(
+                    part, partition, self.options, self.callbacks, self.plan
+                ) as trainer:
+                    self._follow(trainer, left, fold)
 
-    def _follow(self, paths: PairPaths, points: Sequence[Point], fold: _Fold) -> None:
+    def _follow(self, trainer: PairTrainer, points: Sequence[Point], fold: _Fold) -> None:
         """Try the points of one gamma in increasing C."""
         hopeless = 0
         before: Point | None = None
         for k, point in enumerate(points):
-            if not self._try_point(paths, point, fold):
+            if not self._try_point(trainer, point, fold):
                 self._stop(fold)
                 return
             best = self._leader(fold.number)
@@ -535,20 +508,18 @@ class _Tuner:
             worse = no_better and point.deviations(best) > _HOPELESS
             hopeless, before = hopeless + 1 if worse else 0, point
             if fold.number == 0 and hopeless == _IN_A_ROW:
-                for other in points[k + 1 :]:
-                    other.abandon(
-                        f"{_IN_A_ROW} smaller C in a row are worse than {best} beyond chance"
-                    )
+                reason = f"{_IN_A_ROW} smaller C in a row are worse than {best} beyond chance"
+                _abandon(points[k + 1 :], reason)
                 return
 
-    def _try_point(self, paths: PairPaths, point: Point, fold: _Fold) -> bool:
+    def _try_point(self, trainer: PairTrainer, point: Point, fold: _Fold) -> bool:
         """Train and validate a point; False after an interrupt."""
         started = time.perf_counter()
-        pairs = paths.fit(point.C)
+        pairs = trainer.fit(point.C)
         status = worst_status([pair.solution.status for pair in pairs])
-        if not self._complete(pairs) or status is Status.INTERRUPTED:
+        if status is Status.INTERRUPTED:
             return False
-        model = model_of(pairs, paths.problem, point.C)
+        model = model_of(pairs, trainer.problem, point.C)
         wrong = score_point(model, fold.held_out, fold.held_out_codes, self.options.threads)
         point.count(pairs, wrong)
         point.seconds += time.perf_counter() - started
@@ -573,6 +544,12 @@ class _Tuner:
         """Best of the points that were tried in this fold."""
         tried = [point for point in self.points if len(point.wrong) == fold + 1]
         return min(tried, key=lambda point: (point.n_errors, point.C, point.gamma))
+
+
+def _abandon(points: Iterable[Point], note: str) -> None:
+    """Leave points out from here on."""
+    for point in points:
+        point.status, point.note = "abandoned", note
 
 
 def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:

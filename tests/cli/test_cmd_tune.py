@@ -72,14 +72,14 @@ def test_search_alone(ooc_fw, data_file):
 def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
     from ooc_fw.training import tuning
 
-    fit = tuning.PairPaths.fit
+    fit = tuning.PairTrainer.fit
 
-    def interrupted_at_two(paths, C):
-        (pair,) = fit(paths, C)
+    def interrupted_at_two(trainer, C):
+        (pair,) = fit(trainer, C)
         status = Status.INTERRUPTED if C == 2 else pair.solution.status
         return [replace(pair, solution=replace(pair.solution, status=status))]
 
-    monkeypatch.setattr(tuning.PairPaths, "fit", interrupted_at_two)
+    monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted_at_two)
     outcome = ooc_fw("tune", data_file, "--C", "1,2,4", "-o", tmp_path / "m.h5")
     assert outcome.status == 130
     assert outcome.out.count("interrupted") == 2

@@ -179,7 +179,7 @@ def test_standard_output_that_cannot_be_written(model_file, data_file, arguments
 
 @pytest.mark.parametrize(
     "moment",
-    ["ooc_fw.data.labels.encode_labels", "ooc_fw.training.one_versus_one.solve_problem"],
+    ["ooc_fw.data.labels.encode_labels", "ooc_fw.training.fit.solve_problem"],
 )
 def test_interrupt_shows_no_traceback(ooc_fw, data_file, tmp_path, monkeypatch, moment):
     monkeypatch.setattr(moment, raiser(KeyboardInterrupt()))

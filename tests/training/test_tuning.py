@@ -17,13 +17,10 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
-from ooc_fw.solver.setup import plan_run
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.training import paths, tuning
+from ooc_fw.training import tuning
 from ooc_fw.training.fit import fit
-from ooc_fw.training.one_versus_one import split_classes
-from ooc_fw.training.paths import PairPaths
 from ooc_fw.training.tuning import PRESETS, Point, draw, tune
 
 
@@ -350,24 +347,6 @@ def test_refit_of_several_classes(thirds):
     assert refit["certified_gap"] <= 1e-3
     assert len(result.pairs) == len(result.model.classifiers) == 3
     assert (result.model.predict(X) == y).mean() > 0.8
-
-
-@pytest.mark.parametrize("kept", [0, 100 << 20])
-def test_classifiers_of_pairs_begin_with_the_weights_before(thirds, monkeypatch, kept):
-    monkeypatch.setattr(paths, "_PAIRS_BYTES", kept)
-    X, y = thirds
-    whole = open_source(X, y)
-    _, codes = encode_labels(whole)
-    kernel = make_kernel("rbf", gamma=0.7)
-    options = TrainOptions()
-    with split_classes(whole, codes, 3) as split:
-        plan = plan_run(whole, options)
-        with PairPaths(Problem(whole, codes, kernel), split, options, (), plan) as path:
-            cold, warm = path.fit(4.0), path.fit(4.0)
-    for before, after in zip(cold, warm, strict=True):
-        assert after.solution.certified_gap <= 1e-3
-        assert after.solution.iterations < before.solution.iterations
-        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)
 
 
 def test_a_training_part_without_a_class(thirds):

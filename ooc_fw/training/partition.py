@@ -1,0 +1,214 @@
+"""The rows of a source, partitioned by class in one pass: in RAM where they fit, else in files.
+
+Each pair of classes is then a binary problem of its own. Two classes are one pair, of all rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
+from ooc_fw.data.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import (
+    ArraySource,
+    CSRSource,
+    PairSource,
+    RowSource,
+    iter_blocks,
+    open_source,
+)
+from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.scratch import scratch_directory
+
+_RAM_BYTES = 256 << 20
+"""Bytes of rows that are partitioned in RAM; more of them are partitioned on disk."""
+
+_RAM_SHARE = 0.25  # share of a memory limit that partitioned rows may take in RAM
+_SPARE_DISK = 1.1  # factor of the bytes needed on disk, which must be free
+
+
+@dataclass(frozen=True)
+class ClassPair:
+    """The rows of two classes as one source.
+
+    Parameters
+    ----------
+    source : RowSource
+        A `PairSource`, or the whole data set where that has two classes.
+    labels : ndarray of int8, shape (source.n_rows,)
+        -1 for the first class, +1 for the second.
+    rows : tuple of ndarray of int64
+        Numbers in the whole data set of the rows of each class, in increasing order; empty where
+        `source` is the whole data set.
+    """
+
+    source: RowSource
+    labels: Int8Array
+    rows: tuple[Int64Array, ...] = ()
+
+    def whole_rows(self, rows: Int64Array) -> Int64Array:
+        """Numbers in the whole data set of rows of this pair."""
+        if not isinstance(self.source, PairSource):
+            return rows
+        origin, is_first = self.source.origin(rows), self.source.is_first(rows)
+        whole = np.empty(len(rows), dtype=np.int64)
+        for own, here in zip(self.rows, (is_first, ~is_first), strict=True):
+            whole[here] = own[origin[here]]
+        return whole
+
+    def pair_rows(self, rows: Int64Array) -> Int64Array:
+        """Numbers in this pair of rows of the whole data set."""
+        if not isinstance(self.source, PairSource):
+            return rows
+        first, second = self.rows
+        origin = np.searchsorted(first, rows)
+        is_first = first[np.minimum(origin, len(first) - 1)] == rows
+        origin[~is_first] = np.searchsorted(second, rows[~is_first])
+        return self.source.place(origin, is_first)
+
+    def problem(self, whole: Problem) -> BinaryProblem:
+        """The binary problem of the two classes, with the kernel and penalties of the whole."""
+        penalties = whole.penalties
+        if penalties is not None:
+            penalties = penalties[self.whole_rows(np.arange(self.source.n_rows))]
+        return BinaryProblem(self.source, self.labels, whole.kernel, penalties)
+
+
+class Partition:
+    """Gives the rows of any two classes; see `partition_classes`.
+
+    `rows` are the numbers of the rows of each class, and `sources` the rows themselves; both are
+    empty where the whole data set has two classes.
+
+    Attributes
+    ----------
+    held_bytes : int
+        Bytes of these rows that are in RAM.
+    """
+
+    def __init__(
+        self,
+        whole: RowSource,
+        codes: Int64Array,
+        rows: Sequence[Int64Array] = (),
+        sources: Sequence[RowSource] = (),
+    ) -> None:
+        self._whole, self._codes, self._rows, self._sources = whole, codes, rows, sources
+        held = [source for source in (whole, *sources) if source.in_memory]
+        self.held_bytes = sum(source.decoded_bytes for source in held)
+
+    def pair(self, negative: int, positive: int) -> ClassPair:
+        """The rows of two classes."""
+        whole = self._whole
+        if not self._sources:
+            return ClassPair(whole, (2 * self._codes - 1).astype(np.int8))
+        first, second = self._sources[negative], self._sources[positive]
+        source = PairSource(first, second, name=whole.name, shuffled=whole.shuffled)
+        source.scaling = whole.scaling
+        is_first = source.is_first(np.arange(source.n_rows))
+        labels = np.where(is_first, np.int8(-1), np.int8(1))
+        return ClassPair(source, labels, (self._rows[negative], self._rows[positive]))
+
+
+@contextmanager
+def partition_classes(
+    source: RowSource, codes: Int64Array, n_classes: int, memory_limit: int | None = None
+) -> Iterator[Partition]:
+    """Partition the rows of a source by class; those of two classes stay where they are.
+
+    Parameters
+    ----------
+    source : RowSource
+        All rows.
+    codes : ndarray of int64, shape (n_rows,)
+        Class of each row, from 0; every class occurs.
+    n_classes : int
+        Number of classes.
+    memory_limit : int or None
+        Memory limit of the process, in bytes; rows that would take much of it go to disk.
+
+    Raises
+    ------
+    InputError
+        There is no room for the rows on the disk that holds temporary files.
+    """
+    if n_classes == 2:
+        yield Partition(source, codes)
+        return
+    order = np.argsort(codes, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
+    most = _RAM_BYTES if memory_limit is None else min(_RAM_BYTES, _RAM_SHARE * memory_limit)
+    with ExitStack() as opened:
+        if source.in_memory or source.decoded_bytes <= most:
+            sources = _in_ram(source, codes, n_classes)
+        else:
+            folder = opened.enter_context(scratch_directory())
+            sources = _on_disk(source, codes, rows, folder)
+            for part in sources:
+                opened.callback(part.close)
+        yield Partition(source, codes, rows, sources)
+
+
+def _by_class(source: RowSource, codes: Int64Array, n_classes: int) -> Iterator[tuple[int, Rows]]:
+    """All rows as (class, rows of that class), block by block."""
+    for start, block in iter_blocks(source, 0, source.n_rows):
+        here = codes[start : start + len(block)]
+        for code in range(n_classes):
+            places = np.flatnonzero(here == code)
+            if len(places) > 0:
+                yield code, take_rows(block, places)
+    source.check_unchanged()
+
+
+def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSource]:
+    pieces: list[list[Rows]] = [[] for _ in range(n_classes)]
+    for code, piece in _by_class(source, codes, n_classes):
+        pieces[code].append(piece)
+    sources: list[RowSource] = []
+    for own in pieces:
+        rows = concat_rows(own)
+        own.clear()  # one class at a time is held twice
+        if isinstance(rows, CSRRows):
+            sources.append(CSRSource(rows, name=source.name))
+        else:
+            sources.append(ArraySource(rows, name=source.name))
+    return sources
+
+
+def _on_disk(
+    source: RowSource, codes: Int64Array, rows: Sequence[Int64Array], folder: Path
+) -> list[RowSource]:
+    n_stored = source.decoded_bytes // 8 if source.sparse else 0
+    layout = Layout(source.n_rows, source.n_features, n_stored, source.sparse)
+    needed = layout.n_bytes
+    free = shutil.disk_usage(folder).free
+    if free < _SPARE_DISK * needed:
+        raise InputError(
+            f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
+            f"that takes {needed >> 20} MiB, and {free >> 20} MiB are free; name a larger disk in "
+            f"the environment variable TMPDIR"
+        )
+    paths = [folder / f"{code}.h5" for code in range(len(rows))]
+    with ExitStack() as files:
+        writers = [
+            DatasetWriter(files.enter_context(OutputFile(path)), replace(layout, n_rows=len(own)))
+            for path, own in zip(paths, rows, strict=True)
+        ]
+        written = np.zeros(len(rows), dtype=np.int64)
+        for code, piece in _by_class(source, codes, len(rows)):
+            ids = rows[code][written[code] : written[code] + len(piece)]
+            writers[code].append(piece, np.full(len(piece), float(code)), ids)
+            written[code] += len(piece)
+        mean = np.zeros(source.n_features)
+        for code, writer in enumerate(writers):
+            counts = {float(code): len(rows[code])}
+            writer.finish(Summary(counts, source.name, Scaling(), mean, mean_square_norm=0.0))
+    return [open_source(path) for path in paths]

@@ -1,0 +1,158 @@
+"""Classifiers for pairs of classes: each is that of its two classes alone, from any storage."""
+
+import tempfile
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.pairs import class_pairs, union_of_rows
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.testing.contracts import to_dense
+from ooc_fw.testing.files import write_dense, write_sparse
+from ooc_fw.testing.reference import SmallProblem
+from ooc_fw.training.fit import PairTrainer, fit
+from ooc_fw.training.partition import partition_classes
+
+KERNEL = make_kernel("rbf", gamma=0.5)
+OPTIONS = TrainOptions(C=10.0, tol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Four blobs that overlap, of unequal sizes."""
+    rng = np.random.default_rng(0)
+    codes = rng.permutation(np.repeat(np.arange(4), [30, 50, 40, 20]))
+    centres = np.array([[0, 0], [2, 0], [0, 2], [2, 2]])
+    X = (centres[codes] + rng.normal(size=(140, 2))).astype(np.float32)
+    X[rng.random(X.shape) < 0.2] = 0
+    return X, codes
+
+
+def train(source, codes, options=OPTIONS, **session):
+    return fit(Problem(source, codes, KERNEL), options, Session(**session))
+
+
+@pytest.mark.parametrize("in_ram", [True, False])
+@pytest.mark.parametrize("write", [write_dense, write_sparse])
+def test_each_classifier_is_that_of_its_two_classes(write, in_ram, blobs, tmp_path, monkeypatch):
+    X, codes = blobs
+    if not in_ram:
+        monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with open_source(write(tmp_path / "d.h5", X, codes.astype(float))) as source:
+        fitted = train(source, codes)
+    expected = train(open_source(X), codes)
+    assert [(pair.negative, pair.positive) for pair in fitted.pairs] == class_pairs(4)
+    for pair, in_array in zip(fitted.pairs, expected.pairs, strict=True):
+        solution = pair.solution
+        here = np.flatnonzero((codes == pair.negative) | (codes == pair.positive))
+        y = np.where(codes[here] == pair.positive, 1, -1).astype(np.int8)
+        brute = SmallProblem(KERNEL, X[here], y, OPTIONS.C)
+        places = np.searchsorted(here, solution.rows)
+        np.testing.assert_array_equal(here[places], solution.rows)
+        np.testing.assert_array_equal(y[places], solution.labels)
+        truth = brute.truth(places, solution.alpha)
+        assert truth.gap <= solution.certified_gap <= 1e-3
+        assert solution.objective == pytest.approx(brute.optimum.objective, rel=2e-3)
+        if write is write_dense:  # the same arithmetic
+            np.testing.assert_array_equal(solution.rows, in_array.solution.rows)
+            np.testing.assert_array_equal(solution.alpha, in_array.solution.alpha)
+    vectors = to_dense(fitted.model.support_vectors)
+    np.testing.assert_array_equal(vectors, X[union_of_rows(fitted.pairs)])
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_rows_are_read_once_for_the_partition(blobs, tmp_path):
+    X, codes = blobs
+    with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
+        with partition_classes(source, codes, 4) as partition:
+            assert source.rows_read == 140
+            for negative, positive in class_pairs(4):
+                pair = partition.pair(negative, positive)
+                rows, y = np.arange(pair.source.n_rows), pair.labels
+                whole = pair.whole_rows(rows)
+                np.testing.assert_array_equal(to_dense(pair.source.read(0, len(y))), X[whole])
+                np.testing.assert_array_equal(codes[whole], np.where(y > 0, positive, negative))
+                np.testing.assert_array_equal(pair.pair_rows(whole), rows)
+        assert source.rows_read == 140
+
+
+def test_two_classes_are_one_run(blobs):
+    X, codes = blobs
+    here = codes < 2
+    (pair,) = train(open_source(X[here]), codes[here]).pairs
+    assert pair.solution.certified_gap <= 1e-3
+
+
+def test_no_time_left_gives_every_pair_a_classifier(blobs):
+    X, codes = blobs
+    slow = [lambda state: time.sleep(0.6)]
+    pairs = train(open_source(X), codes, replace(OPTIONS, max_time=0.5), callbacks=slow).pairs
+    assert len(pairs) == 6
+    assert {pair.solution.status for pair in pairs[1:]} == {Status.TIME_LIMIT}
+    assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in pairs)
+
+
+def test_an_interrupt_gives_every_pair_a_classifier(blobs):
+    X, codes = blobs
+
+    def stop_in_the_third(state):
+        assert state.n_machines == 6
+        return state.machine != 2
+
+    pairs = train(open_source(X), codes, callbacks=[stop_in_the_third]).pairs
+    statuses = [str(pair.solution.status) for pair in pairs]
+    assert statuses == ["converged"] * 2 + ["interrupted"] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "session", "error", "message"),
+    [
+        ({}, {"resume": "run.ckpt"}, InputError, "4 classes, and checkpoints hold a run of two"),
+        ({"memory_limit": 100 << 20}, {}, InputError, "limit of 100 MiB cannot be met"),
+        ({"max_time": 1e-9}, {}, OutOfTimeError, "time limit of 1e-09 s was over before there was"),
+    ],
+)
+def test_what_is_refused_before_the_first_classifier(blobs, change, session, error, message):
+    X, codes = blobs
+    states = []
+    with pytest.raises(error, match=message):
+        session = {"callbacks": [states.append], **session}
+        train(open_source(X), codes, replace(OPTIONS, **change), **session)
+    assert states == []
+
+
+def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatch):
+    X, codes = blobs
+    monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
+    monkeypatch.setattr("ooc_fw.training.partition._SPARE_DISK", 1e15)
+    with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
+        with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* MiB are free; .*TMPDIR"):
+            train(source, codes)
+
+
+@pytest.mark.parametrize("kept", [0, 100 << 20])
+def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
+    monkeypatch.setattr("ooc_fw.training.fit._PAIRS_BYTES", kept)
+    X, codes = blobs
+    source = open_source(X)
+    plan = plan_run(source, OPTIONS)
+    with (
+        partition_classes(source, codes, 4) as partition,
+        PairTrainer(Problem(source, codes, KERNEL), partition, OPTIONS, (), plan) as trainer,
+    ):
+        cold, warm = trainer.fit(4.0), trainer.fit(4.0)
+    for before, after in zip(cold, warm, strict=True):
+        assert after.solution.certified_gap <= 1e-3
+        assert after.solution.iterations < before.solution.iterations
+        assert after.solution.objective == pytest.approx(before.solution.objective, rel=2e-3)
