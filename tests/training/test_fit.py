@@ -126,8 +126,8 @@ def test_an_interrupt_gives_every_pair_a_classifier(blobs):
 def test_what_is_refused_before_the_first_classifier(blobs, change, session, error, message):
     X, codes = blobs
     states = []
+    session = {"callbacks": [states.append], **session}
     with pytest.raises(error, match=message):
-        session = {"callbacks": [states.append], **session}
         train(open_source(X), codes, replace(OPTIONS, **change), **session)
     assert states == []
 
