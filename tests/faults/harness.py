@@ -92,18 +92,10 @@ class Nursery:
         file_bytes: int | None = None,
         prelude: str = "",
     ) -> Ended:
-        """Run a command to its end, or to the moment at which it is killed.
+        """Run a command of ``ooc-fw`` to its end, or until it is killed after some seconds.
 
-        Parameters
-        ----------
-        *arguments : object
-            Those of ``ooc-fw``.
-        kill_after : float or None
-            Seconds after which SIGKILL is sent.
-        file_bytes : int or None
-            Longest file that the command can write.
-        prelude : str
-            Python code that is run first.
+        `file_bytes` is the length of the longest file that it can write; `prelude` is Python code
+        that is run first.
         """
         order: dict[str, Any] = {
             "arguments": [str(argument) for argument in arguments],

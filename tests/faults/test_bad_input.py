@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.data.sources import checksums
+from ooc_fw.solver import checkpoint
 from ooc_fw.testing.files import write_dense, write_sparse
 
 
@@ -96,12 +98,18 @@ def cut(path):
     os.truncate(path, path.stat().st_size * 2 // 3)
 
 
-def flip(path):
+def rot(path):
+    """Flip a bit of a number; size and time of change stay as they are."""
+    with h5py.File(path) as file:
+        values = file["X"] if isinstance(file["X"], h5py.Dataset) else file["X/data"]
+        begin = values.id.get_chunk_info(values.id.get_num_chunks() - 1).byte_offset
+    stamps = path.stat()
     with open(path, "r+b") as file:
-        file.seek(path.stat().st_size // 2)
+        file.seek(begin + 9)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 4]))
+    os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
 
 
 def replace(path):
@@ -123,75 +131,34 @@ def another_writer(path):
 FW = ("--method", "fw", "--lmo", "sampled", "--max-iter", 20, "--quiet")
 
 
-@pytest.fixture
-def after_a_checkpoint(monkeypatch):
-    """Have something happen after the first checkpoint of a run, or before its last pass."""
-    from ooc_fw.solver import checkpoint
-
-    save = checkpoint.save_checkpoint
-
-    def prepare(change, first):
-        iterations = []
-
-        def saving(*arguments):
-            save(*arguments)
-            iterations.append(arguments[2]["progress"]["iteration"])
-            if len(iterations) == 1 if first else iterations[-1] == 20:
-                change()
-
-        monkeypatch.setattr(checkpoint, "save_checkpoint", saving)
-
-    return prepare
-
-
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("change", [cut, flip, replace, remove, another_writer])
-def test_changed_during_the_run(ooc_fw, data, model, tmp_path, after_a_checkpoint, change, first):
-    """The run ends with an error; the last checkpoint stays good."""
+@pytest.mark.parametrize("change", [cut, rot, replace, remove, another_writer])
+def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, change, first):
+    """After the first checkpoint or before the last pass: an error, and the checkpoint is good."""
     path, options = data
-    whole, before = path.read_bytes(), model.read_bytes()
-    stamps = path.stat()
+    if change is rot and path.suffix == ".npy":
+        pytest.skip(".npy files hold no checksums")
+    whole, before, stamps = path.read_bytes(), model.read_bytes(), path.stat()
     train = "train", path, *options, *FW
     saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
     fresh, resumed = tmp_path / "fresh.h5", tmp_path / "resumed.h5"
     assert ooc_fw(*train, "-o", fresh).status == 0
-    after_a_checkpoint(lambda: change(path), first)
-    ooc_fw(*train, *saving, "-o", model).assert_refused(str(path))
+    save, iterations = checkpoint.save_checkpoint, []
+
+    def saving_and_changing(*arguments):
+        save(*arguments)
+        iterations.append(arguments[2]["progress"]["iteration"])
+        if len(iterations) == 1 if first else iterations[-1] == 20:
+            change(path)
+
+    monkeypatch.setattr(checkpoint, "save_checkpoint", saving_and_changing)
+    outcome = ooc_fw(*train, *saving, "-o", model)
+    outcome.assert_refused(f"{path} is damaged: X" if change is rot else str(path))
     assert model.read_bytes() == before
     path.write_bytes(whole)  # as it was, including its time of change
     os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
     assert ooc_fw(*train, "--resume", tmp_path / "run.ckpt", "-o", resumed).status == 0
     assert resumed.read_bytes() == fresh.read_bytes()
-
-
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_a_bit_that_rots_during_the_run(
-    ooc_fw, text_file, model, tmp_path, after_a_checkpoint, kind, first
-):
-    """Size and time of change stay as they are: the checksums of the last pass find it."""
-    path = tmp_path / "data.h5"
-    assert ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").status == 0
-    saving = "--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0.0001
-    name = "X" if kind == "dense" else "X/data"
-    with h5py.File(path) as file:
-        begin = file[name].id.get_chunk_info(0).byte_offset
-        length = file[name].nbytes
-    whole, before, stamps = path.read_bytes(), model.read_bytes(), path.stat()
-    for place, bit in ((begin, 0), (begin + length // 3, 5), (begin + length - 1, 7)):
-
-        def rot(place=place, bit=bit):
-            changed = bytearray(whole)
-            changed[place] ^= 1 << bit
-            path.write_bytes(changed)
-            os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
-
-        after_a_checkpoint(rot, first)
-        outcome = ooc_fw("train", path, *FW, *saving, "-o", model)
-        outcome.assert_refused(f"{path} is damaged: {name}, chunk")
-        assert model.read_bytes() == before
-        path.write_bytes(whole)
-        os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
 
 
 def test_a_file_that_is_being_written(refused, data_file, tmp_path):
@@ -212,8 +179,6 @@ def test_a_file_that_is_being_written(refused, data_file, tmp_path):
 
 def test_text_that_is_cut_short(ooc_fw, text_file, tmp_path):
     """Compressed text knows its end; plain text says where a line makes no sense."""
-    import gzip
-
     out = tmp_path / "out.h5"
     out.write_bytes(b"older")
     packed = tmp_path / "data.gz"

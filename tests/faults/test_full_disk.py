@@ -14,6 +14,7 @@ from ooc_fw.solver.checkpoint import load_checkpoint
 
 FULL = "File too large"  # what a limit on the size of files is called
 NO_SPACE = "No space left on device"
+OOC_FW = (sys.executable, "-m", "ooc_fw.cli.main")
 LEFT = "it is left as it was"
 
 
@@ -30,14 +31,13 @@ def test_model(nursery, data_file, model_file, tmp_path):
     out = tmp_path / "m.h5"
     train = "train", data_file, "-o", out, "--C", 5, "--quiet"
     size = model_file.stat().st_size
-    for limit in limits(size, 1):
-        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(3,))
-        assert files_in(tmp_path) == set()
-    shutil.copy(model_file, out)
-    for limit in limits(size, 1):
-        nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(3,))
-        assert files_in(tmp_path) == {"m.h5"}
-        assert out.read_bytes() == model_file.read_bytes()
+    for older in (False, True):
+        if older:
+            shutil.copy(model_file, out)
+        for limit in limits(size, 1):
+            nursery.run(*train, file_bytes=limit).assert_failed(f"{out}: {FULL}", status=(3,))
+            assert files_in(tmp_path) == ({"m.h5"} if older else set())
+    assert out.read_bytes() == model_file.read_bytes()
     assert nursery.run(*train, file_bytes=size).status == 0
     load_model(out)
 
@@ -106,7 +106,7 @@ def fill(*arguments):
     calls.append(0)
     if len(calls) == {call}:
         with open({filler!r}, "wb", buffering=0) as file:
-            file.write(bytes({n_bytes}))
+            file.write(bytes(4 << 20))
     return original(*arguments)
 
 module.{name} = fill
@@ -115,7 +115,7 @@ module.{name} = fill
 
 def fill_before(module, name, call, filler):
     """Prelude that fills the small disk before the call of a function."""
-    return FILL.format(module=module, name=name, call=call, filler=str(filler), n_bytes=4 << 20)
+    return FILL.format(module=module, name=name, call=call, filler=str(filler))
 
 
 @pytest.mark.parametrize("moment", ["set aside", "being written"])
@@ -178,24 +178,19 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
 def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unbuffered):
     with full_device.open("w") as full:
         program = subprocess.run(
-            [sys.executable, "-m", "ooc_fw.cli.main", "info", model_file],
+            [*OOC_FW, "info", model_file],
             stdout=full,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             text=True,
         )
-    said = "ooc-fw: standard output: No space left on device\n"
-    assert (program.returncode, program.stderr) == (3, said)
+    assert (program.returncode, program.stderr) == (3, f"ooc-fw: standard output: {NO_SPACE}\n")
 
 
 def test_a_full_disk_under_messages_costs_no_model(data_file, tmp_path, full_device):
     output = tmp_path / "m.h5"
+    train = [*OOC_FW, "train", data_file, "-o", output]
     with full_device.open("w") as full:
-        program = subprocess.run(
-            [sys.executable, "-m", "ooc_fw.cli.main", "train", data_file, "-o", output],
-            stdout=subprocess.PIPE,
-            stderr=full,
-            text=True,
-        )
+        program = subprocess.run(train, stdout=subprocess.PIPE, stderr=full, text=True)
     assert (program.returncode, program.stdout) == (0, f"{output}\n")
     assert output.exists()

@@ -15,87 +15,61 @@ from ooc_fw.model.record import load_model
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.testing.files import write_dense
 
-
-def few_or_many(first, second):
-    """Two trials of the first kind, and 50 of each in the long run."""
-    return [
-        (first, 2),
-        *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in (first, second)),
-    ]
+LONG = [(kind, 50) for kind in ("--dense", "--sparse", "fw", "corrective")]
 
 
-def moment(draw, trial):
-    """Share of the run: a third of them near its end, when the output is written."""
-    return draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
-
-
-@pytest.mark.parametrize(("kind", "n_trials"), few_or_many("--dense", "--sparse"))
-def test_converter(nursery, long_text, tmp_path, kind, n_trials):
+@pytest.mark.parametrize(
+    ("kind", "n_trials"),
+    [
+        ("--dense", 2),
+        ("fw", 2),
+        *(pytest.param(kind, 50, marks=pytest.mark.long) for kind in KINDS),
+    ],
+)
+def test_killed_at_random_moments(nursery, long_text, data_file, tmp_path, kind, n_trials):
+    """From the first moment on, through checkpoints and the writing of the output."""
     draw = random.Random(n_trials)
-    expected = tmp_path / "expected.h5"
-    assert nursery.run("convert", long_text, expected, kind).status == 0  # compiles and caches
-    whole = nursery.run("convert", long_text, expected, kind).seconds
-    folder = tmp_path / "here"
+    expected, folder = tmp_path / "expected.h5", tmp_path / "here"
     folder.mkdir()
-    out = folder / "out.h5"
-    killed = 0
-    for trial in range(n_trials):
-        older = trial % 2 == 1
-        if older:
-            shutil.copy(expected, out)
-        ended = nursery.run("convert", long_text, out, kind, kill_after=moment(draw, trial) * whole)
-        killed += ended.status == -signal.SIGKILL
-        if out.exists():
-            assert verify_file(out).intact
-            assert contents(out) == contents(expected)
-        else:
-            assert not older
-        again = nursery.run("convert", long_text, out, kind)
-        assert again.status == 0
-        whole = again.seconds
-        assert contents(out) == contents(expected)
-        assert [path.name for path in folder.iterdir()] == ["out.h5"]
-        out.unlink()
-    assert killed >= n_trials // 4
-
-
-@pytest.mark.parametrize(("method", "n_trials"), few_or_many("fw", "corrective"))
-def test_trainer(nursery, data_file, tmp_path, method, n_trials):
-    """From the first moment on, and through checkpoints, the last pass and the model's writing."""
-    draw = random.Random(n_trials)
-    run = ("train", data_file, "--method", method, "--tol", 1e-9, "--max-iter", 600, "--quiet")
-    expected = tmp_path / "expected.h5"
-    assert nursery.run(*run, "-o", expected).status == 0
-    folder = tmp_path / "here"
-    folder.mkdir()
-    model, checkpoint = folder / "m.h5", folder / "run.ckpt"
-    saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.005
-    whole = nursery.run(*run, *saving, "-o", model).seconds
+    out, checkpoint = folder / "out.h5", folder / "run.ckpt"
+    converts = kind.startswith("--")
+    if converts:
+        run, saving, files = ("convert", kind, long_text), (), {"out.h5"}
+    else:
+        options = "--method", kind, "--tol", 1e-9, "--max-iter", 600, "--quiet"
+        run = "train", data_file, *options, "-o"
+        saving = "--checkpoint", checkpoint, "--checkpoint-every", 0.005
+        files = {"out.h5", "run.ckpt"}
+    assert nursery.run(*run, expected).status == 0  # compiles and caches
+    whole = nursery.run(*run, out, *saving).seconds
     killed = 0
     for trial in range(n_trials):
         for path in folder.iterdir():
             path.unlink()
         older = trial % 2 == 1
         if older:
-            shutil.copy(expected, model)
-        kill_after = moment(draw, trial) * whole
-        ended = nursery.run(*run, *saving, "-o", model, kill_after=kill_after)
+            shutil.copy(expected, out)
+        # A third of the moments are near the end of the run, when the output is written.
+        share = draw.random() if trial % 3 else 0.8 + 0.2 * draw.random()
+        ended = nursery.run(*run, out, *saving, kill_after=share * whole)
         killed += ended.status == -signal.SIGKILL
-        if model.exists():
-            assert contents(model) == contents(expected)
-            load_model(model)
+        if out.exists():
+            assert contents(out) == contents(expected)
+            assert verify_file(out).intact if converts else load_model(out)
         else:
             assert not older
         again = ()
         if checkpoint.exists():
             load_checkpoint(checkpoint)
-            again = ("--resume", checkpoint)
-        ended = nursery.run(*run, *saving, "-o", model, *again)
+            again = "--resume", checkpoint
+        ended = nursery.run(*run, out, *saving, *again)
         assert ended.status == 0
         if not again:
             whole = ended.seconds
-        assert model.read_bytes() == expected.read_bytes()
-        assert {path.name for path in folder.iterdir()} == {"m.h5", "run.ckpt"}
+        assert contents(out) == contents(expected)
+        assert {path.name for path in folder.iterdir()} == (
+            {"out.h5"} if converts else {"out.h5", "run.ckpt"}
+        )
     assert killed >= n_trials // 4
 
 

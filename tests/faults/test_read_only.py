@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import shutil
 import subprocess
 
@@ -55,20 +55,16 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
     out, checkpoint = folder / "out.h5", folder / "run.ckpt"
     train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 40, "--quiet"
     convert = "convert", text_file, out, "--quiet"
-    command, module, name, named = {
-        "model": (train, "ooc_fw.model.record", "write_atomic", out),
-        "checkpoint": (
-            (*train, "--checkpoint", checkpoint),
-            "ooc_fw.solver.checkpoint",
-            "write_atomic",
-            checkpoint,
-        ),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert", "parse_inputs", out),
-        "output": (convert, "ooc_fw.convert.convert", "atomic_path", out),
+    saving = (*train, "--checkpoint", checkpoint)
+    command, moment, named = {
+        "model": (train, "ooc_fw.model.record.write_atomic", out),
+        "checkpoint": (saving, "ooc_fw.solver.checkpoint.write_atomic", checkpoint),
+        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert.parse_inputs", out),
+        "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
     }[what]
     assert ooc_fw(*command).status == 0
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    original = getattr(importlib.import_module(module), name)
+    original = pkgutil.resolve_name(moment)
 
     def locked(*arguments):
         try:
@@ -77,7 +73,7 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, monkeypatch, what
             pytest.skip("a file system with open temporary files cannot become read-only")
         return original(*arguments)
 
-    monkeypatch.setattr(f"{module}.{name}", locked)
+    monkeypatch.setattr(moment, locked)
     outcome = ooc_fw(*command)
     assert outcome.status == 3
     if what == "checkpoint":

@@ -4,61 +4,50 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from ooc_fw.system.interrupt import _DEAF, DeferredInterrupt, Terminated, signal_of, terminating
 
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
+
+@contextmanager
 def deferring():
-    interrupt = DeferredInterrupt()
-    interrupt.defer()
-    return interrupt
+    with terminating(), DeferredInterrupt() as interrupt:
+        interrupt.defer()
+        yield interrupt
 
 
-def test_first_signal_is_noted_and_raises_nothing():
-    before = signal.getsignal(signal.SIGINT)
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("first", SIGNALS)
+@pytest.mark.parametrize("second", SIGNALS)
+def test_the_first_signal_waits_and_the_second_raises(first, second):
+    before = signal.getsignal(first)
     with deferring() as interrupt:
-        assert interrupt.noted is None
-        os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.noted == signal.SIGINT
-        assert not interrupt.urgent
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize(
-    ("second", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
-def test_second_signal_is_not_put_off(first, second, error):
-    def send_both() -> None:
-        os.kill(os.getpid(), first)
-        os.kill(os.getpid(), second)
-
-    with terminating(), deferring() as interrupt:
+        send(first)
+        assert (interrupt.noted, interrupt.urgent) == (first, False)
         with pytest.raises(KeyboardInterrupt) as raised:
-            send_both()
-        assert raised.type is error
-        assert interrupt.noted == first
-        assert interrupt.urgent
+            send(second)
+        assert isinstance(raised.value, Terminated) == (second != signal.SIGINT)
+        assert signal_of(raised.value) == second
+        assert (interrupt.noted, interrupt.urgent) == (first, True)
+    assert signal.getsignal(first) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_request_to_end_outside_a_run_raises_too(number):
-    with terminating():
-        with pytest.raises(Terminated) as raised:
-            os.kill(os.getpid(), number)
-    assert raised.value.number == signal_of(raised.value) == number
-    assert signal.getsignal(number) is signal.SIG_DFL
-
-
-def test_the_first_signal_raises_while_there_is_nothing_to_lose():
-    with DeferredInterrupt() as interrupt:
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.urgent
-        assert interrupt.noted is None
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("running", [False, True])
+def test_the_first_signal_raises_while_there_is_nothing_to_lose(number, running):
+    interrupt = DeferredInterrupt()
+    with terminating(), interrupt if running else nullcontext():
+        with pytest.raises(KeyboardInterrupt) as raised:
+            send(number)
+    assert signal_of(raised.value) == number
+    assert (interrupt.noted, interrupt.urgent) == (None, running)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +61,9 @@ def test_the_first_signal_raises_while_there_is_nothing_to_lose():
 def test_signals_that_are_ignored_or_handled_stay_so(number, handler):
     old = signal.signal(number, handler)
     try:
-        with terminating(), deferring() as interrupt:
+        with deferring() as interrupt:
             assert signal.getsignal(number) is handler
-            os.kill(os.getpid(), number)
+            send(number)
             assert interrupt.noted is None
     finally:
         signal.signal(number, old)
@@ -84,7 +73,7 @@ def test_other_threads_are_left_alone():
     done = []
 
     def work() -> None:
-        with terminating(), deferring() as interrupt:
+        with deferring() as interrupt:
             done.append(interrupt.noted is None)
 
     thread = threading.Thread(target=work)
@@ -100,7 +89,7 @@ def test_an_interrupt_is_not_lost_where_nobody_receives_exceptions(running):
 
     class Collected:
         def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
+            send(signal.SIGINT)
             reached.append("end")
 
     def collect() -> None:
