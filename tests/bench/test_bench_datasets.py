@@ -8,6 +8,7 @@ import random
 import pytest
 
 from bench import datasets
+from bench.process import ChildError
 
 
 def test_a_packaged_set_is_converted_once(tmp_path):
@@ -48,4 +49,11 @@ def test_synthetic_rows_have_two_classes_and_increasing_columns(rows, monkeypatc
 def test_default_sets_need_the_data_folder_to_be_real_ones(tmp_path):
     assert datasets.default_sets(tmp_path) == datasets.REAL_SETS
     assert datasets.default_sets(tmp_path / "absent") == datasets.PORTABLE_SETS
-    assert set(datasets.REAL_SETS + datasets.PORTABLE_SETS) <= set(datasets.DATASETS)
+    assert {*datasets.REAL_SETS, *datasets.PORTABLE_SETS} <= set(datasets.DATASETS)
+
+
+def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
+    writer = ("sh", "-c", "echo 1 1:1; echo 0 1:2; exit 3")
+    with pytest.raises(ChildError, match="status 3"):
+        datasets.convert(writer, tmp_path / "a.h5")
+    assert list(tmp_path.iterdir()) == []

@@ -4,64 +4,50 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from bench import report, run
 from bench.datasets import DATASETS, Dataset
-from bench.solvers import DEFAULT_SPECS, SOLVERS, Problem, parse_spec
-from bench.solvers.base import missing_packages
-
-
-def test_specs_give_parameters_of_the_right_type():
-    solver, parameters = parse_spec("nystroem:components=30")
-    assert solver is SOLVERS["nystroem"]
-    assert parameters == {"components": 30}
-    assert parse_spec("ooc-fw:sample_size=59,no-certify")[1] == {
-        "sample-size": "59",
-        "no-certify": "",
-    }
-    for spec in DEFAULT_SPECS:
-        parse_spec(spec)
+from bench.solvers import SOLVERS, Problem, parse_spec
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "parameters"),
     [
-        ("libsvm", "no solver is called 'libsvm'"),
-        ("subsample:row=3", "unknown parameter 'row'; known are: rows"),
-        ("subsample:rows=few", "subsample:rows=few: invalid literal"),
+        ("nystroem:components=30", {"components": 30}),
+        ("ooc-fw:sample_size=59,no-certify", {"sample-size": "59", "no-certify": ""}),
+        ("libsvm", "'libsvm'"),
+        ("subsample:row=3", "'row'.*rows"),
+        ("subsample:rows=few", "subsample:rows=few"),
     ],
 )
-def test_bad_specs_are_refused(spec, message):
-    with pytest.raises(ValueError, match=message):
-        parse_spec(spec)
+def test_specs(spec, parameters):
+    if isinstance(parameters, dict):
+        assert parse_spec(spec) == (SOLVERS[spec.partition(":")[0]], parameters)
+    else:
+        with pytest.raises(ValueError, match=parameters):
+            parse_spec(spec)
 
 
-def test_bad_names_end_the_command(capsys):
-    assert run.main(["--sets", "nothing"]) == 2
-    assert run.main(["--solvers", "nothing"]) == 2
-    errors = capsys.readouterr().err
-    assert "no set is called 'nothing'" in errors
-    assert "no solver is called 'nothing'" in errors
-
-
-def test_a_missing_package_leaves_a_solver_out(monkeypatch, capsys):
-    monkeypatch.setattr(type(SOLVERS["xgboost"]), "packages", ("no_such_package",))
-    assert missing_packages(SOLVERS["xgboost"]) == ["no_such_package"]
-    chosen = run._available([(name, *parse_spec(name)) for name in ("xgboost", "ooc-fw")])
-    assert [spec for spec, *_ in chosen] == ["ooc-fw"]
-    assert "xgboost is left out: no_such_package not installed" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--sets", "--solvers"])
+def test_bad_names_end_the_command(capsys, option):
+    assert run.main([option, "nothing"]) == 2
+    assert "'nothing'" in capsys.readouterr().err
 
 
 def test_a_solver_that_fails_or_hangs_is_a_status(data_file):
     problem = Problem(str(data_file), str(data_file), C=5.0, gamma=1.0, timeout_s=0.01)
-    solver, parameters = parse_spec("ooc-fw")
-    assert run.run_once(solver, problem, parameters)["status"] == "timeout"
-    solver, parameters = parse_spec("ooc-fw:method=none")
-    failed = run.run_once(solver, Problem(str(data_file), "", C=5.0, gamma=1.0), parameters)
+    assert run.run_once(*tried("ooc-fw", problem))["status"] == "timeout"
+    failed = run.run_once(*tried("ooc-fw:method=none", replace(problem, timeout_s=60)))
     assert failed["status"] == "failed"
     assert "method" in failed["error"]
+
+
+def tried(spec, problem):
+    solver, parameters = parse_spec(spec)
+    return solver, problem, parameters
 
 
 @pytest.fixture(scope="module")
@@ -99,31 +85,30 @@ def test_records_are_flat_and_complete(records_file):
     assert "verified_gap" not in records[3]  # the brute force runs once
 
 
-def test_report_names_every_solver(records_file):
+def test_report_names_every_solver(records_file, tmp_path):
     records = report.read_records(records_file)
     text = report.markdown(records, baseline="sklearn-svc")
-    assert "## tiny" in text
     for spec in ("ooc-fw", "sklearn-svc", "subsample:rows=50"):
         assert f"| `{spec}` |" in text
-    assert "Seconds to reach a certified relative gap" in text
-    heads = next(line for line in text.splitlines() if line.startswith("| solver"))
-    for line in text.splitlines():
-        if line.startswith("| `ooc-fw` | converged"):
-            assert line.count("|") == heads.count("|")
+    widths = {line.count("|") for line in text.splitlines() if line.startswith(("| s", "| `o"))}
+    assert len(widths) == 1
+    pytest.importorskip("matplotlib")
+    report.draw(records, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_report_takes_the_last_session_and_failures(tmp_path, records_file):
     lines = [json.loads(line) for line in records_file.read_text().splitlines()]
-    failed = {**lines[0], "session": "later", "status": "failed", "error": "no"}
-    for key in ("accuracy", "seconds"):
-        del failed[key]
+    figures = ("accuracy", "seconds")
+    failed = {key: value for key, value in lines[0].items() if key not in figures}
+    failed |= {"session": "later", "status": "failed", "error": "no"}
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
     assert report.read_records(path) == [failed]
     assert "| `ooc-fw` | failed |" in report.markdown([failed], baseline="intelex-svc")
     assert len(report.read_records(path, lines[0]["session"])) == 6
     path.write_text("")
-    with pytest.raises(ValueError, match="holds no records"):
+    with pytest.raises(ValueError, match="no records"):
         report.read_records(path)
 
 
@@ -138,9 +123,3 @@ def test_medians_leave_warm_ups_out():
     assert summary.median_seconds == 2.0
     assert summary.seconds == [1.0, 3.0, 2.0]
     assert summary.medians == {"accuracy": 0.5, "verified_gap": 7}
-
-
-def test_figure_is_drawn(records_file, tmp_path):
-    pytest.importorskip("matplotlib")
-    report.draw(report.read_records(records_file), tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

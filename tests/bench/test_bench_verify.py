@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.svm import SVC
 
 from bench.process import ROOT
-from bench.storage import read_labelled, store_as
 from bench.verify import hinge_pair_gap, model_gaps, rbf_sums, squared_hinge_gaps
 
 
@@ -49,8 +49,6 @@ def test_a_certificate_of_ours_is_confirmed(data_file, model_file):
 
 
 def test_a_model_of_other_rows_is_refused(data_file, model_file, tmp_path):
-    import h5py
-
     other = tmp_path / "other.h5"
     other.write_bytes(data_file.read_bytes())
     with h5py.File(other, "r+") as file:
@@ -63,19 +61,7 @@ def test_a_model_of_other_rows_is_refused(data_file, model_file, tmp_path):
 def test_libsvm_keeps_the_violation_below_its_tolerance(table, C):
     y = np.where(table.y > 0, 1.0, -1.0)
     X = table.X.astype(float)
-    for tol in (1e-1, 1e-4):
-        svc = SVC(C=C, gamma=0.3, tol=tol).fit(X, y)
-        gap = hinge_pair_gap(X, y, svc.support_, svc.dual_coef_.ravel(), C, 0.3)
-        assert gap <= tol * 1.001
-    moved = svc.dual_coef_.ravel() * 0.5
-    assert hinge_pair_gap(X, y, svc.support_, moved, C, 0.3) > tol
-
-
-def test_stored_rows_come_back_dense_and_sparse(table, data_file):
-    X, labels = read_labelled(data_file, np.float64)
-    assert X.shape == table.X.shape
-    assert set(labels) == {3.0, -7.0}
-    sparse = store_as(X, "sparse")
-    np.testing.assert_array_equal(store_as(sparse, "dense"), X)
-    assert store_as(X, "dense") is X
-    assert store_as(sparse, "sparse") is sparse
+    svc = SVC(C=C, gamma=0.3, tol=1e-4).fit(X, y)
+    weights = svc.dual_coef_.ravel()
+    assert hinge_pair_gap(X, y, svc.support_, weights, C, 0.3) <= 1.001e-4
+    assert hinge_pair_gap(X, y, svc.support_, 0.5 * weights, C, 0.3) > 1e-4
