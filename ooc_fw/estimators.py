@@ -28,7 +28,7 @@ from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.data.sources.chunked import is_chunked
-from ooc_fw.data.sources.subset import ranges_of
+from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows

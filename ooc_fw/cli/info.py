@@ -118,7 +118,6 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     from ooc_fw.convert.advice import Circumstances
     from ooc_fw.convert.preflight import inspect_labels, inspect_source
-    from ooc_fw.data.statistics import average_squared_distance
 
     with common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
@@ -131,9 +130,8 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             has_checksums=storage.pop("has_checksums"),
             chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
         )
-        sigma2, statistics = None, source.statistics
-        if statistics is not None:
-            sigma2 = average_squared_distance(statistics.mean, statistics.mean_square_norm)
+        statistics = source.statistics
+        sigma2 = None if statistics is None else statistics.average_squared_distance
         facts = {
             "kind": "data",
             "n_rows": source.n_rows,
@@ -247,7 +245,7 @@ def _kind(args: argparse.Namespace) -> str:
     import h5py
 
     from ooc_fw.data.formats import HEAD_BYTES, PACKED, detect_format, format_of
-    from ooc_fw.data.sources.memmap import open_npy
+    from ooc_fw.data.sources.flatfile import open_npy
     from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
     path, is_table = args.data, args.label is not None or args.header is not None

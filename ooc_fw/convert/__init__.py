@@ -6,7 +6,7 @@
     libsvm.py     blocks of lines to labels and sparse rows
     record.py     which columns of a table become which features; tables.py encodes the cells
     like.py       what a test file takes from its training file
-    columns.py    logarithms, moments and counts of labels
+    columns.py    logarithms and counts of labels
     spool.py      parsed rows on disk, and the shuffle
     writer.py     the HDF5 layout
     pipeline.py   threads and progress

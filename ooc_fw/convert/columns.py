@@ -1,4 +1,4 @@
-"""What the two passes compute from blocks of rows: logarithms, moments, counts of labels."""
+"""What the two passes compute from blocks of rows: logarithms, counts of labels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from ooc_fw._core.rows import add_dense, add_sparse, look_up, remember
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows
+from ooc_fw._core.rows import look_up, remember
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.scaling import Scaling
 
 TABLE_BITS = 13
@@ -40,33 +40,6 @@ class LogTable(threading.local):
             logs = self._scaling.log_values(taken)
             values[places] = logs
             remember(taken.view(np.uint64), logs.view(np.uint64), self._values, self._logs)
-
-
-class ColumnMoments:
-    """Mean of each column and mean squared norm of rows, summed in float64 row by row."""
-
-    def __init__(self, n_features: int) -> None:
-        self._n_rows = 0
-        self._sums = np.zeros(n_features)
-        self._squares = np.zeros(n_features)
-
-    def add(self, rows: Rows) -> None:
-        """Add rows to the sums."""
-        self._n_rows += len(rows)
-        if isinstance(rows, CSRRows):
-            add_sparse(rows.data, rows.indices, self._sums, self._squares)
-        else:
-            add_dense(rows, self._sums, self._squares)
-
-    @property
-    def mean(self) -> Float64Array:
-        """Mean of each column."""
-        return self._sums / self._n_rows
-
-    @property
-    def mean_square_norm(self) -> float:
-        """Mean over the rows of the sum of their squared values."""
-        return float(self._squares.sum() / self._n_rows)
 
 
 def count_labels(labels: Float64Array) -> dict[float, int]:

@@ -338,7 +338,7 @@ def _write_file(
         total[label if values is None else float(values[int(label)])] += count
     counts = dict(sorted(total.items()))
     writer = DatasetWriter(file, layout)
-    moments = write_rows(job, writer, layout, scaling, values)
+    moments = write_rows(job, writer, layout, scaling, values).statistics
     if job.encoder.record is not None:
         job.encoder.record.write(file.attrs)
     mean, norm = moments.mean, moments.mean_square_norm

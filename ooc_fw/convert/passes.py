@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw._core.rows import drop_zeros, write_dense_rows
-from ooc_fw.convert.columns import ColumnMoments, LogTable, count_labels
+from ooc_fw.convert.columns import LogTable, count_labels
 from ooc_fw.convert.libsvm import LineEncoder
 from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.pipeline import Meter, default_threads, ordered_map, prefetch
@@ -20,7 +20,7 @@ from ooc_fw.convert.readers import EXAMPLES, Parse, ParsedBlock, Reader
 from ooc_fw.convert.spool import RowBlock, Spool
 from ooc_fw.convert.tables import MAX_CLASSES, TableEncoder, too_many_classes
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
-from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges
+from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges, ColumnSums
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, as_float32
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
@@ -195,9 +195,9 @@ def write_rows(
     layout: Layout,
     scaling: Scaling,
     label_values: Float64Array | None,
-) -> ColumnMoments:
+) -> ColumnSums:
     """Read the spool back, scale its rows and write them; returns moments of what was written."""
-    moments = ColumnMoments(layout.n_features)
+    moments = ColumnSums(layout.n_features)
     finish = _finisher(layout, scaling)
     pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
     for rows, summed, piece in ordered_map(finish, pieces, threads=default_threads()):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ooc_fw.convert.pipeline import Meter, Progress, default_threads, ordered_map
 from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.base import Sliceable, iter_blocks
+from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
 from ooc_fw.data.sources.checksums import (
     CheckedSlices,
     Checksums,
@@ -24,7 +24,6 @@ from ooc_fw.data.sources.checksums import (
 from ooc_fw.data.sources.hdf5 import is_converted, rows_of_pointers, rows_of_values
 from ooc_fw.data.sources.hdf5_arrays import DatasetSlices, chunk_length, open_array
 from ooc_fw.data.sources.opening import check_filters, close_file, open_file, structure_errors
-from ooc_fw.data.sources.stamp import FileStamp
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20

@@ -37,13 +37,7 @@ def format_of(head: bytes) -> str | None:
 
 
 def open_bytes(path: str) -> io.BufferedReader:
-    """Open a file.
-
-    Raises
-    ------
-    InputError
-        It is missing, a directory, or cannot be read.
-    """
+    """Open a file; InputError if it is missing, a directory, or cannot be read."""
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -52,6 +46,12 @@ def open_bytes(path: str) -> io.BufferedReader:
         raise InputError(f"{path} is a directory; name the files in it") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_head(path: str) -> bytes:
+    """Beginning of a file, which tells its format."""
+    with open_bytes(path) as file:
+        return file.read(HEAD_BYTES)
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
@@ -75,8 +75,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
         os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
     ):
         return text  # the first bytes of a pipe can be read only once
-    with open_bytes(path) as file:
-        head = file.read(HEAD_BYTES)
+    head = read_head(path)
     found = format_of(head)
     if found in ("npy", "parquet"):
         return found

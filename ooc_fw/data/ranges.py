@@ -1,8 +1,7 @@
-"""Ranges and moments of columns, and the scaling chosen from them.
+"""Sums, ranges and moments of columns, and the scaling chosen from them.
 
-The converter, its preflight and `ooc_fw.data.statistics.fit_scaling` all use these accumulators.
-Sums have twice the precision of float64 (`ooc_fw._core.moments`), so that rows may be gathered in
-blocks of any size and merged in any order.
+The sums of `ColumnRanges` have twice the precision of float64 (`ooc_fw._core.moments`), so that
+rows may be gathered in blocks of any size and merged in any order; those of `ColumnSums` have not.
 """
 
 from __future__ import annotations
@@ -20,28 +19,52 @@ from ooc_fw._core.moments import (
     mean_and_deviation,
     merge_records,
 )
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, StoredRows
-from ooc_fw.data.scaling import KINDS, Scaling
-from ooc_fw.system.errors import InputError
+from ooc_fw._core.rows import add_dense, add_sparse
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows
+from ooc_fw.data.scaling import Scaling, check_kind
+from ooc_fw.data.sources.base import StoredStatistics
 
 FEW_STEPS = 64
 """A column is lost to rounding if its range has fewer steps of float32 than this."""
 
 
+class ColumnSums:
+    """Sums of the columns, and of their squares, over some rows, in float64 row by row."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_rows = self.n_bytes = 0
+        self._sums, self._squares = np.zeros(n_features), np.zeros(n_features)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows to the sums."""
+        self.n_rows += len(rows)
+        if isinstance(rows, CSRRows):
+            add_sparse(rows.data, rows.indices, self._sums, self._squares)
+        else:
+            add_dense(rows, self._sums, self._squares)
+
+    def merge(self, other: ColumnSums) -> ColumnSums:
+        """Add the sums of other rows; returns itself."""
+        self.n_rows += other.n_rows
+        self.n_bytes += other.n_bytes
+        self._sums += other._sums
+        self._squares += other._squares
+        return self
+
+    @property
+    def statistics(self) -> StoredStatistics:
+        """Mean of each column, and mean squared norm of the rows."""
+        return StoredStatistics(self._sums / self.n_rows, float(self._squares.sum()) / self.n_rows)
+
+
 class ColumnRanges:
     """Range and, for the scaling "standard", mean and variance of each column.
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows added.
-    n_bytes : int
-        Bytes that were read for them, if whoever added them counts these.
+    `n_rows` counts the rows added, `n_bytes` what was read for them if whoever added them says so.
     """
 
     def __init__(self, kind: str = "none") -> None:
-        if kind not in KINDS:
-            raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
+        check_kind(kind)
         self.kind = kind
         self.n_rows = self.n_bytes = 0
         self._records = np.zeros((0, RECORD_SIZE if kind == "standard" else RANGE_SIZE))
@@ -72,9 +95,14 @@ class ColumnRanges:
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
             # Doubling keeps the cost per column constant when the width grows column by column.
-            grown = np.zeros((max(n_features, 2 * len(self._records)), self._records.shape[1]))
-            grown[: len(self._records)] = self._records
-            self._records = grown
+            self._records = self._wide(max(n_features, 2 * len(self._records)))
+
+    def _wide(self, n_features: int) -> Float64Array:
+        """Records of so many columns, those never met being 0."""
+        records = np.zeros((n_features, self._records.shape[1]))
+        met = min(n_features, len(self._records))
+        records[:met] = self._records[:met]
+        return records
 
     @property
     def n_features(self) -> int:
@@ -99,12 +127,6 @@ class ColumnRanges:
         mean, deviation = np.empty(n_features), np.empty(n_features)
         mean_and_deviation(self._wide(n_features), self.n_rows, mean, deviation)
         return mean, deviation
-
-    def _wide(self, n_features: int) -> Float64Array:
-        records = np.zeros((n_features, self._records.shape[1]))
-        met = min(n_features, len(self._records))
-        records[:met] = self._records[:met]
-        return records
 
     def fit(self, log1p: bool, n_features: int) -> Scaling:
         """Choose offset and factor of each column.

@@ -25,6 +25,12 @@ LAST_BITS = 4 * np.finfo(np.float64).eps
 """Relative difference of two offsets that is rounding error."""
 
 
+def check_kind(kind: str) -> None:
+    """Raise InputError unless there is such a scaling."""
+    if kind not in KINDS:
+        raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {kind!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class Scaling:
     """A map of raw values, column by column, to the values that a model sees.
@@ -49,10 +55,8 @@ class Scaling:
     factor: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"scaling must be one of {', '.join(KINDS)}, not {self.kind!r}")
-        no_numbers = self.kind == "none"
-        if no_numbers != (self.offset is None) or no_numbers != (self.factor is None):
+        check_kind(self.kind)
+        if {self.offset is None, self.factor is None} != {self.kind == "none"}:
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
         if self.offset is not None and self.factor is not None:
             if self.offset.ndim != 1 or self.offset.shape != self.factor.shape:

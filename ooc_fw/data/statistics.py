@@ -8,21 +8,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from ooc_fw.data.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
-from ooc_fw.data.rows import CSRRows, Float64Array, rows_bytes
+from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, check_raw, iter_blocks
 from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.data.ranges import ColumnRanges
+    from ooc_fw.data.ranges import ColumnRanges, ColumnSums
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +37,6 @@ SAMPLE_STRETCH = 256
 SAMPLE_SEED = 0
 """Seed of the sample: gamma is a property of the data, not of a run and its seed."""
 
-ROUNDING = 1e-12
-"""A spread below this share of the mean squared norm is rounding error."""
-
 
 class _Sums(Protocol):
     """What a task found in some rows."""
@@ -52,15 +48,6 @@ class _Sums(Protocol):
 
 
 _Found = TypeVar("_Found", bound=_Sums)
-
-
-def average_squared_distance(mean: Float64Array, mean_square_norm: float) -> float:
-    """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, equal ones included.
-
-    It is ``2 (mean |x|^2 - |mean x|^2)``, and exactly 0 if that is within its rounding error.
-    """
-    spread = mean_square_norm - float(mean @ mean)
-    return 2 * spread if spread > ROUNDING * mean_square_norm else 0.0
 
 
 def sigma2(
@@ -101,12 +88,12 @@ def sigma2(
     """
     over_rows = partial(_map_rows, source, threads, dask, on_rows)
     if source.statistics is not None:
-        stored = source.statistics
-        value = average_squared_distance(stored.mean, stored.mean_square_norm)
+        value = source.statistics.average_squared_distance
     elif source.in_memory or source.n_rows <= SAMPLE_ROWS:
-        value = over_rows(_column_sums).average_squared_distance()
+        value = over_rows(_column_sums).statistics.average_squared_distance
     else:
-        value = over_rows(_column_sums, sample_slices(source.n_rows)).average_squared_distance()
+        sample = over_rows(_column_sums, sample_slices(source.n_rows))
+        value = sample.statistics.average_squared_distance
         logger.warning(
             "%s stores no statistics: the average squared distance of two rows, %.6g, comes from "
             "a sample of %d of its %d rows; ooc-fw convert stores that of all",
@@ -233,42 +220,17 @@ def sample_slices(n_rows: int) -> list[tuple[int, int]]:
     return slices
 
 
-@dataclass
-class _ColumnSums:
-    """Sums of the columns, and of their squares, over some of the rows."""
-
-    n_rows: int
-    n_bytes: int
-    sums: Float64Array
-    squares: Float64Array
-
-    def merge(self, other: _ColumnSums) -> _ColumnSums:
-        return _ColumnSums(
-            self.n_rows + other.n_rows,
-            self.n_bytes + other.n_bytes,
-            self.sums + other.sums,
-            self.squares + other.squares,
-        )
-
-    def average_squared_distance(self) -> float:
-        mean_square_norm = float(self.squares.sum()) / self.n_rows
-        return average_squared_distance(self.sums / self.n_rows, mean_square_norm)
-
-
-def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> _ColumnSums:
+def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> ColumnSums:
     """Column sums of rows ``start:stop``."""
-    from ooc_fw._core.rows import add_dense, add_sparse  # numba is slow to import
+    from ooc_fw.data.ranges import ColumnSums  # numba is slow to import
 
     source = shared.get()
-    n_bytes, sums, squares = 0, np.zeros(source.n_features), np.zeros(source.n_features)
+    total = ColumnSums(source.n_features)
     for _, rows in iter_blocks(source, start, stop):
-        if isinstance(rows, CSRRows):
-            add_sparse(rows.data, rows.indices, sums, squares)
-        else:
-            add_dense(rows, sums, squares)
-        n_bytes += rows_bytes(rows)
+        total.add(rows)
+        total.n_bytes += rows_bytes(rows)
     source.check_unchanged()
-    return _ColumnSums(stop - start, n_bytes, sums, squares)
+    return total
 
 
 def _column_ranges(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import SubsetSource
-from ooc_fw.data.sources.subset import complement, ranges_of
+from ooc_fw.data.sources.views import complement, ranges_of
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model

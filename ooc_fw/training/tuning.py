@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
-from ooc_fw.data.sources.subset import complement, draw_parts
+from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_gap, worst_status

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ooc_fw.data.sources import ChunkedSource, DaskSource, iter_blocks, open_source
-from ooc_fw.data.sources.decoded import DecodedChunks
+from ooc_fw.data.sources import iter_blocks, open_source
+from ooc_fw.data.sources.chunked import DecodedChunks
 from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table
@@ -37,7 +37,6 @@ class Slices:
 def test_a_chunk_is_read_once_and_when_it_is_asked_for():
     array = Slices(small_table())
     source = open_source(array, np.ones(57))
-    assert isinstance(source, ChunkedSource)
     assert (source.chunk_rows, array.n_read) == (10, 0)
     source.take(np.array([0, 9, 35]))
     assert array.n_read == 20  # a chunk is decoded whole, whatever is asked of it
@@ -97,7 +96,6 @@ def test_each_block_is_computed_once_a_pass(threads, length):
     table = np.random.default_rng(0).random((10 * length, 40), dtype=np.float32)
     counted = CountedBlocks(table, length)
     with open_source(counted.array) as source:
-        assert isinstance(source, DaskSource)
         fit_scaling(source, "minmax", threads=threads)
         assert counted.counts == dict.fromkeys(range(10), 1)
         for _, rows in iter_blocks(source, 0, source.n_rows, 1 << 20):
@@ -115,9 +113,9 @@ def test_threads_wait_for_the_one_that_decodes():
         time.sleep(0.02)
         return np.arange(start, stop)
 
-    chunks = DecodedChunks(np.array([100, 200, 300]), decode, row_bytes=8)
+    chunks = DecodedChunks((300,), np.int64, decode, 100)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda k: chunks.read(7 * k, 7 * k + 7), range(42)))
+        found = list(pool.map(lambda k: chunks[7 * k : 7 * k + 7], range(42)))
     np.testing.assert_array_equal(np.concatenate(found), np.arange(294))
     decoded = np.concatenate([np.arange(*part) for part in counts.elements()])
     np.testing.assert_array_equal(np.sort(decoded), np.arange(300))
@@ -130,19 +128,19 @@ def test_a_chunk_that_cannot_be_decoded_is_tried_again():
         tried.append(start)
         raise DamageError("gone")
 
-    chunks = DecodedChunks(np.array([100]), decode, row_bytes=8)
+    chunks = DecodedChunks((100,), np.int64, decode, 100)
     for _ in range(2):
         with pytest.raises(DamageError):
-            chunks.read(0, 7)
+            chunks[0:7]
     assert tried == [0, 0]
 
 
 def test_what_is_kept_is_bounded():
     chunks = DecodedChunks(
-        np.arange(1, 1001) * 100, lambda start, stop: np.arange(start, stop), row_bytes=1 << 12
+        (100_000, 512), np.int64, lambda start, stop: np.arange(start, stop), 100
     )
     for start in range(50, 90_000, 100):
-        assert chunks.read(start, start + 100).tolist() == list(range(start, start + 100))
+        assert chunks[start : start + 100].tolist() == list(range(start, start + 100))
         held = sum(len(kept.result()) for kept in chunks._kept.values()) << 12
         assert held <= chunks.kept_bytes
     assert chunks.kept_bytes == 32 << 20

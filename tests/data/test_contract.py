@@ -15,9 +15,6 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import (
     CachedSource,
     CSRSource,
-    HDF5CSRSource,
-    HDF5Source,
-    MemmapSource,
     ScaledSource,
     SubsetSource,
     open_source,
@@ -161,11 +158,6 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "first rows of csr": (SPARSE, first_rows(foreign_sparse)),
     "first rows of array": (RAM, first_rows(lambda X, y, _: open_source(X, y))),
 }
-TYPES = {
-    "view of map": MemmapSource,
-    "hdf5 chunks": HDF5Source,
-    "hdf5 csr": HDF5CSRSource,
-}
 
 
 class TestEverySource(RowSourceContract):
@@ -176,9 +168,6 @@ class TestEverySource(RowSourceContract):
 
     def open(self, X, y, folder):
         return self.opener(X, y, folder)
-
-    def test_is_of_the_expected_type(self, source, kind):
-        assert isinstance(source, TYPES.get(kind, object))
 
     def test_travels_as_the_way_to_open_it(self, source, X):
         if source.reopen is None:

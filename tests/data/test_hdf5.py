@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.sources import hdf5_arrays, open_source
-from ooc_fw.data.sources.flatfile import ChunkedFileArray
+from ooc_fw.data.sources.flatfile import FileArray
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table
 from ooc_fw.testing.files import write_dense
@@ -52,7 +52,7 @@ def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
         else:
             file.create_dataset("X", data=X, chunks=(10, 5))
     with open_source(path) as source:
-        assert isinstance(source._table, hdf5_arrays.DatasetSlices)
+        assert isinstance(source._array, hdf5_arrays.DatasetSlices)
         np.testing.assert_array_equal(source.read(0, 57), X)
 
 
@@ -93,7 +93,7 @@ def test_what_a_converted_file_says_of_its_rows(X, path):
 @pytest.mark.parametrize("chunks", [None, (10, 5)])
 def test_uncompressed_rows_are_read_by_offset(X, y, tmp_path, chunks):
     with open_source(write_dense(tmp_path / "data.h5", X, y, chunks=chunks)) as source:
-        assert isinstance(source._table, ChunkedFileArray)
+        assert isinstance(source._array, FileArray)
 
 
 def test_a_compressed_chunk_is_asked_for_once(X, y, tmp_path):

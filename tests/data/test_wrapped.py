@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ooc_fw
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
-from ooc_fw.data.sources.subset import complement, draw_parts, ranges_of
+from ooc_fw.data.sources.views import complement, draw_parts, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import small_table, to_dense
 from ooc_fw.testing.files import write_dense, write_sparse

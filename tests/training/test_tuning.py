@@ -12,7 +12,7 @@ from ooc_fw import TrainOptions
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
-from ooc_fw.data.sources.subset import complement, draw_parts
+from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json

@@ -1,20 +1,18 @@
 """Where rows come from: files, memory maps and arrays, all behind one interface, `RowSource`.
 
 ================================  =====================================================
-given to `open_source`            read by
+given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
 ================================  =====================================================
-path of HDF5, h5py file or group  `HDF5Source`, or `HDF5CSRSource` for sparse rows
-path of .npy, numpy memory map    `MemmapSource`, by file offset
-numpy array                       `ArraySource`
-scipy sparse matrix               `CSRSource`
-dask array                        `DaskSource`
-zarr array and similar ones       `ChunkedSource`
+path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
+path of .npy, numpy memory map    ``flatfile.py``: one table, by file offset
+array of Dask, zarr and the like  ``chunked.py``: chunks that are decoded once
+numpy array, scipy sparse matrix  the array itself
 ================================  =====================================================
 
-`ScaledSource`, `SubsetSource`, `CachedSource` and `PairSource` return the rows of other sources in
-their own way. To add a source, write a subclass of `RowSource` in a module of its own, pick it in
-`ooc_fw.data.sources.dispatch`, and give it a test class that inherits
-`ooc_fw.testing.contracts.RowSourceContract`.
+All that these two ask of storage is a slice of an array. The sources in ``views.py`` return the
+rows of other sources in their own way. To add a kind of storage, write a class with `shape`,
+`dtype` and slices, pick it in ``dispatch.py``, and add it to the table of `SOURCES` in
+``tests/data/test_contract.py``.
 """
 
 from __future__ import annotations
@@ -27,24 +25,19 @@ from ooc_fw.data.sources.base import (
     block_slices,
     iter_blocks,
 )
-from ooc_fw.data.sources.cached import CachedSource
-from ooc_fw.data.sources.chunked import ChunkedSource, DaskSource
 from ooc_fw.data.sources.dispatch import open_source, refuse_annotated, train_test_split
-from ooc_fw.data.sources.hdf5 import HDF5CSRSource, HDF5Source
-from ooc_fw.data.sources.memmap import MemmapSource
-from ooc_fw.data.sources.pair import PairSource
-from ooc_fw.data.sources.scaled import ScaledSource, check_raw
-from ooc_fw.data.sources.subset import SubsetSource
+from ooc_fw.data.sources.views import (
+    CachedSource,
+    PairSource,
+    ScaledSource,
+    SubsetSource,
+    check_raw,
+)
 
 __all__ = [
     "ArraySource",
     "CSRSource",
     "CachedSource",
-    "ChunkedSource",
-    "DaskSource",
-    "HDF5CSRSource",
-    "HDF5Source",
-    "MemmapSource",
     "PairSource",
     "RowSource",
     "ScaledSource",

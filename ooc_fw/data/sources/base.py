@@ -1,12 +1,12 @@
-"""The interface of all sources of rows, and the parts that they share.
+"""The interface of all sources of rows, and what they share.
 
-A source knows how its storage is read. It does not decide which rows are read: that is
-`ooc_fw.data.sampling`.
+A source knows how its rows are read; `ooc_fw.data.sampling` decides which.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -28,19 +28,22 @@ from ooc_fw.data.rows import (
     take_rows,
     unrounded,
 )
-from ooc_fw.data.sources.stamp import FileStamp
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import DamageError, InputError
 
 if TYPE_CHECKING:
     from ooc_fw.data.scaling import Scaling
 
 _Kind = TypeVar("_Kind", bound=StoredRows)
+_Found = TypeVar("_Found")
 
 CHUNK_BYTES = 2 << 20
 """Read unit, in decoded bytes, of storage that has no chunks of its own."""
 
 GAP_BYTES = 256 << 10
 """Two rows at most this many bytes apart are read together: a second read would take longer."""
+
+ROUNDING = 1e-12
+"""A spread below this share of the mean squared norm is rounding error."""
 
 
 @dataclass(frozen=True)
@@ -50,34 +53,74 @@ class StoredStatistics:
     mean: Float64Array
     mean_square_norm: float
 
+    @property
+    def average_squared_distance(self) -> float:
+        """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, equal ones included.
+
+        It is ``2 (mean |x|^2 - |mean x|^2)``, and exactly 0 if that is within its rounding error.
+        """
+        spread = self.mean_square_norm - float(self.mean @ self.mean)
+        return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
+
 
 class Sliceable(Protocol):
-    """A sequence of numbers that returns contiguous parts of itself as arrays."""
+    """A sequence of numbers, or of rows of them, that returns contiguous parts as arrays."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: slice, /) -> AnyArray: ...
 
 
+class FileStamp:
+    """Size and time of change of a file, to notice that somebody replaced or cut it.
+
+    They are measured at `path`, or at the `descriptor` of the same file as it was opened, in case
+    another one has its name by now. `seen` holds bytes and nanoseconds.
+    """
+
+    def __init__(self, path: str, descriptor: int | None = None) -> None:
+        self.path = path
+        self.seen = self._measure(path if descriptor is None else descriptor)
+
+    def _measure(self, file: str | int) -> tuple[int, int]:
+        status = os.stat(file)
+        return status.st_size, status.st_mtime_ns
+
+    def check(self) -> None:
+        """Raise InputError when the file is no longer the one that was stamped."""
+        try:
+            now = self._measure(self.path)
+        except OSError as error:
+            raise InputError(
+                f"{self.path} went away while it was in use ({error.strerror}); put it back"
+            ) from error
+        if now != self.seen:
+            raise InputError(
+                f"{self.path} was changed while it was in use (it had {self.seen[0]} bytes, now "
+                f"{now[0]}); start again with a file that stays as it is"
+            )
+
+
 class RowSource(ABC):
     """Rows of a labelled data set, wherever they are kept.
 
-    Code that uses a source does not ask where the rows come from. A read loads no more than was
-    asked for, up to whole chunks, and several threads may read at the same time. A subclass
-    implements `_fetch`.
+    A read loads no more than was asked for, up to whole chunks, and several threads may read at the
+    same time. A subclass implements `_fetch`.
 
     Parameters
     ----------
     name : str
         Path of the file, or kind of the object, for messages.
     shape : tuple of int
-        Number of rows and of columns.
+        Number of rows and of columns; InputError unless there are some of each.
     labels : Sliceable or None
-        One label per row.
+        One label per row; InputError for another number of them.
     chunk_rows : int or None
         Rows that the storage reads together; None for `CHUNK_BYTES` of decoded rows.
     decoded_bytes : int or None
         Bytes of all rows in RAM; None for a dense float32 block.
+    parents : tuple of RowSource
+        Other sources that the rows come from. What the first one says of them holds here too.
 
     Attributes
     ----------
@@ -95,15 +138,17 @@ class RowSource(ABC):
         Statistics stored with the rows.
     cache_bytes : int
         Largest number of bytes of decoded rows that the source keeps between two reads.
-    rows_read, bytes_read : int
-        Rows returned, and (uncompressed) bytes fetched from storage, so far.
+    overhead_bytes : int
+        Largest number of bytes that a read takes beside the span of rows that it returns from.
+    max_gap, span_rows : int
+        `take` reads over gaps of at most `max_gap` rows, and no read of it crosses a multiple of
+        `span_rows`.
+    ids : Sliceable or None
+        Position of each row in the text that it was converted from; None for its position here.
+    stamps : list of FileStamp
+        Files that the rows are in, which must not change.
     reopen : callable or None
         Called in another process to open the same rows there; None where that is impossible.
-
-    Raises
-    ------
-    InputError
-        There are no rows or columns, or the number of labels is not the number of rows.
     """
 
     sparse: bool = False
@@ -112,10 +157,11 @@ class RowSource(ABC):
     scaling: Scaling | None = None
     statistics: StoredStatistics | None = None
     cache_bytes: int = 0
+    overhead_bytes: int = 0
+    ids: Sliceable | None = None
+    labels_hint = "pass one label a row as labels"
     reopen: Callable[[], RowSource] | None = None
-    _stamp: FileStamp | None = None
     _check_time: Callable[[], None] | None = None
-    _labels_hint = "pass one label a row as labels"
 
     def __init__(
         self,
@@ -125,6 +171,7 @@ class RowSource(ABC):
         labels: Sliceable | None = None,
         chunk_rows: int | None = None,
         decoded_bytes: int | None = None,
+        parents: tuple[RowSource, ...] = (),
     ) -> None:
         check_shape(name, shape)
         self.name = name
@@ -133,8 +180,6 @@ class RowSource(ABC):
             4 * self.n_rows * self.n_features if decoded_bytes is None else decoded_bytes
         )
         self.chunk_rows = min(self.n_rows, chunk_rows or self._rows_in(CHUNK_BYTES))
-        # `take` reads over gaps of at most `max_gap` rows, and no read of it crosses a multiple of
-        # `span_rows`.
         self.max_gap = self._rows_in(GAP_BYTES)
         self.span_rows = max(self.chunk_rows, self._rows_in(CHUNK_BYTES))
         if labels is not None and len(labels) != self.n_rows:
@@ -143,13 +188,21 @@ class RowSource(ABC):
                 f"give one label a row"
             )
         self._labels = labels
+        self._parents = parents
+        if parents:
+            first = parents[0]
+            self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
+            self.labels_hint = first.labels_hint
+            self.in_memory = all(parent.in_memory for parent in parents)
+            self.cache_bytes = sum(parent.cache_bytes for parent in parents)
+        self.stamps: list[FileStamp] = []
         self._resources = ExitStack()
         self._counting = threading.Lock()
         self._rows_read = self._bytes_read = 0
 
     @abstractmethod
-    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
-        """Rows ``start:stop`` as stored, which may hold infinite values, and the bytes fetched."""
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        """Rows ``start:stop`` as stored, which may hold infinite values; counts the bytes read."""
 
     def read(self, start: int, stop: int) -> Rows:
         """Rows ``start:stop``, all values finite.
@@ -174,39 +227,45 @@ class RowSource(ABC):
 
     def _read(self, start: int, stop: int, convert: Callable[[StoredRows], _Kind]) -> _Kind:
         self._check_range(start, stop)
-        stored, n_bytes = self._fetch(start, stop)
-        rows = convert(stored)
+        rows = convert(self._same_file(self._fetch, start, stop))
         check_finite(rows, self.name, range(start, stop))
-        self._count(stop - start, n_bytes)
+        self._count(stop - start, 0)
         return rows
 
     def take(self, indices: Int64Array) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
         first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
         self._check_range(first, stop)
-        rows, n_bytes = self._take(indices)
-        self._count(len(indices), n_bytes)
+        rows = self._take(indices)
+        self._count(len(indices), 0)
         return rows
 
-    def _take(self, indices: Int64Array) -> tuple[Rows, int]:
-        """Rows at `indices`, which exist, and the bytes fetched."""
-        if len(indices) == 0:
-            return rounded(self._fetch(0, 0)[0]), 0
-        pieces, total = [], 0
+    def _take(self, indices: Int64Array) -> Rows:
+        """Rows at `indices`, which exist."""
+        pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
-            first, stop = int(span[0]), int(span[-1]) + 1
-            stored, n_bytes = self._fetch(first, stop)
-            rows = rounded(stored)
+            first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
+            rows = rounded(self._same_file(self._fetch, first, stop))
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
             pieces.append(piece)
-            total += n_bytes
-        return concat_rows(pieces), total
+        return concat_rows(pieces)
+
+    def _same_file(self, read: Callable[[int, int], _Found], start: int, stop: int) -> _Found:
+        """Read; the files must be as they were opened, or they explain damage that was met."""
+        try:
+            found = read(start, stop)
+        except DamageError:
+            self.check_unchanged()
+            raise
+        self.check_unchanged()
+        return found
 
     @property
     def read_bytes(self) -> int:
         """Bytes that reading takes at most, in addition to the rows asked for."""
-        return 0 if self.in_memory else self.span_rows * self.decoded_bytes // self.n_rows
+        span_bytes = 0 if self.in_memory else self.span_rows * self.decoded_bytes // self.n_rows
+        return span_bytes + self.overhead_bytes + sum(part.read_bytes for part in self._parents)
 
     @property
     def rows_read(self) -> int:
@@ -216,13 +275,15 @@ class RowSource(ABC):
     @property
     def bytes_read(self) -> int:
         """Bytes (uncompressed) fetched from storage so far."""
-        return self._bytes_read
+        return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
 
     def count(self, n_rows: int, n_bytes: int) -> None:
         """Add what another process read of these rows to the counters."""
         if self._check_time is not None:
             self._check_time()
-        self._count(n_rows, n_bytes)
+        self._count(n_rows, 0 if self._parents else n_bytes)
+        for parent in self._parents:
+            parent.count(n_rows, n_bytes)
 
     @property
     def has_labels(self) -> bool:
@@ -233,15 +294,18 @@ class RowSource(ABC):
         """Label values of rows ``start:stop`` as stored; InputError when there are none."""
         self._check_range(start, stop)
         if self._labels is None:
-            raise InputError(f"{self.name} has no labels; {self._labels_hint}")
-        labels = np.asarray(self._labels[start:stop])
-        self.check_unchanged()
-        return labels
+            raise InputError(f"{self.name} has no labels; {self.labels_hint}")
+        labels = self._labels
+        return np.asarray(self._same_file(lambda *rows: labels[slice(*rows)], start, stop))
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
-        return np.arange(start, stop, dtype=np.int64)
+        ids = self.ids
+        if ids is None:
+            return np.arange(start, stop, dtype=np.int64)
+        found = self._same_file(lambda *rows: ids[slice(*rows)], start, stop)
+        return np.asarray(found, dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
@@ -253,9 +317,11 @@ class RowSource(ABC):
             self._check_time = before
 
     def check_unchanged(self) -> None:
-        """Raise InputError when the file behind the rows is no longer the one that was opened."""
-        if self._stamp is not None:
-            self._stamp.check()
+        """Raise InputError when a file behind the rows is no longer the one that was opened."""
+        for stamp in self.stamps:
+            stamp.check()
+        for parent in self._parents:
+            parent.check_unchanged()
 
     def own(self, release: Callable[[], object]) -> None:
         """Call `release` when the source is closed."""
@@ -304,21 +370,20 @@ class RowSource(ABC):
         They call `opener`, a function of a module, with these hashable arguments. Labels that do
         not belong to the file are left out.
         """
-        stamp = None if self._stamp is None else self._stamp.seen
-        self.reopen = functools.partial(_open_once, opener, arguments, stamp, with_labels)
+        seen = tuple(stamp.seen for stamp in self.stamps[:1])
+        self.reopen = functools.partial(_open_once, opener, arguments, seen, with_labels)
 
 
 @functools.lru_cache(maxsize=16)
 def _open_once(
     opener: Callable[..., RowSource],
     arguments: tuple[Any, ...],
-    stamp: tuple[int, int] | None,
+    seen: tuple[tuple[int, int], ...],
     with_labels: bool,
 ) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
     source = opener(*arguments)
-    found = None if source._stamp is None else source._stamp.seen
-    if found != stamp:
+    if tuple(stamp.seen for stamp in source.stamps[:1]) != seen:
         source.close()
         raise InputError(
             f"{source.name} is not the file it was when the work began (size or time of change "

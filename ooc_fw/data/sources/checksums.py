@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from ooc_fw.data.attributes import LABEL_NAMES
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.base import Sliceable
 from ooc_fw.data.sources.opening import Node, find_node
 from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import DamageError
@@ -116,7 +115,7 @@ class CheckedSlices:
 
     def __init__(
         self,
-        array: Sliceable,
+        array: Any,
         checksums: Checksums,
         *,
         path: str,
@@ -125,6 +124,7 @@ class CheckedSlices:
         rows_of: Callable[[int, int], Range] | None = None,
         in_rows: bool = True,
     ) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
         self._array = array
         self._checksums = checksums
         self._where = path, name
@@ -142,12 +142,12 @@ class CheckedSlices:
         first = start // length * length
         last = min(len(self), -(-stop // length) * length)
         if stop <= start or (stop - start < length and (first, last) != (start, stop)):
-            return self._array[start:stop]
+            return self._array[start:stop]  # type: ignore[no-any-return]
         block = self._array[first:last]
         bad = self._checksums.mismatches(block, first)
         if len(bad) > 0:
             raise DamageError(self.describe(int(bad[0])))
-        return block[start - first : stop - first]
+        return block[start - first : stop - first]  # type: ignore[no-any-return]
 
     def describe(self, stretch: int) -> str:
         """Sentence about a stretch that does not match."""
@@ -157,10 +157,8 @@ class CheckedSlices:
         chunk = first // self._chunk_length
         if self._rows_of is not None:
             first, stop = self._rows_of(first, stop)
-        return (
-            f"{path} is damaged: {name}, chunk {chunk}, {self._unit} {first} to {stop - 1} do not "
-            f"match their checksum; {_WAY_OUT}"
-        )
+        place = f"{name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
+        return f"{path} is damaged: {place} do not match their checksum; {_WAY_OUT}"
 
 
 def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
@@ -186,7 +184,7 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
     """
     if GROUP not in root and HEADER not in root.attrs:
         return {}
-    path = str(root.file.filename)
+    damaged = f"{root.file.filename} is damaged:"
     sums = {}
     group = find_node(root, GROUP)
     if group is not None and HEADER in root.attrs:
@@ -198,22 +196,20 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
             sums[name] = Checksums(np.asarray(stored[...]), int(stored.attrs["length"]))
     if not sums or _header_crc32(root, sums) != int(root.attrs[HEADER]):
         raise DamageError(
-            f"{path} is damaged: its header (attributes, names, types and sizes of the arrays) "
-            f"does not match its checksum; {_WAY_OUT}"
+            f"{damaged} its header (attributes, names, types and sizes of the arrays) does not "
+            f"match its checksum; {_WAY_OUT}"
         )
     for name, checksums in sums.items():
         array, n_sums = find_node(root, name), len(checksums.values)
         if checksums.length < 1 or n_sums != -(-len(array) // checksums.length):
             raise DamageError(
-                f"{path} is damaged: there are {n_sums} checksums for the {len(array)} rows or "
-                f"values of {name}; {_WAY_OUT}"
+                f"{damaged} there are {n_sums} checksums for the {len(array)} rows or values of "
+                f"{name}; {_WAY_OUT}"
             )
         if name in SMALL_ARRAYS:
             check_storage(array)
             if len(checksums.mismatches(array[...], 0)) > 0:
-                raise DamageError(
-                    f"{path} is damaged: {name} does not match its checksum; {_WAY_OUT}"
-                )
+                raise DamageError(f"{damaged} {name} does not match its checksum; {_WAY_OUT}")
     return sums
 
 

@@ -1,90 +1,139 @@
-"""Rows of arrays in chunks that are read by slicing, such as those of zarr and Dask.
+"""Arrays in chunks that are decoded or computed whole, such as those of zarr, Dask and HDF5.
 
-The packages that these arrays come from are never imported here.
+The packages zarr and Dask are never imported here.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import AnyArray, Int64Array, StoredRows
-from ooc_fw.data.sources.base import RowSource, Sliceable, check_real, check_shape
-from ooc_fw.data.sources.decoded import DecodedChunks, equal_chunks
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources.array import ArraySource
+from ooc_fw.data.sources.base import Sliceable, check_real, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
-
-def is_chunked(data: Any) -> bool:
-    """Whether `data` is an array in chunks of equal size that is read by slicing."""
-    chunks = getattr(data, "chunks", None)
-    whole = isinstance(chunks, tuple) and all(isinstance(length, int) for length in chunks)
-    return whole and hasattr(data, "shape") and hasattr(data, "dtype")
+KEPT_BYTES = 32 << 20
+"""Decoded bytes that are kept of one array, or two chunks if these are larger."""
 
 
-class ChunkedSource(RowSource):
-    """Rows of a two-dimensional array in chunks, each of which is decoded whole.
+class DecodedChunks:
+    """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
+
+    The first and the last chunk of a read are kept if it uses only a part of them, so that a pass
+    in order decodes each chunk once, whatever its blocks are. At most `kept_bytes` stay between two
+    reads. When several threads need a chunk at the same time, one decodes it and the others wait.
 
     Parameters
     ----------
-    array : object with attributes shape, dtype and chunks
-        Real numbers, shape (n_rows, n_features); sliced for one range of rows at a time.
-    labels, name
-        See `RowSource`.
-    ends : ndarray of int64 or None
-        Row after the last of each chunk; None where all chunks have the length ``chunks[0]``.
+    shape, dtype
+        Of the array, which has one or two dimensions.
+    decode : callable
+        Returns the rows ``start:stop`` of consecutive chunks as they are stored.
+    ends : ndarray of int64, shape (n_chunks,), or int
+        Row after the last of each chunk, increasing; or the rows of all chunks but the last.
     """
 
     def __init__(
         self,
-        array: Any,
-        labels: Sliceable | None = None,
-        *,
-        name: str = "array of chunks",
-        ends: Int64Array | None = None,
+        shape: tuple[int, ...],
+        dtype: Any,
+        decode: Callable[[int, int], AnyArray],
+        ends: Int64Array | int,
     ) -> None:
-        check_shape(name, array.shape)
-        dtype = np.dtype(array.dtype)
-        check_real(name, dtype)
-        if ends is None:
-            ends = equal_chunks(array.shape[0], array.chunks[0])
-        chunk_rows = int(np.diff(ends, prepend=0).max())
-        super().__init__(name, tuple(array.shape), labels=labels, chunk_rows=chunk_rows)
-        self.max_gap = self.span_rows = self.chunk_rows
-        self._array = array
-        self._row_bytes = self.n_features * int(dtype.itemsize)
-        self._chunks = DecodedChunks(ends, self._decode, self._row_bytes)
-        self.cache_bytes = self._chunks.kept_bytes
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        if isinstance(ends, int):
+            ends = np.append(np.arange(ends, shape[0], ends, dtype=np.int64), shape[0])
+        self._borders = [0, *ends.tolist()]
+        self._decode = decode
+        self._row_bytes = self.dtype.itemsize * math.prod(shape[1:])
+        self.chunk_rows = int(np.diff(ends, prepend=0).max(initial=0))
+        most = max(KEPT_BYTES, 2 * self.chunk_rows * self._row_bytes)
+        self.kept_bytes = min(most, shape[0] * self._row_bytes)
+        self._kept: OrderedDict[int, Future[AnyArray]] = OrderedDict()
+        self._choosing = threading.Lock()
 
-    @property
-    def read_bytes(self) -> int:
-        """Bytes that reading takes at most: a decoded chunk, what it is made of, and its rows."""
-        return super().read_bytes + 2 * self.span_rows * self._row_bytes + self.cache_bytes
+    def __len__(self) -> int:
+        return self.shape[0]
 
-    def _fetch(self, start: int, stop: int) -> tuple[StoredRows, int]:
-        block = self._chunks.read(start, stop)
-        return block, block.nbytes
+    def __getitem__(self, key: slice) -> AnyArray:
+        """Rows ``key.start:key.stop``; a view of a kept chunk if they all lie in it."""
+        start, stop, _ = key.indices(len(self))
+        if stop <= start:
+            return self._decode(start, start)
+        first = bisect_right(self._borders, start) - 1
+        last = bisect_left(self._borders, stop) - 1
+        begin, end = self._borders[first], self._borders[last + 1]
+        head = start > begin or (first == last and stop < end)
+        tail = stop < end and last != first
+        low = self._borders[first + 1] if head else begin
+        high = self._borders[last] if tail else end
+        pieces = []
+        if head:
+            pieces.append(self._chunk(first)[start - begin : stop - begin])
+        if low < high:
+            pieces.append(self._decode(low, high))
+        if tail:
+            pieces.append(self._chunk(last)[: stop - high])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _decode(self, start: int, stop: int) -> AnyArray:
-        try:
-            return np.asarray(self._array[start:stop])
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DamageError(
-                f"rows {start} to {stop - 1} of the {self.name} cannot be read ({error}); write it "
-                f"again"
-            ) from error
+    def _chunk(self, number: int) -> AnyArray:
+        """A chunk, which is kept."""
+        with self._choosing:
+            mine = number not in self._kept
+            promise = self._kept.setdefault(number, Future())
+            self._kept.move_to_end(number)
+        if mine:
+            try:
+                promise.set_result(self._decode(self._borders[number], self._borders[number + 1]))
+            except BaseException as error:
+                with self._choosing:
+                    del self._kept[number]
+                promise.set_exception(error)
+            else:
+                self._evict()
+        return promise.result()
+
+    def _evict(self) -> None:
+        """Drop the chunks that were not used for longest until the others fit."""
+        with self._choosing:
+            done = {k: kept.result() for k, kept in self._kept.items() if kept.done()}
+            held = sum(len(rows) for rows in done.values()) * self._row_bytes
+            for number, rows in done.items():
+                if held <= self.kept_bytes:
+                    return
+                del self._kept[number]
+                held -= len(rows) * self._row_bytes
 
 
-class DaskSource(ChunkedSource):
-    """Rows of a two-dimensional dask array, computed one range at a time.
+def is_chunked(data: Any) -> bool:
+    """Whether `data` is an array of Dask, or in chunks of equal size, that is read by slicing."""
+    chunks = getattr(data, "chunks", None)
+    if not (isinstance(chunks, tuple) and hasattr(data, "shape") and hasattr(data, "dtype")):
+        return False
+    return _is_dask(data) or all(isinstance(length, int) for length in chunks)
 
-    InputError is raised if its lengths are not known yet, or its blocks are not numpy arrays.
+
+def _is_dask(array: Any) -> bool:
+    return hasattr(array, "__dask_graph__") and hasattr(array, "_meta")
+
+
+def open_chunked(array: Any, labels: Sliceable | None = None) -> ArraySource:
+    """Rows of a two-dimensional array of zarr, Dask or their like, decoded a chunk at a time.
+
+    InputError is raised for a Dask array of unknown lengths, or of blocks that are no numpy arrays.
     """
-
-    def __init__(
-        self, array: Any, labels: Sliceable | None = None, *, name: str = "dask array"
-    ) -> None:
+    name, ends = "array of chunks", array.chunks[0]
+    is_dask = _is_dask(array)
+    if is_dask:
+        name = "dask array"
         if any(math.isnan(length) for length in array.shape):
             raise InputError(f"the lengths of the {name} are unknown; call compute_chunk_sizes()")
         if not isinstance(array._meta, np.ndarray):
@@ -92,7 +141,25 @@ class DaskSource(ChunkedSource):
                 f"the {name} has blocks of type {type(array._meta).__name__}; "
                 f"make them numpy arrays with map_blocks"
             )
-        super().__init__(array, labels, name=name, ends=np.cumsum(array.chunks[0], dtype=np.int64))
+        ends = np.cumsum(array.chunks[0], dtype=np.int64)
+    check_shape(name, array.shape)
+    check_real(name, np.dtype(array.dtype))
 
-    def _decode(self, start: int, stop: int) -> AnyArray:
-        return np.asarray(self._array[start:stop].compute())
+    def decode(start: int, stop: int) -> AnyArray:
+        if is_dask:
+            return np.asarray(array[start:stop].compute())
+        try:
+            return np.asarray(array[start:stop])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DamageError(
+                f"rows {start} to {stop - 1} of the {name} cannot be read ({error}); write it again"
+            ) from error
+
+    chunks = DecodedChunks(array.shape, array.dtype, decode, ends)
+    source = ArraySource(chunks, labels, name=name, chunk_rows=chunks.chunk_rows)
+    source.max_gap = source.span_rows = source.chunk_rows
+    source.cache_bytes = chunks.kept_bytes
+    # A decoded chunk, what it is made of, and the chunks that are kept.
+    span_bytes = source.span_rows * source.n_features * chunks.dtype.itemsize
+    source.overhead_bytes = 2 * span_bytes + chunks.kept_bytes
+    return source

@@ -10,16 +10,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import HEAD_BYTES, detect_format, format_of, open_bytes
+from ooc_fw.data.formats import detect_format, format_of, read_head
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.array import ArraySource, CSRSource
 from ooc_fw.data.sources.base import RowSource, Sliceable
-from ooc_fw.data.sources.chunked import ChunkedSource, DaskSource, is_chunked
+from ooc_fw.data.sources.chunked import is_chunked, open_chunked
+from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
 from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_rows
 from ooc_fw.data.sources.hdf5_arrays import open_labels
-from ooc_fw.data.sources.memmap import MemmapSource, find_in_file, open_npy
 from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
-from ooc_fw.data.sources.subset import SubsetSource, complement, draw_parts
+from ooc_fw.data.sources.views import SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
 
 
@@ -70,7 +70,14 @@ def open_source(
             if isinstance(data, h5py.Dataset):
                 return open_rows(data, found)
             return open_group(data, found, x_name=x_name, y_name=y_name)
-    return _open_object(data, found)
+    refuse_annotated(data)
+    if hasattr(data, "tocsr"):
+        return CSRSource(data.tocsr(), found)
+    if is_chunked(data):
+        return open_chunked(data, found)
+    array = _as_array(data, "array")
+    table = find_in_file(array) if array.size and array.ndim == 2 else None
+    return ArraySource(array, found) if table is None else open_table(table, found)
 
 
 def train_test_split(
@@ -149,31 +156,17 @@ def refuse_annotated(data: Any) -> None:
         )
 
 
-def _open_object(data: Any, labels: Sliceable | None) -> RowSource:
-    """Source of an object in RAM or of a lazy array."""
-    refuse_annotated(data)
-    if hasattr(data, "tocsr"):
-        return CSRSource(data.tocsr(), labels)
-    if hasattr(data, "__dask_graph__") and hasattr(data, "chunks"):
-        return DaskSource(data, labels)
-    if is_chunked(data):
-        return ChunkedSource(data, labels)
-    array = _as_array(data, "array")
-    table = find_in_file(array) if array.size else None
-    return ArraySource(array, labels) if table is None else MemmapSource(table, labels)
-
-
 def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) -> RowSource:
-    head = _first_bytes(path)
-    if format_of(head) == "npy":
-        return MemmapSource(open_npy(path), labels)
-    if h5py.is_hdf5(path):
+    head, kind = _first_bytes(path), detect_format(path)
+    if kind == "npy":
+        return open_table(open_npy(path), labels)
+    if kind == "hdf5":
         return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
     name = Path(path).name
     target = f"{name.split('.')[0]}.h5"
     target = target if target != name else f"converted-{target}"
     table = ""
-    if detect_format(path) in ("csv", "parquet"):
+    if kind in ("csv", "parquet"):
         kind, table = "a table", " --label COLUMN"  # only the user knows which column
     elif format_of(head) is not None:
         kind = "compressed"
@@ -190,10 +183,9 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
 
 
 def _first_bytes(path: str) -> bytes:
-    """Beginning of a file, which tells its kind."""
+    """Beginning of a regular file, which tells its kind."""
     check_regular(path)
-    with open_bytes(path) as file:
-        head = file.read(HEAD_BYTES)
+    head = read_head(path)
     if not head:
         raise DamageError(f"{path} is empty; give a file with rows in it")
     return head

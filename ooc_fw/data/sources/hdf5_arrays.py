@@ -2,8 +2,7 @@
 
 Uncompressed values are read straight from the file at the offsets that HDF5 reports. For a short
 slice that takes a tenth of the time of a call through the library, threads do not wait for its
-global lock, and a file that was cut short gives an error instead of zeros. Compressed, virtual and
-other data sets are read through h5py.
+global lock, and a file that was cut short gives an error instead of zeros.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ooc_fw.data.attributes import LABEL_NAMES, as_text, get_texts
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.base import Sliceable
 from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, Range
-from ooc_fw.data.sources.decoded import DecodedChunks, equal_chunks
-from ooc_fw.data.sources.flatfile import ChunkedFileArray
+from ooc_fw.data.sources.chunked import DecodedChunks
+from ooc_fw.data.sources.flatfile import FileArray
 from ooc_fw.data.sources.opening import Node, check_filters, file_name, is_plain_file
 from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import DamageError, InputError
@@ -38,21 +37,18 @@ class DatasetSlices:
     """Parts of a data set of one or two dimensions read through h5py, with its errors as sentences.
 
     Compressed chunks are decoded once and kept for the next part, up to `kept_bytes`. HDF5 itself
-    keeps no chunk that is larger than its cache, and would decode it again for every part. If a
-    `view` is given, another form of the same values, it is sliced in place of the data set.
+    keeps no chunk that is larger than its cache, and would decode it again for every part.
     """
 
-    def __init__(self, dataset: Node, view: Any = None) -> None:
-        self._dataset = dataset
-        self._view = dataset if view is None else view
-        self._read: Callable[[int, int], AnyArray] = self._decode
+    def __init__(self, dataset: Node) -> None:
+        self._dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
+        self._chunks: DecodedChunks | None = None
         self.kept_bytes = 0
         if dataset.chunks is None or not dataset.id.get_create_plist().get_nfilters():
             return
         length = dataset.chunks[0]
-        row_bytes = max(1, dataset.nbytes // max(1, len(dataset)))
-        in_columns = dataset.chunks[1:] != dataset.shape[1:]
-        if in_columns and length * row_bytes > _LARGEST_BAND:
+        band_bytes = length * dataset.nbytes // max(1, len(dataset))
+        if dataset.chunks[1:] != dataset.shape[1:] and band_bytes > _LARGEST_BAND:
             logger.warning(
                 "%s keeps %d rows of a few columns in each chunk, all of which have to be decoded "
                 "for every block of rows, which is slow; ooc-fw convert stores rows together",
@@ -60,24 +56,29 @@ class DatasetSlices:
                 length,
             )
             return
-        chunks = DecodedChunks(equal_chunks(len(dataset), length), self._decode, row_bytes)
-        self._read, self.kept_bytes = chunks.read, chunks.kept_bytes
+        self._chunks = DecodedChunks(self.shape, self.dtype, self._decode, length)
+        self.kept_bytes = self._chunks.kept_bytes
 
     def __len__(self) -> int:
         return int(self._dataset.shape[0])
 
     def __getitem__(self, key: slice) -> AnyArray:
+        if self._chunks is not None:
+            return self._chunks[key]
         start, stop, _ = key.indices(len(self))
-        return self._read(start, max(start, stop))
+        return self._decode(start, max(start, stop))
 
     def _decode(self, start: int, stop: int) -> AnyArray:
         try:
-            return np.asarray(self._view[start:stop])
+            return np.asarray(self._dataset[start:stop])
         except OSError as error:
             raise DamageError(
                 f"{file_name(self._dataset)} cannot be read ({error}); "
                 f"the file is damaged, write it again"
             ) from error
+
+    def close(self) -> None:
+        """Nothing to close: the file belongs to whoever opened it."""
 
 
 class WordLabels:
@@ -109,16 +110,14 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
 
     Numbers are returned as stored; codes with the attribute `LABEL_NAMES`, and text, as words.
     """
+    what = f"{file_name(dataset)}: the labels {dataset.name!r}"
+    other = "name another (--y-name, or y_name= in Python)"
     if not isinstance(dataset, h5py.Dataset) or len(dataset.shape or ()) != 1:
-        raise InputError(
-            f"{file_name(dataset)}: the labels {dataset.name!r} must be a data set of one "
-            f"dimension; name another (--y-name, or y_name= in Python)"
-        )
+        raise InputError(f"{what} must be a data set of one dimension; {other}")
     is_text = h5py.check_string_dtype(dataset.dtype) is not None
     if dataset.dtype.kind not in "biuf" and not is_text:
         raise InputError(
-            f"{file_name(dataset)}: the labels {dataset.name!r} are of type {dataset.dtype}, but "
-            f"must be numbers or text; name another (--y-name, or y_name= in Python)"
+            f"{what} are of type {dataset.dtype}, but must be numbers or text; {other}"
         )
     check_filters(dataset)
     check_storage(dataset)
@@ -127,7 +126,7 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
     return WordLabels(labels, names, file_name(dataset)) if is_text or names is not None else labels
 
 
-def open_array(dataset: Node) -> ChunkedFileArray | DatasetSlices:
+def open_array(dataset: Node) -> FileArray | DatasetSlices:
     """Fastest way to read parts of a data set; InputError when a part of it is missing."""
     check_storage(dataset)
     return find_in_file(dataset) or DatasetSlices(dataset)
@@ -139,7 +138,7 @@ def checked(
     name: str,
     sums: Mapping[str, Checksums],
     rows_of: Callable[[int, int], Range] | None = None,
-) -> Sliceable:
+) -> Any:
     """`array`, which compares what it reads with the checksums of `name`, if there are any."""
     if name not in sums:
         return array
@@ -158,7 +157,7 @@ def chunk_length(dataset: Node) -> int:
     return max(1, int((dataset.chunks or dataset.shape)[0]))
 
 
-def find_in_file(dataset: Node) -> ChunkedFileArray | None:
+def find_in_file(dataset: Node) -> FileArray | None:
     """Where the values of `dataset` lie on disk.
 
     None when they are compressed, scattered or of a type that numpy cannot read as it is, or when
@@ -190,4 +189,4 @@ def find_in_file(dataset: Node) -> ChunkedFileArray | None:
         return None
     if (offsets < 0).any():
         return None
-    return ChunkedFileArray(dataset.file.filename, shape, dtype, offsets=offsets, chunk_rows=length)
+    return FileArray(dataset.file.filename, shape, dtype, offsets, chunk_rows=length)

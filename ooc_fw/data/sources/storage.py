@@ -95,10 +95,7 @@ def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> li
     if is_plain_file(dataset.file) and not dataset.file.userblock_size:
         n_bytes = os.path.getsize(path)
         if end > n_bytes:
-            raise DamageError(
-                f"{path} is damaged: {name} should lie in bytes up to {end}, but the file has "
-                f"{n_bytes}; restore a copy or write it again"
-            )
+            raise _damage(dataset, f"should lie in bytes up to {end}, but the file has {n_bytes}")
     return []
 
 
@@ -109,16 +106,19 @@ def _never_written(dataset: Node, part: str) -> InputError:
     )
 
 
+def _damage(dataset: Node, what: str) -> DamageError:
+    return DamageError(
+        f"{file_name(dataset)} is damaged: {dataset.name} {what}; restore a copy or write it again"
+    )
+
+
 def _end_of_block(dataset: Node) -> int:
     """Byte after the values of a data set that lies in one piece."""
     offset, stored = dataset.id.get_offset(), dataset.id.get_storage_size()
     if stored == 0 or (offset is None and is_plain_file(dataset.file)):
         raise _never_written(dataset, "its values were")
     if stored < dataset.nbytes:
-        raise DamageError(
-            f"{file_name(dataset)} is damaged: {dataset.name} has {stored} bytes for "
-            f"{dataset.nbytes} bytes of values; restore a copy or write it again"
-        )
+        raise _damage(dataset, f"has {stored} bytes for {dataset.nbytes} bytes of values")
     return int((offset or 0) + stored)
 
 
@@ -141,9 +141,10 @@ def _end_of_chunks(dataset: Node) -> int:
 
     dataset.id.chunk_iter(note)
     if shortest * ratio < chunk_bytes:
-        raise DamageError(
-            f"{file_name(dataset)} is damaged: {dataset.name} has a chunk of {chunk_bytes} bytes "
-            f"stored in {shortest}, which no compression could do; restore a copy or write it again"
+        raise _damage(
+            dataset,
+            f"has a chunk of {chunk_bytes} bytes stored in {shortest}, which no compression could "
+            f"do",
         )
     return int(end)
 
@@ -229,41 +230,19 @@ def _locate(name: str, of: str) -> str | None:
 def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:
     """Whether selections cover all of a table, and none of it twice.
 
-    Their sizes must add up to that of the table, and they must either be boxes without overlap or
-    be whole rows of which none is selected twice.
+    Their sizes add up to that of the table, and so does the size of their union.
     """
-    counts = [int(space.get_select_npoints()) for space in spaces]
-    if sum(counts) != math.prod(shape):
+    size = math.prod(shape)
+    if sum(int(space.get_select_npoints()) for space in spaces) != size:
         return False
-    boxes = []
-    for space, count in zip(spaces, counts, strict=True):
-        low, high = (np.array(corner) for corner in space.get_select_bounds())
-        if count != math.prod((high - low + 1).tolist()):
-            return _rows_differ(shape, spaces)
-        boxes.append((low, high))
-    boxes.sort(key=lambda box: tuple(box[0].tolist()))
-    for k, (first, high) in enumerate(boxes):
-        for low, other in boxes[k + 1 :]:
-            if low[0] > high[0]:
-                break
-            if (low <= high).all() and (other >= first).all():
-                return False
-    return True
-
-
-def _rows_differ(shape: tuple[int, ...], spaces: list[Any]) -> bool:
-    """Whether selections are of whole rows at even distances, and no row is in two of them."""
-    seen = np.zeros(shape[0], dtype=bool)
+    union = h5py.h5s.create_simple(shape)
+    union.select_none()
     for space in spaces:
-        if not space.is_regular_hyperslab():
+        if space.get_select_type() == h5py.h5s.SEL_ALL:
+            union.select_all()
+        elif space.is_regular_hyperslab():
+            start, stride, count, block = space.get_regular_hyperslab()
+            union.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
+        else:
             return False
-        start, stride, count, block = (np.array(part) for part in space.get_regular_hyperslab())
-        solid = ((count == 1) | (stride == block))[1:].all()
-        if not solid or any(start[1:]) or tuple((count * block)[1:]) != shape[1:]:
-            return False
-        first = start[0] + stride[0] * np.arange(count[0])
-        rows = (first[:, None] + np.arange(block[0])).ravel()
-        if seen[rows].any():
-            return False
-        seen[rows] = True
-    return True
+    return bool(union.get_select_npoints() == size)

@@ -1,0 +1,266 @@
+"""Sources made of other sources: some of their rows, scaled rows, kept rows, interleaved rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.rows import AnyArray, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, split_spans
+from ooc_fw.system.errors import InputError
+
+_LABEL_GAP = 1 << 16
+"""Two labels at most this many rows apart are read together: a second read would take longer."""
+
+
+def _rewrap(
+    kind: Callable[..., RowSource], reopen: Callable[[], RowSource], arguments: tuple[Any, ...]
+) -> RowSource:
+    return kind(reopen(), *arguments)
+
+
+# -- some of the rows ----------------------------------------------------------------------------
+
+
+class SubsetSource(RowSource):
+    """Some of the rows of another source, in its order, to train on or to validate with.
+
+    Parameters
+    ----------
+    source : RowSource
+        Where the rows come from. It stays open when this source is closed.
+    ranges : ndarray of int64, shape (k, 2)
+        First row, and row after the last, of each run of consecutive rows: increasing, not empty
+        and without overlap. InputError if there are none.
+    """
+
+    def __init__(self, source: RowSource, ranges: Int64Array) -> None:
+        lengths = ranges[:, 1] - ranges[:, 0]
+        n_rows = int(lengths.sum())
+        if n_rows == 0:
+            raise InputError(f"a part of {source.name} has no rows; take more of them")
+        self.source, self.ranges = source, ranges
+        self._firsts = np.cumsum(lengths) - lengths  # position here of each range's first row
+        super().__init__(
+            source.name,
+            (n_rows, source.n_features),
+            chunk_rows=source.chunk_rows,
+            decoded_bytes=int(n_rows / source.n_rows * source.decoded_bytes) + 1,
+            parents=(source,),
+        )
+        if source.reopen is not None:
+            self.reopen = partial(_rewrap, SubsetSource, source.reopen, (ranges,))
+
+    def rows_at(self, positions: Int64Array) -> Int64Array:
+        """Rows of the whole source at positions in this one."""
+        at = np.searchsorted(self._firsts, positions, side="right") - 1
+        return np.asarray(self.ranges[at, 0] + positions - self._firsts[at])
+
+    def _fetch(self, start: int, stop: int) -> Rows:
+        rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
+        if len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows):
+            return self.source.read(int(rows[0]), int(rows[-1]) + 1)
+        return self.source.take(rows)
+
+    def _take(self, indices: Int64Array) -> Rows:
+        return self.source.take(self.rows_at(indices))
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the whole source has labels."""
+        return self.source.has_labels
+
+    def labels(self, start: int, stop: int) -> AnyArray:
+        """See `RowSource.labels`."""
+        return self._pick(self.source.labels, start, stop)
+
+    def row_ids(self, start: int, stop: int) -> Int64Array:
+        """See `RowSource.row_ids`."""
+        return self._pick(self.source.row_ids, start, stop)
+
+    def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
+        """Numbers of rows ``start:stop``; `read` returns those of ranges of the whole source."""
+        self._check_range(start, stop)
+        rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
+        spans = split_spans(rows, _LABEL_GAP, self.source.n_rows) if len(rows) else []
+        parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
+        return np.concatenate(parts) if parts else read(0, 0)
+
+
+def draw_parts(
+    n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
+) -> list[Int64Array]:
+    """Draw disjoint random parts, of these sizes, of the rows of a source.
+
+    Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
+    of all rows, from a random row on. Returned are the ranges of each part, as `SubsetSource` takes
+    them.
+    """
+    ends = np.cumsum(sizes)
+    if shuffled:
+        order = (np.arange(ends[-1]) + rng.integers(n_rows)) % n_rows
+    else:
+        order = rng.permutation(n_rows)
+    return [
+        ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
+    ]
+
+
+def ranges_of(rows: Int64Array) -> Int64Array:
+    """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts = rows[np.concatenate([[0], breaks])]
+    stops = rows[np.concatenate([breaks, [len(rows)]]) - 1] + 1
+    return np.stack([starts, stops], axis=1)
+
+
+def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
+    """Ranges of the rows that are in none of `ranges`."""
+    starts = np.concatenate([[0], ranges[:, 1]])
+    stops = np.concatenate([ranges[:, 0], [n_rows]])
+    between = np.stack([starts, stops], axis=1)
+    return np.asarray(between[starts < stops], dtype=np.int64)
+
+
+# -- all rows, scaled or kept ----------------------------------------------------------------------
+
+
+class _WholeSource(RowSource):
+    """All rows of another source, which is closed with this one."""
+
+    def __init__(self, source: RowSource, decoded_bytes: int | None) -> None:
+        super().__init__(
+            source.name,
+            (source.n_rows, source.n_features),
+            labels=source._labels,
+            chunk_rows=source.chunk_rows,
+            decoded_bytes=decoded_bytes,
+            parents=(source,),
+        )
+        self.source, self.ids = source, source.ids
+        self.own(source.close)
+
+
+def check_raw(source: RowSource) -> None:
+    """Raise InputError when the rows are scaled already."""
+    before = source.scaling
+    if before is not None and not before.is_identity:
+        raise InputError(f"{source.name} is scaled already ({before.kind}); use it as it is")
+
+
+class ScaledSource(_WholeSource):
+    """Raw rows of a source, scaled as they are read, so that no second copy of them is needed.
+
+    InputError is raised for rows that are scaled already, and for a scaling of another width.
+    """
+
+    def __init__(self, source: RowSource, scaling: Scaling) -> None:
+        check_raw(source)
+        if scaling.offset is not None and len(scaling.offset) != source.n_features:
+            raise InputError(
+                f"the scaling is for {len(scaling.offset)} features, and {source.name} has "
+                f"{source.n_features}; give the file that it was made for"
+            )
+        sparse = source.sparse and not scaling.moves_zero
+        super().__init__(source, source.decoded_bytes if sparse else None)
+        self.sparse, self.in_memory, self.scaling = sparse, False, scaling
+        self._scaling = scaling
+        if source.reopen is not None:
+            self.reopen = partial(_rewrap, ScaledSource, source.reopen, (scaling,))
+
+    def _fetch(self, start: int, stop: int) -> Rows:
+        return self._scaling.apply(self.source.read_exact(start, stop), self.n_features)
+
+
+class CachedSource(_WholeSource):
+    """A source whose rows are read from storage at most once, if all of them fit in `max_bytes`.
+
+    Rows are fetched in blocks of whole chunks when they are first asked for. Opening costs nothing,
+    and a run that needs a few rows reads only their chunks.
+    """
+
+    def __init__(self, source: RowSource, max_bytes: int) -> None:
+        super().__init__(source, source.decoded_bytes)
+        self.keeps = not source.in_memory and source.decoded_bytes <= max_bytes
+        self.statistics = source.statistics
+        self._block_rows = max(source.chunk_rows, self._rows_in(CHUNK_BYTES))
+        self.max_gap = self.span_rows = self._block_rows
+        self._blocks: dict[int, Rows] = {}
+        self.own(self._blocks.clear)
+
+    def _fetch(self, start: int, stop: int) -> Rows:
+        if not self.keeps or start == stop:
+            return self.source.read(start, stop)
+        length = self._block_rows
+        pieces = []
+        for first in range(start // length * length, stop, length):
+            if first not in self._blocks:
+                self._blocks[first] = self.source.read(first, min(first + length, self.n_rows))
+            pieces.append(self._blocks[first][max(start - first, 0) : stop - first])
+        return concat_rows(pieces)
+
+    def _take(self, indices: Int64Array) -> Rows:
+        return super()._take(indices) if self.keeps else self.source.take(indices)
+
+
+# -- the rows of two classes -----------------------------------------------------------------------
+
+
+class PairSource(RowSource):
+    """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
+
+    Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
+    both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
+    random samples of both are a random sample here. The sources stay open when this one is closed.
+    """
+
+    def __init__(
+        self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
+    ) -> None:
+        super().__init__(
+            name,
+            (first.n_rows + second.n_rows, first.n_features),
+            chunk_rows=first.chunk_rows + second.chunk_rows,
+            decoded_bytes=first.decoded_bytes + second.decoded_bytes,
+            parents=(first, second),
+        )
+        self.first, self.second, self.shuffled = first, second, shuffled
+
+    def is_first(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether each of these rows comes from `first`."""
+        return self._before(rows + 1) > self._before(rows)
+
+    def origin(self, rows: Int64Array) -> Int64Array:
+        """Row number in `first` or `second` of each of these rows."""
+        before = self._before(rows)
+        return np.where(self.is_first(rows), before, rows - before)
+
+    def place(self, origin: Int64Array, is_first: npt.NDArray[np.bool_]) -> Int64Array:
+        """Inverse of `origin` and `is_first`: the rows here."""
+        in_first = -(-(origin + 1) * self.n_rows // self.first.n_rows) - 1
+        in_second = origin * self.n_rows // self.second.n_rows
+        return np.where(is_first, in_first, in_second)
+
+    def _before(self, rows: Int64Array) -> Int64Array:
+        """How many of the first `rows` rows come from `first`."""
+        return rows * self.first.n_rows // self.n_rows
+
+    def _fetch(self, start: int, stop: int) -> Rows:
+        begin, end = (int(count) for count in self._before(np.array([start, stop])))
+        parts = [self.first.read(begin, end), self.second.read(start - begin, stop - end)]
+        return self._merge(parts, self.is_first(np.arange(start, stop)))
+
+    def _take(self, indices: Int64Array) -> Rows:
+        is_first, origin = self.is_first(indices), self.origin(indices)
+        parts = [self.first.take(origin[is_first]), self.second.take(origin[~is_first])]
+        return self._merge(parts, is_first)
+
+    @staticmethod
+    def _merge(parts: list[Rows], is_first: npt.NDArray[np.bool_]) -> Rows:
+        places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
+        return take_rows(concat_rows(parts), np.argsort(places))
