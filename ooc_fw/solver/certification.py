@@ -35,6 +35,7 @@ class Certification:
 
     def __init__(self, setting: Setting, deadline: Deadline) -> None:
         self._setting, self._deadline = setting, deadline
+        self._n_rows = setting.problem.source.n_rows
         self._screen: Screen | None = None
         self._share = 1.0  # of the rows that the last pass looked at
         self.certificate: Certificate | None = None
@@ -44,7 +45,7 @@ class Certification:
         """Rows times support vectors that the next pass is likely to take; 0 without one."""
         if not self._setting.options.certify:
             return 0.0
-        return self._share * self._setting.problem.source.n_rows * len(active.support)
+        return self._share * self._n_rows * len(active.support)
 
     def forget(self) -> None:
         """Drop the certificate and the screen, since the weights were replaced."""
@@ -70,10 +71,9 @@ class Certification:
         Stop
             When the pass will not end within the time limit.
         """
-        setting, support = self._setting, active.support
-        source = setting.problem.source
-        unscreened = self._unscreened(active)
-        n_rows = source.n_rows if unscreened is None else len(unscreened)
+        setting, support, unscreened = self._setting, active.support, self._unscreened(active)
+        ids, alpha = active.ids[support], active.alpha[support]
+        n_rows = self._n_rows if unscreened is None else len(unscreened)
         work = n_rows * len(support)
         started = time.perf_counter()
 
@@ -85,56 +85,41 @@ class Certification:
                 self._deadline.sweeps.add(seconds, share * work)
                 raise Stop(Status.TIME_LIMIT)
 
-        screen = self._new_screen(active) if unscreened is None else None
-        weights = SupportWeights(
-            take_rows(active.rows, support),
-            active.ids[support],
-            active.alpha[support],
-            active.penalty_of(active.ids[support]),
-            SupportGradient(active.grad[support], active.rounding),
-        )
+        screen = None
+        if unscreened is None:
+            plain, norm2 = active.plain_grad[support], active.squared_norm()
+            screen = Screen(self._n_rows, ids, alpha, plain, norm2, active.rounding)
+        gradient = SupportGradient(active.grad[support], active.rounding)
+        rows = take_rows(active.rows, support)
+        weights = SupportWeights(rows, ids, alpha, active.penalty_of(ids), gradient)
         search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
         self.certificate = certify(
             setting.problem, setting.engine, weights, search, on_rows, setting.workers
         )
         seconds = time.perf_counter() - started
         self._deadline.sweeps.add(seconds, work)
-        self._share = n_rows / source.n_rows
+        self._share = n_rows / self._n_rows
         if screen is not None:
             self.seconds, self._screen = seconds, screen
             active.pinned[:] = False
             active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
         return self.certificate
 
-    def _new_screen(self, active: ActiveSet) -> Screen:
-        support = active.support
-        return Screen(
-            self._setting.problem.source.n_rows,
-            active.ids[support],
-            active.alpha[support],
-            active.plain_grad[support],
-            active.squared_norm(),
-            active.rounding,
-        )
-
     def _unscreened(self, active: ActiveSet) -> Int64Array | None:
         """Rows that may be worse than the support, by the last screen; None for all rows."""
-        screen = self._screen
-        if screen is None:
+        if self._screen is None:
             return None
-        places = active.places_of(screen.row_ids)
-        plain, rounding = active.plain_grad[places], active.rounding
+        rounding, norm2 = active.rounding, active.squared_norm()
+        plain = active.plain_grad[active.places_of(self._screen.row_ids)]
         floor = float(active.grad[active.support].min()) + rounding
-        problem = self._setting.problem
-        norm2 = active.squared_norm()
-        unscreened = screen.unscreened(floor, problem.labels, norm2, plain, rounding)
-        logger.info("screening leaves %d of %d rows", len(unscreened), problem.source.n_rows)
-        return unscreened if len(unscreened) < _FEW_UNSCREENED * problem.source.n_rows else None
+        labels = self._setting.problem.labels
+        unscreened = self._screen.unscreened(floor, labels, norm2, plain, rounding)
+        logger.info("screening leaves %d of %d rows", len(unscreened), self._n_rows)
+        return unscreened if len(unscreened) < _FEW_UNSCREENED * self._n_rows else None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds: arrays, and values for JSON."""
-        screen = {} if self._screen is None else self._screen.state()
-        return {"share": self._share, **screen}
+        return {"share": self._share, **(self._screen.state() if self._screen else {})}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""

@@ -17,9 +17,7 @@ _SMALL_SHARE = 0.3  # share of the largest work measured, below which a measurem
 _FADING = 0.7  # factor of the weight of earlier measurements, at each new one
 _SWEEP_SHARE = 0.5  # share of the limit above which a certificate is not worth its time
 _SPARE = 1.2  # factor of every estimate
-_BEYOND_LOOKS = 2.0
-"""Factor from looks at rows in training to a certifying pass, which does more for each row."""
-
+_BEYOND_LOOKS = 2.0  # a certifying pass does more for each row than a look in training, by this
 _FLOAT64 = 1.5  # factor from looks to the gradient in float64, half of which is computed
 _LEAST_WORK = 1e6  # kernel values, or terms of them, from which on time is proportional to work
 _GRACE = 0.1  # share of the limit by which a pass that is under way may exceed it
@@ -37,9 +35,7 @@ class Rate:
 
     def __init__(self, least: float) -> None:
         self._least = least
-        self._largest = 0.0
-        self._seconds = 0.0
-        self._work = 0.0
+        self._largest = self._seconds = self._work = 0.0
 
     def add(self, seconds: float, work: float) -> None:
         """Take a measurement into account."""
@@ -56,16 +52,10 @@ class Rate:
 
 
 class Deadline:
-    """Time left to a run.
+    """Time left to a run of `max_time` seconds, or without a limit, from a reading of `clock` on.
 
-    Parameters
-    ----------
-    max_time : float or None
-        Seconds; None for no limit.
-    started : float
-        Reading of `clock` from which they count.
-    clock : callable
-        Seconds that never go back.
+    In what follows `n_active` is the number of vertices, and `sweep_work` the rows times support
+    vectors of the certifying pass, 0 without one.
 
     Attributes
     ----------
@@ -84,14 +74,9 @@ class Deadline:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._max_time = math.inf if max_time is None else max_time
-        self._started = started
-        self._clock = clock
+        self.limited = self._max_time < math.inf
+        self._started, self._clock = started, clock
         self.looks, self.sweeps, self.gradients, self.inner = (Rate(_LEAST_WORK) for _ in range(4))
-
-    @property
-    def limited(self) -> bool:
-        """Whether there is a limit at all."""
-        return self._max_time < math.inf
 
     @contextmanager
     def timed(self, rate: Rate, work: float) -> Iterator[None]:
@@ -118,10 +103,9 @@ class Deadline:
         return _SPARE * seconds
 
     def end_takes(self, n_active: int, sweep_work: float) -> float:
-        """Seconds to keep for the end of a run with `n_active` vertices.
+        """Seconds to keep for the gradient in float64 and the certifying pass.
 
-        `sweep_work` is rows times support vectors of the certifying pass, 0 without one. A pass
-        that would take more than half of the limit gets nothing, and there will be no certificate.
+        A pass that would take more than half of the limit gets none: there will be no certificate.
         """
         sweep = self.sweep_takes(sweep_work)
         if sweep > _SWEEP_SHARE * self._max_time:
@@ -132,31 +116,31 @@ class Deadline:
 
     def settle_takes(self) -> float:
         """Seconds to keep for optimising the weights and choosing among states at the end."""
-        return _SETTLE_SHARE * self._max_time if self.limited else 0.0
+        return _SETTLE_SHARE * self._max_time
+
+    def _left_to_training(self, n_active: int, sweep_work: float) -> float:
+        return self.left() - self.end_takes(n_active, sweep_work) - self.settle_takes()
 
     def is_over(self, n_active: int, sweep_work: float) -> bool:
-        """Whether training has to stop now; the parameters are those of `end_takes`."""
-        if not self.limited:
-            return False
-        return self.left() <= self.end_takes(n_active, sweep_work) + self.settle_takes()
-
-    def allows_sweep(self, work: float) -> bool:
-        """Whether a pass that begins now will end in time, or soon after."""
-        return not self.limited or self.sweep_takes(work) <= self._left_to_sweeps()
-
-    def sweep_is_late(self, seconds: float, fraction: float) -> bool:
-        """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
-        if not self.limited or seconds < _EARLY * self._max_time:
-            return False
-        return seconds / fraction * (1 - fraction) > self._left_to_sweeps()
-
-    def _left_to_sweeps(self) -> float:
-        return self.left() + _GRACE * self._max_time
+        """Whether training has to stop now."""
+        return self.limited and self._left_to_training(n_active, sweep_work) <= 0
 
     def inner_steps(self, n_active: int, sweep_work: float) -> int | None:
         """Pairwise steps for which there is time; None for as many as it takes."""
         seconds = self.inner.seconds_for(n_active)
         if not self.limited or seconds == 0:
             return None
-        left = self.left() - self.end_takes(n_active, sweep_work) - self.settle_takes()
-        return max(_FEWEST_STEPS, int(left / seconds))
+        return max(_FEWEST_STEPS, int(self._left_to_training(n_active, sweep_work) / seconds))
+
+    def _left_to_sweeps(self) -> float:
+        return self.left() + _GRACE * self._max_time
+
+    def allows_sweep(self, work: float) -> bool:
+        """Whether a pass that begins now will end in time, or soon after."""
+        return self.sweep_takes(work) <= self._left_to_sweeps()
+
+    def sweep_is_late(self, seconds: float, fraction: float) -> bool:
+        """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
+        if seconds < _EARLY * self._max_time:
+            return False
+        return seconds / fraction * (1 - fraction) > self._left_to_sweeps()

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from ooc_fw.data.rows import take_rows
+from ooc_fw.data.rows import Rows, take_rows
 from ooc_fw.problem import relative_gap
+from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kept import KeptState, Sample, primal_objectives
 from ooc_fw.solver.oracles import Request, SampledLMO
 from ooc_fw.solver.run_state import RunState
-from ooc_fw.solver.setup import Setting
-from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX
 
 logger = logging.getLogger(__name__)
@@ -26,36 +26,25 @@ _UNCERTIFIED_DRAW = 2048
 """Least number of rows over which the gap of a run without certificate is known."""
 
 
-def settle(setting: Setting, state: RunState, seconds: float) -> bool:
+def settle(state: RunState, seconds: float) -> bool:
     """Take the best weights of a run that stops early: optimal on their vertices, of least P.
 
-    Parameters
-    ----------
-    setting : Setting
-        Of the run.
-    state : RunState
-        Its active set gets the weights.
-    seconds : float
-        Time limit of each optimisation and of each comparison.
-
-    Returns
-    -------
-    bool
-        Whether the weights are others than before.
+    Each optimisation and each comparison takes `seconds` at most. Returns whether the weights are
+    others than before.
     """
     moved = _optimise_vertices(state, seconds)
     others = [kept for kept in state.kept.states if len(kept.ids) < len(state.active.support)]
     if not others:
         return moved
     last = KeptState.of(state.active)
-    best = _least_primal(setting, state, [*others, last], seconds)
-    if best == len(others):
+    best = _least_primal(state, [*others, last], seconds)
+    if best is last:
         return moved
-    _return_to(setting, state, others[best])
+    _return_to(state, best)
     # An optimum on few vertices may be a worse model than the weights on the way to it.
     if _optimise_vertices(state, seconds):
-        if _least_primal(setting, state, [KeptState.of(state.active), last], seconds) == 1:
-            _return_to(setting, state, last)
+        if _least_primal(state, [KeptState.of(state.active), last], seconds) is last:
+            _return_to(state, last)
     return True
 
 
@@ -67,12 +56,10 @@ def _optimise_vertices(state: RunState, seconds: float) -> bool:
     return steps > 0
 
 
-def _least_primal(
-    setting: Setting, state: RunState, candidates: Sequence[KeptState], seconds: float
-) -> int:
-    """Which of some weights have the least primal objective over a sample of rows."""
+def _least_primal(state: RunState, candidates: Sequence[KeptState], seconds: float) -> KeptState:
+    """Weights of the least primal objective over a sample of rows."""
     end = time.perf_counter() + seconds
-    rng = np.random.default_rng(setting.options.seed)
+    setting, rng = state.setting, np.random.default_rng(state.setting.options.seed)
     sample = Sample(
         setting.rows,
         setting.problem.labels,
@@ -82,19 +69,19 @@ def _least_primal(
     found = primal_objectives(
         candidates, state.active, setting.engine, sample, lambda: time.perf_counter() > end
     )
-    best = int(found.argmin())
+    best = candidates[int(found.argmin())]
     logger.info(
         "primal objectives of %s vertices: %s; the model is that of %d",
         [len(kept.ids) for kept in candidates],
         [float(f"{value:.4g}") for value in found],
-        len(candidates[best].ids),
+        len(best.ids),
     )
     return best
 
 
-def _return_to(setting: Setting, state: RunState, kept: KeptState) -> None:
+def _return_to(state: RunState, kept: KeptState) -> None:
     """Take the weights of an earlier state."""
-    rows, labels = setting.rows_of(kept.ids), setting.problem.labels[kept.ids]
+    rows, labels = state.setting.rows_of(kept.ids), state.setting.problem.labels[kept.ids]
     state.active.clear()
     state.active.add(kept.ids, rows, labels)
     state.active.set_weights(kept.alpha)
@@ -102,53 +89,27 @@ def _return_to(setting: Setting, state: RunState, kept: KeptState) -> None:
     state.seen = None
 
 
-def last_sampled_gap(setting: Setting, state: RunState) -> float:
+def last_sampled_gap(state: RunState) -> float:
     """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
-    active, seen = state.active, state.seen
-    rows, labels, engine = setting.rows, setting.problem.labels, setting.engine
+    active, seen, setting = state.active, state.seen, state.setting
+    rows, labels = setting.rows, setting.problem.labels
     if seen is None or seen.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
         least = _UNCERTIFIED_DRAW if state.certification.certificate is None else 0
         size = max(setting.options.sample_size, least)
-        draw = SampledLMO(rows, labels, engine, setting.sampler, size)
+        draw = SampledLMO(rows, labels, setting.engine, setting.sampler, size)
         seen = draw.propose(active, state.rng, Request())
     grad = float(active.grad.min())
     if seen.worst >= 0 and active.place_of(seen.worst) is None:
-        support, worst = active.support, np.array([seen.worst])
-        z = engine.prepare(take_rows(active.rows, support), exact=True)
-        beta = active.alpha[support] * active.labels[support]
-        x = engine.prepare(rows.take(worst), exact=True)
-        values = engine.weighted_sum(x, z, beta) + beta.sum()
-        grad = min(grad, float(labels[worst[0]] * values[0]))
+        row = rows.take(np.array([seen.worst]))
+        outside = int(labels[seen.worst]) * exact_decision(active, active.support, row)
+        grad = min(grad, outside)
     return relative_gap(active.rho, grad)
 
 
-def solution_of(setting: Setting, state: RunState, status: Status, sampled_gap: float) -> Solution:
-    """Solution of a run that has ended; its progress is up to date."""
-    active, problem, progress = state.active, setting.problem, state.progress
-    support, certificate = active.support, state.certification.certificate
-    ids = active.ids[support]
-    return Solution(
-        status=status,
-        method=setting.options.method,
-        lmo=setting.options.lmo,
-        choice=setting.choice,
-        alpha=active.alpha[support],
-        labels=active.labels[support].astype(np.int8),
-        rows=ids,
-        support_vectors=take_rows(active.rows, support),
-        penalties=None if problem.penalties is None else problem.penalties[ids],
-        objective=active.rho / 2,
-        rho=active.rho,
-        sampled_gap=sampled_gap,
-        certified_gap=None if certificate is None else certificate.certified_gap,
-        pair_gap=None if certificate is None else certificate.pair_gap,
-        iterations=progress.iteration,
-        steps=progress.steps,
-        kernel_evaluations=progress.kernel_evaluations,
-        passes=progress.kernel_evaluations / (problem.source.n_rows * len(support)),
-        rows_read=progress.rows_read,
-        bytes_read=progress.bytes_read,
-        seconds=progress.elapsed_s,
-        sweep_seconds=state.certification.seconds,
-    )
+def exact_decision(active: ActiveSet, places: npt.NDArray[np.intp], row: Rows) -> float:
+    """Decision value of one row in float64; vertices without weight may be left out of `places`."""
+    z = active.engine.prepare(take_rows(active.rows, places), exact=True)
+    beta = active.alpha[places] * active.labels[places]
+    x = active.engine.prepare(row, exact=True)
+    return float((active.engine.weighted_sum(x, z, beta) + beta.sum())[0])

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, Self
@@ -38,14 +38,14 @@ from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.deadline import Deadline
-from ooc_fw.solver.ending import last_sampled_gap, settle, solution_of
+from ooc_fw.solver.ending import last_sampled_gap, settle
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.reporter import Reporter
 from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import Setting, plan_before, plan_run, prepare
-from ooc_fw.solver.start import Warm, check_warm, start_cold, start_warm
-from ooc_fw.solver.state import Callback, Phase, Solution, Status, StepKind, Stop
+from ooc_fw.solver.start import Warm, check_warm, start
+from ooc_fw.solver.state import Callback, Phase, Solution, Status, Stop
 from ooc_fw.solver.steps import LEAST_BATCH, FullyCorrective
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import MemoryPlan
@@ -124,7 +124,7 @@ def solve_problem(
     KeyboardInterrupt
         Before the first step; for a second signal at any time.
     """
-    session = Session() if session is None else session
+    session = session or Session()
     source = problem.source
     if session.checkpoint is not None:
         check_outputs([Output("checkpoint", session.checkpoint.path)], [source.name])
@@ -138,7 +138,7 @@ def solve_problem(
     with prepare(problem, options, session, plan) as setting:
         logger.info("%s", setting.choice)
         logger.info("memory plan: %s", setting.plan)
-        run = _Run(setting, session.deadline(options))
+        run = _Run(setting, session.started)
         if session.checkpoint is not None or before is not None:
             run.reporter.identify()
         if before is not None:
@@ -151,19 +151,11 @@ class Path:
 
     Each begins with the weights of the one before: the simplex does not depend on C, so that they
     are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
-    C.
+    C. The parameters are those of `solve_problem`, but rows have no penalties, `C` of the options
+    is not used, and of the session callbacks and the bytes held are.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        Rows, labels and kernel; it has no penalties of rows.
-    options : TrainOptions
-        As for `solve_problem`; `C` is not used.
-    session : Session, optional
-        Callbacks, and the bytes held.
-    plan : MemoryPlan, optional
-        Of these rows or more; made here by default. What one path took is there for the next, so
-        that several in one process share the plan made before the first.
+    `plan` is a memory plan of these rows or more, and is made here by default. What one path took
+    is there for the next, so that several in one process share the plan made before the first.
     """
 
     def __init__(
@@ -173,9 +165,9 @@ class Path:
         session: Session | None = None,
         plan: MemoryPlan | None = None,
     ) -> None:
-        session = Session() if session is None else session
         self._resources = ExitStack()
-        self._setting = self._resources.enter_context(prepare(problem, options, session, plan))
+        prepared = prepare(problem, options, session or Session(), plan)
+        self._setting = self._resources.enter_context(prepared)
         self._active: ActiveSet | None = None
 
     def __enter__(self) -> Self:
@@ -194,8 +186,7 @@ class Path:
         if self._active is not None:
             self._active.aim_at(C)
             warm = None
-        deadline = Deadline(setting.options.max_time, time.perf_counter())
-        run = _Run(setting, deadline, self._active)
+        run = _Run(setting, time.perf_counter(), self._active)
         run.reporter.count_reads_from(0, 0)
         self._active = run.state.active
         return run.solve(warm)
@@ -204,30 +195,27 @@ class Path:
 class _Run:
     """One run: the outer loop, and what it tells while it goes on."""
 
-    def __init__(
-        self, setting: Setting, deadline: Deadline, active: ActiveSet | None = None
-    ) -> None:
-        self.setting, self.options, self.deadline = setting, setting.options, deadline
-        self.state = RunState.begin(setting, deadline, active)
+    def __init__(self, setting: Setting, started: float, active: ActiveSet | None = None) -> None:
+        options = setting.options
+        self.setting, self.options = setting, options
+        self.deadline = Deadline(options.max_time, started)
+        self.state = RunState.begin(setting, self.deadline, active)
         self.state.rule.is_late = self._cut_step
         self.cut = False  # whether an interrupt cut the last step short
-        diagonal = setting.problem.constant_diagonal(self.options.C)
-        self.stopping = StoppingTest(self.options.stopping, self.options.tol, diagonal)
-        self.reporter = Reporter(setting, self.state, deadline)
+        diagonal = setting.problem.constant_diagonal(options.C)
+        self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
+        self.reporter = Reporter(self.state)
         self.interrupt = self.reporter.interrupt
-
-    # -- the loop --------------------------------------------------------------------------------
 
     def solve(self, warm: Warm | None = None) -> Solution:
         """Run to the end, whatever it is."""
         with nullcontext() if self.setting.session.interrupt else self.interrupt:
-            return self._finish(self._run(warm))
+            return self._finish(self._status_of(lambda: self._run(warm)))
 
-    def _run(self, warm: Warm | None) -> Status:
+    def _status_of(self, work: Callable[[], Status]) -> Status:
+        """The status that work ends with, also where a limit or an interrupt ends it."""
         try:
-            if self.state.course.phase is Phase.START:
-                self._start(warm)
-            return self._train_and_certify()
+            return work()
         except Stop as stop:
             return stop.status
         except KeyboardInterrupt:
@@ -235,77 +223,66 @@ class _Run:
                 raise  # a second signal, or nothing to return yet
             return Status.INTERRUPTED
 
-    def _train_and_certify(self) -> Status:
+    def _run(self, warm: Warm | None) -> Status:
         state, course, active = self.state, self.state.course, self.state.active
-        while course.idle_rounds < _IDLE_ROUNDS:
-            # 1. Train until the gap over the rows drawn passes the test.
-            if course.phase is Phase.TRAIN:
-                self._train()
-                course.phase = Phase.CERTIFY
-                if self.options.certify:
-                    self.reporter.save()  # a pass may take long; training is not to be repeated
 
-            # 2. Compute the gradient of the active set in float64. Steps see float32 kernel values
+        # 1. Begin with the weights given, or those of a few random rows.
+        if course.phase is Phase.START:
+            start(state, warm)
+            self._pause()
+            course.phase = Phase.TRAIN
+
+        while course.idle_rounds < _IDLE_ROUNDS:
+            # 2. Train until the gap over the rows drawn passes the test, on a second draw too.
+            while course.phase is Phase.TRAIN:
+                last = state.progress.iteration == self.options.max_iter
+                self.reporter.save_if_due(last)
+                candidates = self._propose()
+                if candidates.n_scanned == 0 and active.quantised and not course.renewed:
+                    # No vertex will be added any more, and the kernel values are rounded to 16
+                    # bits: compute the gradient anew, once.
+                    state.refresh()
+                    course.renewed = True
+                    continue
+                passed = self._passes(candidates)
+                if passed and not candidates.exact:
+                    candidates = self._propose()
+                    passed = self._passes(candidates)
+                if passed:
+                    course.phase = Phase.CERTIFY
+                    if self.options.certify:
+                        self.reporter.save()  # a pass may take long; do not repeat the training
+                elif last:
+                    return Status.MAX_ITER
+                else:
+                    self._step(candidates)
+
+            # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
-            self._renew()
+            state.renew()
             course.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if course.full else Status.SAMPLED
 
-            # 3. Certify the gap by a pass over all rows.
+            # 4. Certify the gap by a pass over all rows.
             certificate = self._certify(tolerance) if passed else None
             if certificate is not None and certificate.certified_gap <= tolerance:
                 return Status.CONVERGED
             if certificate is not None and course.full:
                 return Status.SUPPORT_LIMIT
 
-            # 4. Train again: on the violators found. Else rounding has hidden a violation: train to
+            # 5. Train again: on the violators found. Else rounding has hidden a violation: train to
             #    a smaller gap, and after some rounds with more precise kernel values, too.
             course.phase, course.renewed = Phase.TRAIN, False
             if certificate is not None and self._add_violators(certificate, tolerance):
-                state.oracle.reset()
                 course.idle_rounds = 0
                 continue
             if course.idle_rounds >= _IDLE_ROUNDS // 2 and active.widen():
                 course.idle_rounds = 0
             course.aim *= _TIGHTER
         return Status.ROUNDING
-
-    def _train(self) -> None:
-        """Step until the gap over drawn rows passes the test, on a second draw too."""
-        active, course = self.state.active, self.state.course
-        while True:
-            last = self.state.progress.iteration == self.options.max_iter
-            self.reporter.save_if_due(last)
-            candidates = self._propose()
-            if candidates.n_scanned == 0 and active.quantised and not course.renewed:
-                # No vertex will be added any more, and the kernel values are rounded to 16 bits:
-                # compute the gradient anew, once.
-                self._refresh()
-                course.renewed = True
-                continue
-            if self._passes(candidates):
-                if candidates.exact:
-                    return
-                candidates = self._propose()
-                if self._passes(candidates):
-                    return
-            if last:
-                raise Stop(Status.MAX_ITER)
-            self._step(candidates)
-
-    def _start(self, warm: Warm | None) -> None:
-        state = self.state
-        if warm is not None:
-            start_warm(self.setting, state.active, warm)
-            state.course.n_added = len(state.active)
-        elif len(state.active) == 0:
-            start_cold(self.setting, state.active, state.rng)
-            self._refresh()
-        self._pause()
-        state.course.phase = Phase.TRAIN
 
     # -- one iteration ---------------------------------------------------------------------------
 
@@ -323,11 +300,10 @@ class _Run:
         request = Request()
         if state.rule.takes_many:
             limit = min(max(LEAST_BATCH, len(active)), room)
-            threshold = active.rho * (1 - self._tolerance())
+            request = Request(limit, active.rho * (1 - self._tolerance()))
             unrepresented = (self.options.max_support or 0) - course.n_added
             if unrepresented > 0:  # the worst violators of a young model are outliers
-                limit, threshold = min(limit, unrepresented), math.inf
-            request = Request(limit, threshold)
+                request = Request(min(limit, unrepresented))
         engine = self.setting.engine
         started, evaluations = time.perf_counter(), engine.evaluations
         state.seen = state.oracle.propose(active, state.rng, request)
@@ -356,41 +332,29 @@ class _Run:
         """Add the candidates to the active set, take a step, and report."""
         state, active, rule = self.state, self.state.active, self.state.rule
         state.seen = None
-        worst = candidates.least
+        worst, toward = candidates.least, None
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
             state.course.n_added += len(candidates.row_ids)
             worst = float(np.median(candidates.grads))
-        violation = relative_gap(active.rho, worst)
-        rule.aim(self._tolerance(), violation)
-        rule.inner_limit = self.deadline.inner_steps(len(active), self._pass_work())
+            toward = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
+        rule.aim(self._tolerance(), relative_gap(active.rho, worst))
+        rule.inner_limit = self.deadline.inner_steps(len(active), state.pass_work())
         m, started = len(active), time.perf_counter()
-        record = rule.step(active, self._toward(candidates))
+        record = rule.step(active, int(np.argmin(active.grad)) if toward is None else toward)
         self.deadline.inner.add(time.perf_counter() - started, rule.inner_steps * m)
         state.oracle.update(record, active)
         self._watch(added=candidates.rows is not None)
         rule.prune(active)
-        state.progress.iteration += 1
-        state.progress.steps[record.kind] += 1
-        state.progress.steps[StepKind.DROP] += record.drops
+        state.progress.count_step(record.kind, record.drops)
         self.interrupt.defer()
         self._pause()
         state.kept.offer(active)
 
-    def _toward(self, candidates: Candidates) -> int:
-        """Place of the toward vertex in the active set."""
-        active = self.state.active
-        place = None
-        if len(candidates.row_ids) > 0:
-            place = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
-        return int(np.argmin(active.grad)) if place is None else place
-
     def _cut_step(self) -> bool:
         """Whether a corrective step has to end before it is optimal."""
-        if self.interrupt.noted is not None:
-            self.cut = True
-            return True
-        return self.reporter.is_over()
+        self.cut = self.cut or self.interrupt.noted is not None
+        return self.cut or self.reporter.is_over()
 
     def _pause(self) -> None:
         """Report between two iterations; a run that is stopped here leaves a checkpoint."""
@@ -415,7 +379,7 @@ class _Run:
         course.unfinished += 1
         if course.unfinished == 1:
             return
-        self._refresh()
+        self.state.refresh()
         progress = 0.0 if active.precise else _LEAST_PROGRESS * min(gap, 1.0)
         if active.rho < course.least_rho * (1 - progress):
             course.unfinished, course.least_rho = 1, active.rho
@@ -426,35 +390,21 @@ class _Run:
 
     # -- certificate and end ---------------------------------------------------------------------
 
-    def _renew(self) -> None:
-        """Gradient of the active set in float64; rule and oracle forget what came from the old."""
-        self._refresh()
-        self.state.rule.reset()
-        self.state.oracle.reset()
-
-    def _refresh(self) -> None:
-        with self.deadline.timed(self.deadline.gradients, len(self.state.active) ** 2):
-            self.state.active.refresh()
-
-    def _pass_work(self) -> float:
-        return self.state.certification.work(self.state.active)
-
     def _certify(self, tolerance: float) -> Certificate:
-        state, progress = self.state, self.state.progress
-        state.course.phase = Phase.CERTIFY
+        progress = self.state.progress
         self.interrupt.defer()
 
         def on_block(share: float) -> None:
             progress.sweep_fraction = share
             self.reporter.report()
 
-        certificate = state.certification.certify(state.active, tolerance, on_block)
+        certificate = self.state.certification.certify(self.state.active, tolerance, on_block)
         progress.certified_gap, progress.sweep_fraction = certificate.certified_gap, None
         return certificate
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add the worst rows of a certificate that has not passed; False where all are vertices."""
-        active, course, worst = self.state.active, self.state.course, certificate.worst
+        course, worst = self.state.course, certificate.worst
         logger.info(
             "certified gap %.3g above %.3g: training goes on from %d violators",
             certificate.certified_gap,
@@ -463,41 +413,49 @@ class _Run:
         )
         if certificate.certified_gap < course.least_gap:
             course.least_gap, course.idle_rounds = certificate.certified_gap, 0
-        if len(active.outside(worst)) == 0:
+        if len(self.state.active.outside(worst)) == 0:
             return False
-        chosen = worst[: self._room()]
-        active.add(chosen, self.setting.rows.take(chosen), self.setting.problem.labels[chosen])
+        self.state.add_vertices(worst[: self._room()])
         return True
 
     def _finish(self, status: Status) -> Solution:
         """Weights of a run that ends with some status, and gaps that belong to them."""
-        if not status.reached and (self._settle(status) or status is not Status.SUPPORT_LIMIT):
-            self._renew()
-            self.state.certification.certificate = None
-            wanted = self.options.certify and status is not Status.INTERRUPTED
-            if wanted and self.deadline.allows_sweep(self._pass_work()):
-                status = self._certify_late(status)
-        signal = self.interrupt.noted if status is Status.INTERRUPTED else None
-        sampled_gap = last_sampled_gap(self.setting, self.state)
-        self.reporter.update()
-        return replace(solution_of(self.setting, self.state, status, sampled_gap), signal=signal)
-
-    def _settle(self, status: Status) -> bool:
-        self.interrupt.defer()
-        seconds = _BRIEF if status is Status.INTERRUPTED else math.inf
-        if self.deadline.limited:
-            seconds = min(seconds, self.deadline.settle_takes() / 2)
-        return settle(self.setting, self.state, seconds)
+        state, interrupted = self.state, status is Status.INTERRUPTED
+        if not status.reached:
+            self.interrupt.defer()
+            seconds = min(_BRIEF if interrupted else math.inf, self.deadline.settle_takes() / 2)
+            moved = settle(state, seconds)
+            # The certificate of a full active set stays if its weights do.
+            if moved or status is not Status.SUPPORT_LIMIT:
+                state.renew()
+                state.certification.certificate = None
+                in_time = self.deadline.allows_sweep(state.pass_work())
+                if self.options.certify and not interrupted and in_time:
+                    status = self._status_of(lambda: self._certify_late(status))
+        sampled_gap = last_sampled_gap(state)
+        certificate = state.certification.certificate
+        penalties = self.setting.problem.penalties
+        rows = state.active.ids[state.active.support]
+        return Solution.of(
+            state.active,
+            self.reporter.update(),
+            self.setting.problem.source.n_rows,
+            status=status,
+            method=self.options.method,
+            lmo=self.options.lmo,
+            choice=self.setting.choice,
+            rows=rows,
+            penalties=None if penalties is None else penalties[rows],
+            sampled_gap=sampled_gap,
+            certified_gap=None if certificate is None else certificate.certified_gap,
+            pair_gap=None if certificate is None else certificate.pair_gap,
+            sweep_seconds=state.certification.seconds,
+            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
+        )
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, which may pass the test all the same."""
+        self.state.course.phase = Phase.CERTIFY
         tolerance = self.stopping.relative_tolerance(self.state.active.rho)
-        try:
-            gap = self._certify(tolerance).certified_gap
-        except Stop as stop:
-            return stop.status
-        except KeyboardInterrupt:
-            if self.interrupt.urgent:
-                raise
-            return Status.INTERRUPTED
-        return Status.CONVERGED if gap <= tolerance else status
+        passed = self._certify(tolerance).certified_gap <= tolerance
+        return Status.CONVERGED if passed else status

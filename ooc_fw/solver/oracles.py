@@ -160,6 +160,13 @@ class SampledLMO(LMO):
         return np.array([k] if useful else [], dtype=np.intp)
 
 
+def block_rows(limit: int, share: float) -> int:
+    """Rows that likely hold `limit` violators, if a `share` of the rows before were violators."""
+    wanted = int(_SPARE_ROWS * limit / max(share, _LEAST_SHARE))
+    least = min(_FIRST_BLOCK, _LEAST_PER_VERTEX * limit)
+    return min(max(least, wanted), LARGEST_BLOCK)
+
+
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
@@ -185,9 +192,7 @@ class BlockLMO(SampledLMO):
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Look at the next block and propose its violators."""
-        wanted = int(_SPARE_ROWS * request.limit / max(self._share, _LEAST_SHARE))
-        least = min(_FIRST_BLOCK, _LEAST_PER_VERTEX * request.limit)
-        size = min(max(least, wanted), LARGEST_BLOCK)
+        size = block_rows(request.limit, self._share)
         if self._unseen > 0:
             row_ids = self._sampler.sample(size, rng)
             self._unseen -= len(row_ids)

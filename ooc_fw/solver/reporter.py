@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
 import time
 
-from ooc_fw.solver.checkpoint import Checkpoints, Identity, State, check_same_run, run_identity
-from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver import checkpoint
+from ooc_fw.solver.checkpoint import Identity, State
 from ooc_fw.solver.run_state import RunState
-from ooc_fw.solver.setup import Setting
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
+
+logger = logging.getLogger(__name__)
 
 
 class Reporter:
@@ -22,13 +26,14 @@ class Reporter:
         Signals that arrived.
     """
 
-    def __init__(self, setting: Setting, state: RunState, deadline: Deadline) -> None:
-        self._setting, self._state, self._deadline = setting, state, deadline
-        self._source = setting.problem.source
-        self._checkpoints = Checkpoints(setting.session.checkpoint)
-        self._started = time.perf_counter()
+    def __init__(self, state: RunState) -> None:
+        self._state, self._setting = state, state.setting
+        self._source = self._setting.problem.source
+        self._started = self._saved_at = time.perf_counter()
+        self._failed = False  # whether a checkpoint could not be written
+        self._identity: Identity = {}  # which run the checkpoints belong to
         self._zero = 0, 0  # readings of the source's counters at which the run counts 0
-        self.interrupt = setting.session.interrupt or DeferredInterrupt()
+        self.interrupt = self._setting.session.interrupt or DeferredInterrupt()
 
     def count_reads_from(self, rows: int, n_bytes: int) -> None:
         """Have the run count so many rows and bytes as read up to now."""
@@ -36,11 +41,9 @@ class Reporter:
 
     def update(self) -> SolverState:
         """Bring the progress of the run up to date."""
-        progress, active = self._state.progress, self._state.active
+        progress = self._state.progress
         progress.phase = self._state.course.phase
-        progress.objective = active.rho / 2
-        progress.n_active = len(active)
-        progress.n_support = len(active.support)
+        progress.note_weights(self._state.active)
         progress.rows_read = self._source.rows_read - self._zero[0]
         progress.bytes_read = self._source.bytes_read - self._zero[1]
         progress.kernel_evaluations = self._setting.engine.evaluations
@@ -49,8 +52,8 @@ class Reporter:
 
     def is_over(self) -> bool:
         """Whether training has to stop now, so that the end fits the time limit."""
-        active = self._state.active
-        return self._deadline.is_over(len(active), self._state.certification.work(active))
+        state = self._state
+        return state.deadline.is_over(len(state.active), state.pass_work())
 
     def report(self) -> None:
         """Tell the callbacks; a signal, a callback that returns False, or the clock ends the run.
@@ -75,37 +78,42 @@ class Reporter:
 
     def save_if_due(self, last: bool) -> None:
         """Write a checkpoint if it is time for one, as it is in the `last` iteration."""
-        if self._checkpoints.due(last):
+        plan = self._setting.session.checkpoint
+        if plan and (last or time.perf_counter() >= self._saved_at + plan.every_s):
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint, if they are wanted."""
-        if not self._checkpoints.wanted:
+        """Write a checkpoint, if they are wanted; the first that cannot be written is a warning."""
+        plan = self._setting.session.checkpoint
+        if plan is None:
             return
         self.interrupt.defer()
         self.update()
-        plan = dataclasses.asdict(self._setting.plan)
-        self._checkpoints.save(self._state.image() | {"plan": plan})
+        image = self._state.image() | {"plan": dataclasses.asdict(self._setting.plan)}
+        try:
+            checkpoint.save_checkpoint(plan.path, self._identity, image)
+        except (OSError, InputError) as error:
+            if not self._failed:
+                logger.warning(
+                    "the checkpoint %s cannot be written (%s); the run goes on without it",
+                    os.fspath(plan.path),
+                    error.strerror if isinstance(error, OSError) else error,
+                )
+            self._failed = True
+        self._saved_at = time.perf_counter()
 
-    def identify(self) -> Identity:
+    def identify(self) -> None:
         """Say which run this is, for checkpoints; what that reads does not count."""
         rows, n_bytes = self._source.rows_read, self._source.bytes_read
-        self._checkpoints.identity = run_identity(self._setting.problem, self._setting.options)
+        self._identity = checkpoint.run_identity(self._setting.problem, self._setting.options)
         self.count_reads_from(rows, n_bytes)
-        return self._checkpoints.identity
 
     def resume(self, before: Identity, image: State) -> None:
-        """Go on from a checkpoint, as `load_checkpoint` read it.
-
-        Raises
-        ------
-        InputError
-            When it belongs to another run.
-        """
+        """Go on from a checkpoint, as `load_checkpoint` read it; InputError if of another run."""
         path = self._setting.session.resume
         assert path is not None
-        check_same_run(path, before, self._checkpoints.identity)
-        self._state.restore(image, self._setting)
+        checkpoint.check_same_run(path, before, self._identity)
+        self._state.restore(image)
         progress = self._state.progress
         self._setting.engine.evaluations = progress.kernel_evaluations
         self.count_reads_from(progress.rows_read, progress.bytes_read)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sampling import block_sampler
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.certification import Certification
@@ -29,8 +29,7 @@ class Course:
     n_added: int = 0  # vertices that steps added
     full: bool = False  # whether the active set holds all the vertices that it may
     aim: float = 1.0  # share of the tolerance that training aims at
-    # Whether the gradient was computed anew since the oracle proposes nothing more.
-    renewed: bool = False
+    renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
     unfinished: int = 0  # corrective steps on the same vertices that got nowhere
     least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
     least_gap: float = math.inf  # least certified gap
@@ -39,16 +38,17 @@ class Course:
 
 @dataclass
 class RunState:
-    """All that a run changes."""
+    """What a run is made of, from its first vertices to its solution."""
 
+    setting: Setting
+    deadline: Deadline
     active: ActiveSet
     rule: StepRule
     oracle: LMO
     certification: Certification
     rng: np.random.Generator  # draws rows
-    course: Course = field(default_factory=Course)
-    # What callbacks and the solution say.
-    progress: SolverState = field(default_factory=SolverState)
+    course: Course
+    progress: SolverState = field(default_factory=SolverState)  # what callbacks are told
     kept: KeptStates = field(default_factory=KeptStates)  # earlier weights
     seen: Candidates | None = None  # last proposal of the oracle, if made for the present weights
 
@@ -57,16 +57,40 @@ class RunState:
         cls, setting: Setting, deadline: Deadline, active: ActiveSet | None = None
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
-        options = setting.options
+        options, plan, problem = setting.options, setting.plan, setting.problem
+        course = Course(n_added=0 if active is None else len(active))
+        if active is None:
+            n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
+            quantised = is_quantised(options, problem.kernel, problem.source.n_rows)
+            kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
+            active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
         rule = STEP_RULES[options.method]()
-        return cls(
-            _empty_active_set(setting) if active is None else active,
-            rule,
-            _make_oracle(setting, rule),
-            Certification(setting, deadline),
-            np.random.default_rng(options.seed),
-            Course(n_added=0 if active is None else len(active)),
-        )
+        certification = Certification(setting, deadline)
+        rng = np.random.default_rng(options.seed)
+        oracle = _make_oracle(setting, rule)
+        return cls(setting, deadline, active, rule, oracle, certification, rng, course)
+
+    def add_vertices(self, row_ids: Int64Array) -> None:
+        """Add rows of the source, whose numbers increase, as vertices of weight 0."""
+        setting = self.setting
+        self.active.add(row_ids, setting.rows.take(row_ids), setting.problem.labels[row_ids])
+
+    def refresh(self) -> None:
+        """Compute the gradient of the active set anew in float64."""
+        with self.deadline.timed(self.deadline.gradients, len(self.active) ** 2):
+            self.active.refresh()
+
+    def renew(self) -> None:
+        """Refresh; rule and oracle forget what came from the gradient before."""
+        self.refresh()
+        self.rule.reset()
+        self.oracle.reset()
+
+    def pass_work(self) -> float:
+        """Rows times support vectors that the next certifying pass is likely to take."""
+        return self.certification.work(self.active)
+
+    # -- checkpoints -----------------------------------------------------------------------------
 
     def image(self) -> State:
         """What a checkpoint holds."""
@@ -82,13 +106,16 @@ class RunState:
         if self.kept.states:
             parts["kept"] = self.kept.state()
         if self.course.phase is Phase.CERTIFY and self.seen is not None:
-            seen = {own.name: getattr(self.seen, own.name) for own in dataclasses.fields(self.seen)}
-            parts["seen"] = {name: seen[name] for name in seen if name not in ("rows", "labels")}
+            parts["seen"] = {
+                name: value
+                for name, value in vars(self.seen).items()
+                if name not in ("rows", "labels")
+            }
         return parts
 
-    def restore(self, image: State, setting: Setting) -> None:
+    def restore(self, image: State) -> None:
         """Take over an image; the active set is empty before."""
-        course, progress = image["course"], image["progress"]
+        setting, course, progress = self.setting, image["course"], image["progress"]
         phase = Phase(course["phase"])
         # A run that was stopped before its first step has its first vertices already.
         self.course = Course(**course | {"phase": Phase.TRAIN if phase is Phase.START else phase})
@@ -109,23 +136,18 @@ class RunState:
             self.seen = Candidates(rows=rows, labels=labels[ids], **image["seen"])
 
 
-def _empty_active_set(setting: Setting) -> ActiveSet:
-    options, plan, problem = setting.options, setting.plan, setting.problem
-    quantised = is_quantised(options, problem.kernel, problem.source.n_rows)
-    n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
-    kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
-    return ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
-
-
 def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
-    options = setting.options
+    options, plan = setting.options, setting.plan
     rows, labels, engine = setting.rows, setting.problem.labels, setting.engine
     if options.lmo == "full":
         return FullLMO(
-            *(rows, labels, engine, setting.penalties),
+            rows,
+            labels,
+            engine,
+            setting.penalties,
             keeps_before=options.method == Partan.name,
-            keeps_rows=setting.plan.row_cache > 0,
-            column_bytes=setting.plan.column_cache,
+            keeps_rows=plan.row_cache > 0,
+            column_bytes=plan.column_cache,
         )
     if rule.takes_many:
         return BlockLMO(rows, labels, engine, block_sampler(setting.sampler, rows.n_rows))

@@ -8,8 +8,7 @@ import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.options import START_ROWS
-from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.setup import Setting
+from ooc_fw.solver.run_state import RunState
 from ooc_fw.system.errors import InputError
 
 Warm: TypeAlias = tuple[Int64Array, Float64Array]
@@ -30,43 +29,49 @@ def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
         raise InputError("the weights of a warm start must not be negative, nor all of them 0")
 
 
-def start_warm(setting: Setting, active: ActiveSet, warm: Warm) -> None:
+def start(state: RunState, warm: Warm | None) -> None:
+    """Begin with the weights given, those that the state has already, or random rows."""
+    active, options = state.active, state.setting.options
+    if warm is not None:
+        _add_warm(state, *warm)
+        state.course.n_added = len(active)
+    elif len(active) == 0:
+        ids = _far_rows(state) if options.start == "farthest" else _random_rows(state)
+        state.add_vertices(ids)
+        m = len(active)
+        active.set_weights(np.full(m, 1 / m))
+        active.optimise(0.0, _STEPS_PER_VERTEX * m)
+        state.refresh()
+
+
+def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
     """Begin with rows and weights that were given; of too many, those of largest weight."""
-    row_ids, alpha = warm
     chosen = np.flatnonzero(alpha > 0)
-    if len(chosen) > active.capacity:
-        chosen = chosen[np.argsort(-alpha[chosen], kind="stable")[: active.capacity]]
+    if len(chosen) > state.active.capacity:
+        order = np.argsort(-alpha[chosen], kind="stable")
+        chosen = chosen[order[: state.active.capacity]]
     chosen = chosen[np.argsort(row_ids[chosen])]
-    ids = row_ids[chosen]
-    active.add(ids, setting.rows.take(ids), setting.problem.labels[ids])
-    active.set_weights(alpha[chosen])
+    state.add_vertices(row_ids[chosen])
+    state.active.set_weights(alpha[chosen])
 
 
-def start_cold(setting: Setting, active: ActiveSet, rng: np.random.Generator) -> None:
-    """Begin with random rows of both classes, or with two rows far apart; optimise on them."""
-    farthest = setting.options.start == "farthest"
-    ids = _far_rows(setting, rng) if farthest else _random_rows(setting, rng)
-    active.add(ids, setting.rows.take(ids), setting.problem.labels[ids])
-    m = len(active)
-    active.set_weights(np.full(m, 1 / m))
-    active.optimise(0.0, _STEPS_PER_VERTEX * m)
-
-
-def _random_rows(setting: Setting, rng: np.random.Generator) -> Int64Array:
+def _random_rows(state: RunState) -> Int64Array:
     """Rows of both classes, half of each as far as there are enough."""
+    labels = state.setting.problem.labels
     chosen = [
-        rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
-        for rows in (np.flatnonzero(setting.problem.labels == sign) for sign in (-1, 1))
+        state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
+        for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
     ]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
-def _far_rows(setting: Setting, rng: np.random.Generator) -> Int64Array:
+def _far_rows(state: RunState) -> Int64Array:
     """Two rows far apart in feature space, of a random sample.
 
     From a random row to the one farthest from it, and from there to the farthest again; the
     squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
     """
+    setting, rng = state.setting, state.rng
     problem, engine = setting.problem, setting.engine
     row_ids = setting.sampler.sample(_FARTHEST_ROWS, rng)
     x = engine.prepare(setting.rows.take(row_ids))

@@ -1,6 +1,6 @@
 """Plain records of a training run: statuses, phases, step kinds, progress and result.
 
-Solver, callbacks, command line and model share this vocabulary. Nothing is computed here.
+Solver, callbacks, command line and model share this vocabulary.
 """
 
 from __future__ import annotations
@@ -8,9 +8,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+
+if TYPE_CHECKING:
+    from ooc_fw.solver.active_set import ActiveSet
 
 
 class Status(enum.StrEnum):
@@ -82,60 +87,38 @@ class SolverState:
     Each call of a callback is handed its own copy, which it may keep or change. Gaps are relative
     (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are those of
     the binary classifier that is being trained.
-
-    Parameters
-    ----------
-    machine : int
-        Which of the binary classifiers for pairs of classes is trained, from 0.
-    n_machines : int
-        Binary classifiers in all: 1 for two classes.
-    phase : Phase
-        What the run is doing.
-    iteration : int
-        Steps taken so far.
-    objective : float
-        Value of the dual objective, rho / 2; NaN before there are weights.
-    sampled_gap : float or None
-        Duality gap over the rows last looked at, which is no certificate.
-    certified_gap : float or None
-        Duality gap over all rows, of the last certificate.
-    n_active : int
-        Vertices of the active set.
-    n_support : int
-        Those of them that have weight.
-    rows_read : int
-        Rows read from the source.
-    bytes_read : int
-        Bytes read from the source, as held in memory.
-    kernel_evaluations : int
-        Kernel values computed.
-    elapsed_s : float
-        Seconds since the run began.
-    sweep_fraction : float or None
-        Share of the current pass over the data that is done, from 0 to 1; None outside a pass.
-    steps : dict
-        Number of steps of each `StepKind`.
     """
 
-    machine: int = 0
-    n_machines: int = 1
+    machine: int = 0  # which of the binary classifiers for pairs of classes is trained
+    n_machines: int = 1  # binary classifiers in all: 1 for two classes
     phase: str = Phase.START
-    iteration: int = 0
-    objective: float = float("nan")
-    sampled_gap: float | None = None
-    certified_gap: float | None = None
-    n_active: int = 0
-    n_support: int = 0
-    rows_read: int = 0
-    bytes_read: int = 0
+    iteration: int = 0  # steps taken so far
+    objective: float = float("nan")  # rho / 2; NaN before there are weights
+    sampled_gap: float | None = None  # over the rows last looked at, which is no certificate
+    certified_gap: float | None = None  # over all rows, of the last certificate
+    n_active: int = 0  # vertices of the active set
+    n_support: int = 0  # those of them that have weight
+    rows_read: int = 0  # from the source
+    bytes_read: int = 0  # from the source, as held in memory
     kernel_evaluations: int = 0
-    elapsed_s: float = 0.0
-    sweep_fraction: float | None = None
+    elapsed_s: float = 0.0  # since the run began
+    sweep_fraction: float | None = None  # share done of the current pass over the data, 0 to 1
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
 
     def copy(self) -> SolverState:
         """Same values, which do not change with this state."""
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
+
+    def count_step(self, kind: StepKind, drops: int) -> None:
+        """Count one more iteration."""
+        self.iteration += 1
+        self.steps[kind] += 1
+        self.steps[StepKind.DROP] += drops
+
+    def note_weights(self, active: ActiveSet) -> None:
+        """Take over what is known of the weights."""
+        self.objective = active.rho / 2
+        self.n_active, self.n_support = len(active), len(active.support)
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
@@ -173,3 +156,23 @@ class Solution:
     sweep_seconds: float | None = None  # of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), where rows have their own
+
+    @classmethod
+    def of(cls, active: ActiveSet, progress: SolverState, n_rows: int, **rest: Any) -> Solution:
+        """The weights of now; `progress` counts the work on `n_rows` rows, `rest` is all else."""
+        support = active.support
+        return cls(
+            alpha=active.alpha[support],
+            labels=active.labels[support].astype(np.int8),
+            support_vectors=take_rows(active.rows, support),
+            objective=active.rho / 2,
+            rho=active.rho,
+            iterations=progress.iteration,
+            steps=dict(progress.steps),
+            kernel_evaluations=progress.kernel_evaluations,
+            passes=progress.kernel_evaluations / (n_rows * len(support)),
+            rows_read=progress.rows_read,
+            bytes_read=progress.bytes_read,
+            seconds=progress.elapsed_s,
+            **rest,
+        )

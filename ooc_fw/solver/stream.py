@@ -14,8 +14,7 @@ import copy
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +36,10 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.ending import exact_decision
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind
+from ooc_fw.solver.oracles import LARGEST_BLOCK, block_rows
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.solver.steps import LEAST_BATCH, Corrective
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import kernel_rows_budget
@@ -48,83 +49,37 @@ logger = logging.getLogger(__name__)
 MAX_SUPPORT = 10_000
 """Default of `max_support`. The kernel block of so many support vectors takes up to 625 MB."""
 
-POOL_BYTES = 64 << 20
-"""Bytes of decoded rows of a source that make one chunk."""
-
-_SPARE_SHARE = 0.25
-"""Share of `max_support` by which vertices may exceed it within a chunk."""
-
-_START_ROWS = 10
-"""Rows of each class in the first active set."""
-
-_PROBE_ROWS = 1024
-"""Rows by which the storage of rows and the arithmetic of products are chosen."""
-
-_DENSE_FROM = 0.25
-"""Share of nonzero values from which sparse rows are stored dense."""
-
-_FIRST_PART, _LARGEST_PART = 2048, 16384
-"""Least and largest number of rows whose margins are computed between two steps."""
-
-_SPARE_ROWS = 1.2
-"""Rows in a part, relative to those expected to hold as many violators as a step may add."""
-
-_NEAR = 1.5
-"""Margin below which a row is in the passes between two passes over the whole chunk."""
-
-_PASSES = 40
-"""Passes over a chunk, or over its rows near the margin, after which the next chunk follows."""
-
-_HASHED_ROWS = 16384
-"""Rows that are hashed together."""
-
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Threshold of draws that admits every row."""
-
+POOL_BYTES = 64 << 20  # decoded rows of a source that make one chunk
+_SPARE_SHARE = 0.25  # share of `max_support` by which vertices may exceed it within a chunk
+_START_ROWS = 10  # rows of each class in the first active set
+_PROBE_ROWS = 1024  # rows by which the storage of rows and the arithmetic of products are chosen
+_DENSE_FROM = 0.25  # share of nonzero values from which sparse rows are stored dense
+_NEAR = 1.5  # margin below which a row is in the passes between two over the whole chunk
+_PASSES = 40  # passes over a chunk or its rows near the margin, after which the next chunk follows
+_HASHED_ROWS = 16384  # rows that are hashed together
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)  # threshold of draws that admits every row
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor of a draw: multiplication by it is a permutation of uint64."""
 
 
-@dataclass(frozen=True)
-class _Vertices:
-    """The vertices that are remembered between two chunks, including those of weight 0."""
+class _Vertices(NamedTuple):
+    """Copies of vertices, by which they are remembered between two chunks."""
 
     ids: Int64Array
     rows: Rows
     labels: Int8Array
     alpha: Float64Array  # sums to 1
-    positions: Int64Array  # in the stream
 
     @classmethod
-    def of_solution(cls, solution: Solution) -> _Vertices:
-        """Support vectors of a solution; equal rows of one label become one vertex."""
-        ids = vertex_ids(solution.support_vectors, solution.labels)
-        ids, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        alpha = np.zeros(len(first))
-        np.add.at(alpha, inverse, solution.alpha)
-        rows = take_rows(solution.support_vectors, first)
-        return cls(ids, rows, solution.labels[first], alpha, solution.rows[first])
-
-    @classmethod
-    def of_active(
-        cls, active: ActiveSet, places: npt.NDArray[np.intp], positions: dict[int, int]
-    ) -> _Vertices:
-        """Copies of some vertices of an active set."""
-        ids = active.ids[places]
-        return cls(
-            ids,
-            take_rows(active.rows, places),
-            active.labels[places].astype(np.int8),
-            active.alpha[places],
-            np.array([positions[row_id] for row_id in ids.tolist()], dtype=np.int64),
-        )
+    def of(cls, active: ActiveSet, places: npt.NDArray[np.intp]) -> _Vertices:
+        """Some vertices of an active set."""
+        labels = active.labels[places].astype(np.int8)
+        return cls(active.ids[places], take_rows(active.rows, places), labels, active.alpha[places])
 
     def take(self, places: npt.NDArray[np.intp]) -> _Vertices:
         """Some of the vertices."""
         rows = take_rows(self.rows, places)
-        return _Vertices(
-            self.ids[places], rows, self.labels[places], self.alpha[places], self.positions[places]
-        )
+        return _Vertices(self.ids[places], rows, self.labels[places], self.alpha[places])
 
 
 class Stream:
@@ -187,16 +142,28 @@ class Stream:
         n_rows: int = 0,
     ) -> None:
         self.kernel, self.options, self.max_support = kernel, options, 0
-        self.solution, self.n_rows = solution, n_rows
-        self.n_features = 0 if solution is None else solution.support_vectors.shape[1]
+        self.solution, self.n_rows, self.n_features = solution, n_rows, 0
         self.progress = SolverState(phase=Phase.STREAM)
-        self._vertices = None if solution is None else _Vertices.of_solution(solution)
-        self._active: ActiveSet | None = None  # None: to be made from the vertices
+        self._vertices: _Vertices | None = None  # those of weight 0, too
         self._positions: dict[int, int] = {}  # in the stream, of each vertex by its id
+        self._active: ActiveSet | None = None  # None: to be made from the vertices
         self._threshold = _ALL  # rows with a larger draw are ignored
         self._sparse = False  # whether the rows of vertices are stored sparse
         self._arithmetic = Arithmetic()
+        if solution is not None:
+            self._begin_with(solution)
         self.retune(options, max_support)
+
+    def _begin_with(self, solution: Solution) -> None:
+        """Remember support vectors; equal rows of one label become one vertex."""
+        self.n_features = solution.support_vectors.shape[1]
+        ids = vertex_ids(solution.support_vectors, solution.labels)
+        ids, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        alpha = np.zeros(len(first))
+        np.add.at(alpha, inverse, solution.alpha)
+        rows = take_rows(solution.support_vectors, first)
+        self._vertices = _Vertices(ids, rows, solution.labels[first], alpha)
+        self._positions = dict(zip(ids.tolist(), solution.rows[first].tolist(), strict=True))
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
         """Change options between two chunks.
@@ -212,12 +179,26 @@ class Stream:
         self._stopping = StoppingTest(options.stopping, options.tol, diagonal)
         if options.C != self.options.C or max_support != self.max_support:
             self._active = None
-        self.options = options
+        if max_support > self.max_support:
+            self._threshold = _ALL
         if max_support != self.max_support:
-            if max_support > self.max_support:
-                self._threshold = _ALL
-            self.max_support = max_support
-            self._divide_memory()
+            self._divide_memory(max_support)
+        self.options, self.max_support = options, max_support
+
+    def _divide_memory(self, max_support: int) -> None:
+        """Set how many vertices are kept between chunks, and how many there may be within one."""
+        wanted = max_support + max(LEAST_BATCH, int(_SPARE_SHARE * max_support))
+        self._capacity, self._kept = self._kernel_rows(wanted).capacity, max_support
+        if self._capacity < wanted:
+            self._kept = min(max_support, max(1, int(self._capacity / (1 + _SPARE_SHARE))))
+            logger.warning(
+                "memory is free for the kernel rows of %d support vectors, not of %d",
+                self._kept,
+                max_support,
+            )
+
+    def _kernel_rows(self, n_max: int) -> KernelRows:
+        return KernelRows(n_max, kernel_rows_budget(), self.kernel.constant_diagonal)
 
     def learn(
         self, chunks: Iterable[tuple[Rows, Int8Array]], callbacks: Sequence[Callback] = ()
@@ -254,136 +235,11 @@ class Stream:
         return _draws(ids) <= self._threshold
 
     def __getstate__(self) -> dict[str, Any]:
-        progress = copy.deepcopy(self.progress)
-        return self.__dict__ | {"_active": None, "_positions": {}, "progress": progress}
-
-    def _divide_memory(self) -> None:
-        """Set how many vertices are kept between chunks, and how many there may be within one."""
-        wanted = self.max_support + max(LEAST_BATCH, int(_SPARE_SHARE * self.max_support))
-        self._capacity = self._kernel_rows(wanted).capacity
-        self._kept = self.max_support
-        if self._capacity < wanted:
-            self._kept = min(self._kept, max(1, int(self._capacity / (1 + _SPARE_SHARE))))
-            logger.warning(
-                "memory is free for the kernel rows of %d support vectors, not of %d",
-                self._kept,
-                self.max_support,
-            )
-
-    def _kernel_rows(self, n_max: int) -> KernelRows:
-        return KernelRows(n_max, kernel_rows_budget(), self.kernel.constant_diagonal)
-
-    # -- used by a lesson ------------------------------------------------------------------------
-
-    def open_engine(self, rows: Rows) -> Engine:
-        """Open an engine for the rows of a chunk and for the vertices."""
-        if rows.shape[1] > self.n_features:
-            self._active = None
-            self.n_features = rows.shape[1]
-        if self._active is None:
-            probe = (rows if self._vertices is None else self._vertices.rows)[:_PROBE_ROWS]
-            stored = probe.data if isinstance(probe, CSRRows) else probe
-            few = np.count_nonzero(stored) < _DENSE_FROM * len(probe) * self.n_features
-            self._sparse = isinstance(rows, CSRRows) and bool(few)
-            self._arithmetic = choose_arithmetic(self.kernel, self.in_form(probe))
-        return Engine(self.kernel, self.options.threads, self._arithmetic)
-
-    def hand_over(self, engine: Engine) -> tuple[ActiveSet, dict[int, int]]:
-        """Give away the active set, and the position in the stream of each vertex by its id."""
-        active, self._active = self._active, None
-        if active is not None:
-            active.engine = engine
-            return active, self._positions
-        known = self._vertices
-        if known is None:
-            return self.make_active(engine), {}
-        if np.count_nonzero(known.alpha) > self._kept or len(known.ids) > self._capacity:
-            support = np.flatnonzero(known.alpha)
-            known = known.take(support[self.choose_kept(known.ids[support])])
-        positions = dict(zip(known.ids.tolist(), known.positions.tolist(), strict=True))
-        return self.make_active(engine, known), positions
-
-    def make_active(self, engine: Engine, vertices: _Vertices | None = None) -> ActiveSet:
-        """Make an active set of some vertices."""
-        active = ActiveSet(engine, self.options.C, self._kernel_rows(self._capacity))
-        if vertices is not None:
-            active.add(vertices.ids, self.in_form(vertices.rows), vertices.labels)
-            active.set_weights(vertices.alpha)
-        return active
-
-    def exceeds(self, n_support: int) -> bool:
-        """Whether these are more support vectors than are kept between chunks."""
-        return n_support > self._kept
-
-    def choose_kept(self, ids: Int64Array) -> npt.NDArray[np.intp]:
-        """Places of the rows that are kept; if there are too many, the threshold falls first."""
-        draws = _draws(ids)
-        if self.exceeds(len(ids)):
-            largest = np.partition(draws, self._kept - 1)[self._kept - 1]
-            self._threshold = min(self._threshold, largest)
-        return np.flatnonzero(draws <= self._threshold)
-
-    def in_form(self, rows: Rows) -> Rows:
-        """Rows as the active set stores them: dense or sparse, and as wide as the widest so far."""
-        if not isinstance(rows, CSRRows):
-            if not self._sparse:
-                missing = self.n_features - rows.shape[1]
-                return np.pad(rows, ((0, 0), (0, missing))) if missing else rows
-            rows = CSRRows.from_dense(rows)
-        wide = CSRRows(rows.data, rows.indices, rows.indptr, self.n_features)
-        return wide if self._sparse else wide.toarray()
-
-    def tolerance(self, rho: float) -> float:
-        """Relative gap that training aims at."""
-        return self._stopping.target(rho)
-
-    def take_back(
-        self, active: ActiveSet, positions: dict[int, int], n_rows: int, gap: float, settled: bool
-    ) -> None:
-        """End a chunk: take the weights of its active set as the solution."""
-        self.n_rows += n_rows
-        before = None if self.solution is None else self.solution.status
-        if not settled and before != Status.UNSETTLED:
-            logger.warning(
-                "the stream does not settle at C = %g: after %d passes over a chunk its gap is "
-                "%.3g; lower C or scale the columns",
-                self.options.C,
-                _PASSES,
-                gap,
-            )
-        everything, support, progress = np.arange(len(active)), active.support, self.progress
-        vertices = _Vertices.of_active(active, everything, positions)
-        self._active, self._vertices = active, vertices
-        self._positions = dict(zip(vertices.ids.tolist(), vertices.positions.tolist(), strict=True))
-        kept = vertices.take(support)
-        self.solution = Solution(
-            status=Status.STREAMED if settled else Status.UNSETTLED,
-            method=Corrective.name,
-            lmo="stream",
-            choice=f"corrective steps on the active set, {self.n_rows} rows seen once",
-            alpha=kept.alpha,
-            labels=kept.labels,
-            rows=kept.positions,
-            support_vectors=kept.rows,
-            objective=active.rho / 2,
-            rho=active.rho,
-            sampled_gap=gap,
-            certified_gap=None,
-            pair_gap=None,
-            iterations=progress.iteration,
-            steps=dict(progress.steps),
-            kernel_evaluations=progress.kernel_evaluations,
-            passes=progress.kernel_evaluations / (self.n_rows * len(support)),
-            rows_read=progress.rows_read,
-            bytes_read=progress.bytes_read,
-            seconds=progress.elapsed_s,
-        )
+        return self.__dict__ | {"_active": None, "progress": copy.deepcopy(self.progress)}
 
 
 class _Lesson:
     """The work on one chunk. Its different rows are a pool of candidates for the active set."""
-
-    active: ActiveSet
 
     def __init__(
         self, stream: Stream, rows: Rows, labels: Int8Array, callbacks: Sequence[Callback]
@@ -395,6 +251,7 @@ class _Lesson:
         self.rows = rows if len(first) == len(ids) else take_rows(rows, first)
         self.ids, self.labels = ids[first], labels[first]
         self.places = stream.n_rows + first  # in the stream
+        self.positions = dict(stream._positions)
         self.margins = np.zeros(len(first))  # g / rho, when last computed; wrong for vertices
         self.violating_share = 1.0  # of the rows of the last part
         self.settled = False  # whether no row that is learned from violates its margin
@@ -403,39 +260,99 @@ class _Lesson:
         self.before = stream.progress.copy()
 
     def learn(self) -> None:
-        """Learn from the chunk and end it."""
+        """Learn from the chunk; the weights after it are the solution of the stream."""
         stream = self.stream
         stream.progress.rows_read += len(self.chunk)
         stream.progress.bytes_read += rows_bytes(self.chunk)
-        with stream.open_engine(self.chunk) as engine:
-            self.active, self.positions = stream.hand_over(engine)
+        with self._open_engine() as engine:
+            self.active = self._open_active(engine)
             if len(self.active) == 0:
-                self._start()
+                first = [np.flatnonzero(self.labels == sign)[:_START_ROWS] for sign in (-1, 1)]
+                self._add(np.sort(np.concatenate(first)))
+                self.active.set_weights(np.ones(len(self.active)))
+                self._settle()
             current = self._make_passes()
-            if stream.exceeds(len(self.active.support)):
+            if len(self.active.support) > stream._kept:
                 self._forget()
                 self._settle()
                 current = False
             gap = self._gap(current)
             self._report(gap)
-            settled = self.settled and self.active.relative_gap() <= self._tolerance()
-            stream.take_back(self.active, self.positions, len(self.chunk), gap, settled)
+            self._finish(gap)
 
-    def _start(self) -> None:
-        """Make the first active set: the first rows of either class, as many as there are."""
-        first = [np.flatnonzero(self.labels == sign)[:_START_ROWS] for sign in (-1, 1)]
-        self._add(np.sort(np.concatenate(first)))
-        self.active.set_weights(np.ones(len(self.active)))
-        self._settle()
+    # -- the active set --------------------------------------------------------------------------
+
+    def _open_engine(self) -> Engine:
+        """Open an engine for the rows of the chunk and for the vertices."""
+        stream, rows = self.stream, self.chunk
+        if rows.shape[1] > stream.n_features:
+            stream._active = None
+            stream.n_features = rows.shape[1]
+        if stream._active is None:
+            probe = (rows if stream._vertices is None else stream._vertices.rows)[:_PROBE_ROWS]
+            stored = probe.data if isinstance(probe, CSRRows) else probe
+            few = np.count_nonzero(stored) < _DENSE_FROM * len(probe) * stream.n_features
+            stream._sparse = isinstance(rows, CSRRows) and bool(few)
+            stream._arithmetic = choose_arithmetic(stream.kernel, self._in_form(probe))
+        return Engine(stream.kernel, stream.options.threads, stream._arithmetic)
+
+    def _open_active(self, engine: Engine) -> ActiveSet:
+        """The active set after the last chunk, which is made anew if anything has changed."""
+        stream, known = self.stream, self.stream._vertices
+        active, stream._active = stream._active, None
+        if active is not None:
+            active.engine = engine
+            return active
+        if known is not None:
+            n_support = np.count_nonzero(known.alpha)
+            if n_support > stream._kept or len(known.ids) > stream._capacity:
+                known = known.take(self._choose_kept(known.ids, known.alpha))
+        return self._make_active(engine, known)
+
+    def _make_active(self, engine: Engine, vertices: _Vertices | None) -> ActiveSet:
+        stream = self.stream
+        active = ActiveSet(engine, stream.options.C, stream._kernel_rows(stream._capacity))
+        if vertices is not None:
+            active.add(vertices.ids, self._in_form(vertices.rows), vertices.labels)
+            active.set_weights(vertices.alpha)
+        return active
+
+    def _in_form(self, rows: Rows) -> Rows:
+        """Rows as the active set stores them: dense or sparse, and as wide as the widest so far."""
+        sparse, width = self.stream._sparse, self.stream.n_features
+        if not isinstance(rows, CSRRows):
+            if not sparse:
+                missing = width - rows.shape[1]
+                return np.pad(rows, ((0, 0), (0, missing))) if missing else rows
+            rows = CSRRows.from_dense(rows)
+        wide = CSRRows(rows.data, rows.indices, rows.indptr, width)
+        return wide if sparse else wide.toarray()
+
+    def _take(self, chosen: Int64Array) -> Rows:
+        """Some rows of the chunk, as the active set stores them."""
+        return self._in_form(take_rows(self.rows, chosen))
+
+    def _choose_kept(self, ids: Int64Array, alpha: Float64Array) -> npt.NDArray[np.intp]:
+        """Places of the support vectors that are kept; the threshold falls if there are many."""
+        stream, support = self.stream, np.flatnonzero(alpha)
+        draws = _draws(ids[support])
+        if len(support) > stream._kept:
+            largest = np.partition(draws, stream._kept - 1)[stream._kept - 1]
+            stream._threshold = min(stream._threshold, largest)
+        return support[draws <= stream._threshold]
+
+    def _forget(self) -> None:
+        """Drop the vertices of weight 0, and those of largest draw if too many are left."""
+        engine = self.active.engine
+        kept = self._choose_kept(self.active.ids, self.active.alpha)
+        vertices = _Vertices.of(self.active, kept)
+        del self.active  # the kernel block is freed before another is made
+        self.active = self._make_active(engine, vertices)
+
+    # -- passes over the chunk -------------------------------------------------------------------
 
     def _make_passes(self) -> bool:
-        """Pass over the chunk until no row violates its margin.
-
-        Returns
-        -------
-        current : bool
-            Whether `margins` are those of the weights.
-        """
+        """Pass over the chunk until no row violates; whether `margins` are those of the weights."""
         where, whole = self._admitted(), True
         for number in range(_PASSES):
             if number == _PASSES // 2:
@@ -457,8 +374,7 @@ class _Lesson:
         start, moved = 0, False
         while start < len(where):
             limit = max(LEAST_BATCH, len(self.active))
-            wanted = int(_SPARE_ROWS * limit / max(self.violating_share, 1e-3))
-            part = where[start : start + min(max(_FIRST_PART, wanted), _LARGEST_PART)]
+            part = where[start : start + block_rows(limit, self.violating_share)]
             start += len(part)
             self._compute_margins(part)
             outside = part[self.active.outside(self.ids[part])]
@@ -480,29 +396,26 @@ class _Lesson:
         return np.flatnonzero(self.stream.admits(self.ids))
 
     def _compute_margins(self, part: Int64Array) -> None:
-        x = self.active.prepare(self.stream.in_form(take_rows(self.rows, part)))
+        x = self.active.prepare(self._take(part))
         self.margins[part] = self.labels[part] * self.active.decision_at(x) / self.active.rho
 
     def _tolerance(self) -> float:
-        return self.stream.tolerance(self.active.rho)
+        return self.stream._stopping.target(self.active.rho)
 
     def _step(self, chosen: Int64Array) -> None:
         """Add rows to the active set, optimise on it, drop vertices of weight zero."""
         violation = 0.0
-        if len(chosen) > 0:
-            if self._room() < len(chosen):
-                self._forget()
-                chosen = chosen[self.stream.admits(self.ids[chosen])]
-            chosen = chosen[: self._room()]
+        if self._room() < len(chosen):
+            self._forget()
+            chosen = chosen[self.stream.admits(self.ids[chosen])]
+        chosen = chosen[: self._room()]
         if len(chosen) > 0:
             violation = 1 - float(np.median(self.margins[chosen]))
             self._add(chosen)
         self.rule.aim(self._tolerance(), violation)
         record = self.rule.step(self.active, 0)
         self.rule.prune(self.active)
-        steps = self.stream.progress.steps
-        steps[record.kind] += 1
-        steps[StepKind.DROP] += record.drops
+        self.stream.progress.count_step(record.kind, record.drops)
 
     def _room(self) -> int:
         return self.active.capacity - len(self.active)
@@ -510,17 +423,8 @@ class _Lesson:
     def _add(self, chosen: Int64Array) -> None:
         """Add rows of the chunk as vertices of weight 0."""
         ids = self.ids[chosen]
-        rows = self.stream.in_form(take_rows(self.rows, chosen))
-        self.active.add(ids, rows, self.labels[chosen])
+        self.active.add(ids, self._take(chosen), self.labels[chosen])
         self.positions.update(zip(ids.tolist(), self.places[chosen].tolist(), strict=True))
-
-    def _forget(self) -> None:
-        """Drop the vertices of weight 0, and those of largest draw if too many are left."""
-        support, engine = self.active.support, self.active.engine
-        kept = support[self.stream.choose_kept(self.active.ids[support])]
-        vertices = _Vertices.of_active(self.active, kept, self.positions)
-        del self.active  # the kernel block is freed before another is made
-        self.active = self.stream.make_active(engine, vertices)
 
     def _settle(self) -> None:
         """Optimise the weights on the active set alone."""
@@ -528,35 +432,63 @@ class _Lesson:
         self.rule.step(self.active, 0)
         self.active.refresh()
 
+    # -- the end of the chunk --------------------------------------------------------------------
+
     def _gap(self, current: bool) -> float:
         """Relative gap over the chunk and the active set; the worst row is taken in float64."""
         active, everything = self.active, np.arange(len(self.ids))
         if not current:
-            for start in range(0, len(everything), _LARGEST_PART):
-                self._compute_margins(everything[start : start + _LARGEST_PART])
+            for start in range(0, len(everything), LARGEST_BLOCK):
+                self._compute_margins(everything[start : start + LARGEST_BLOCK])
         least = float(active.grad.min())
-        part = everything[active.outside(self.ids)]
-        if len(part) > 0:
-            worst = part[[np.argmin(self.margins[part])]]
-            x = active.engine.prepare(self.stream.in_form(take_rows(self.rows, worst)), exact=True)
-            z = active.engine.prepare(active.rows, exact=True)
-            beta = active.alpha * active.labels
-            value = active.engine.weighted_sum(x, z, beta) + beta.sum()
-            least = min(least, float((self.labels[worst] * value)[0]))
+        outside = active.outside(self.ids)
+        if len(outside) > 0:
+            worst = outside[[np.argmin(self.margins[outside])]]
+            value = exact_decision(active, np.arange(len(active)), self._take(worst))
+            least = min(least, int(self.labels[worst[0]]) * value)
         return relative_gap(active.rho, least)
 
     def _report(self, gap: float) -> None:
         """Bring the progress up to date and tell the callbacks."""
-        progress, active = self.stream.progress, self.active
-        progress.iteration = progress.steps[StepKind.CORRECTIVE]
-        progress.objective = active.rho / 2
+        progress = self.stream.progress
+        progress.note_weights(self.active)
         progress.sampled_gap = gap
-        progress.n_active = len(active)
-        progress.n_support = len(active.support)
         progress.elapsed_s = self.before.elapsed_s + time.perf_counter() - self.began
-        progress.kernel_evaluations = self.before.kernel_evaluations + active.engine.evaluations
+        evaluations = self.active.engine.evaluations
+        progress.kernel_evaluations = self.before.kernel_evaluations + evaluations
         for callback in self.callbacks:
             callback(progress.copy())
+
+    def _finish(self, gap: float) -> None:
+        """Take the weights of the active set as the solution, and remember the vertices."""
+        stream, active = self.stream, self.active
+        settled = self.settled and active.relative_gap() <= self._tolerance()
+        before = None if stream.solution is None else stream.solution.status
+        if not settled and before != Status.UNSETTLED:
+            logger.warning(
+                "the stream does not settle at C = %g: after %d passes over a chunk its gap is "
+                "%.3g; lower C or scale the columns",
+                stream.options.C,
+                _PASSES,
+                gap,
+            )
+        positions = [self.positions[row_id] for row_id in active.ids.tolist()]
+        stream.n_rows += len(self.chunk)
+        stream._active, stream._vertices = active, _Vertices.of(active, np.arange(len(active)))
+        stream._positions = dict(zip(active.ids.tolist(), positions, strict=True))
+        stream.solution = Solution.of(
+            active,
+            stream.progress,
+            stream.n_rows,
+            status=Status.STREAMED if settled else Status.UNSETTLED,
+            method=Corrective.name,
+            lmo="stream",
+            choice=f"corrective steps on the active set, {stream.n_rows} rows seen once",
+            rows=np.array(positions, dtype=np.int64)[active.support],
+            sampled_gap=gap,
+            certified_gap=None,
+            pair_gap=None,
+        )
 
 
 def pools(source: RowSource, signs: Int8Array) -> Iterator[tuple[Rows, Int8Array]]:

@@ -220,5 +220,5 @@ def test_another_file_is_refused(ooc_fw, data_file, table, tmp_path, write_text)
     ooc_fw("convert", text, tmp_path / "other.h5", "--scale", "minmax")
     ooc_fw(
         "train", tmp_path / "other.h5", "--resume", checkpoint, "--quiet"
-    ).assert_refused("run.ckpt belongs to other data: 200 rows then, 195 rows now")  # fmt: skip
+    ).assert_refused("run.ckpt was made with other data: n_rows 200 (now 195)")  # fmt: skip
     ooc_fw("train", data_file, "--resume", data_file).assert_refused("is not a checkpoint")

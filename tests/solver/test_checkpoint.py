@@ -272,7 +272,7 @@ def checkpoint(tmp_path):
 )
 def test_other_options_are_refused_by_name(checkpoint, option, said):
     problem, path = checkpoint
-    with pytest.raises(InputError, match=rf"run.ckpt was made with another option: {said}"):
+    with pytest.raises(InputError, match=rf"run.ckpt was made with other options: {said}"):
         train(problem, **{"method": "swap2", "resume": path} | option)
 
 
@@ -312,15 +312,15 @@ def changed(problem, how):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("a value", "rows with the checksum"),
-        ("a label", "labels with the checksum"),
-        ("fewer rows", "200 rows then, 199 rows now"),
-        ("fewer columns", "5 features then, 4 features now"),
+        ("a value", "rows '"),
+        ("a label", "labels '"),
+        ("fewer rows", r"n_rows 200 \(now 199\)"),
+        ("fewer columns", r"n_features 5 \(now 4\)"),
     ],
 )
 def test_other_data_are_refused(checkpoint, how, said):
     problem, path = checkpoint
-    with pytest.raises(InputError, match=f"run.ckpt belongs to other data: .*{said}"):
+    with pytest.raises(InputError, match=f"run.ckpt was made with other data: .*{said}"):
         train(changed(problem, how), method="swap2", resume=path)
 
 
@@ -336,7 +336,7 @@ def test_a_file_is_known_by_size_and_time(tmp_path):
         train(problem, source=source, resume=path)
     os.utime(moved, ns=(0, 1))
     with open_source(moved) as source:
-        with pytest.raises(InputError, match=r"a file last changed at .* then, .* at 1 ns now"):
+        with pytest.raises(InputError, match=r"modified_ns \d+ \(now 1\)"):
             train(problem, source=source, resume=path)
 
 

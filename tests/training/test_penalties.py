@@ -162,7 +162,7 @@ def test_checkpoints_belong_to_penalties(tmp_path):
     resumed = train(problem, resume=tmp_path / "c", **options)
     assert np.array_equal(resumed.alpha, whole.alpha)
     for other in (weighted(problem, seed=1), replace(problem, C=None)):
-        with pytest.raises(InputError, match="belongs to other data: penalties of rows"):
+        with pytest.raises(InputError, match="made with other data: penalties"):
             train(other, resume=tmp_path / "c", **options)
 
 
