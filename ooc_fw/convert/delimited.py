@@ -10,19 +10,20 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
-from ooc_fw.convert.parquet import arrow_numbers, arrow_words
+from ooc_fw.convert.parquet import ArrowColumns
 from ooc_fw.convert.readers import (
     MISSING,
     Cells,
-    TableReader,
     Wanted,
     Words,
     collect_words,
     import_pyarrow,
     name_columns,
+    number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.options import ConvertOptions
@@ -35,7 +36,7 @@ _SHOWN = 40
 _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
-class CSVReader(TextInput, TableReader):
+class CSVReader(TextInput, ArrowColumns):
     """A CSV table; a cell holds no line break, so that any thread parses any block of lines."""
 
     untyped = True
@@ -131,48 +132,44 @@ class CSVReader(TextInput, TableReader):
         n_rows = table.num_rows
         if n_rows != block.n_lines and n_rows != sum(1 for _ in _filled_lines(block)):
             return self.parse_by_line(block, wanted)  # there is a line break inside quotes
-        return Cells(
-            self.name,
-            np.zeros(table.num_rows)
-            if wanted.label is None
-            else arrow_words(table.column(wanted.label)),
-            arrow_numbers([table.column(name) for name in wanted.numbers], table.num_rows),
-            tuple(arrow_words(table.column(name)) for name in wanted.words),
-            lambda row: f"line {[number for number, _ in _filled_lines(block)][row]}",
-        )
+
+        def place(row: int) -> str:
+            line, _ = next(islice(_filled_lines(block), row, None))
+            return f"{self.name}, line {line}"
+
+        return self.cells(table, n_rows, wanted, place)
 
     def parse_by_line(self, block: TextBlock, wanted: Wanted) -> Cells:
         """Cells of a block of lines, to the same result; names or skips what cannot be read."""
         place = {name: j for j, name in enumerate(self.columns)}
         columns = [place[name] for name in wanted.numbers]
         kept: list[list[str]] = []
-        lines: list[int] = []
+        places: list[str] = []
         numbers: list[list[float]] = []
         skipped: list[str] = []
         for line, raw in _filled_lines(block):
+            where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
                 numbers.append(self._read_numbers(cells, columns))
             except InputError as error:
-                message = f"{self.name}, line {line}: {error}"
+                message = f"{where}: {error}"
                 if not wanted.skip:
                     raise InputError(message) from None
                 skipped.append(message)
                 continue
             kept.append(cells)
-            lines.append(line)
+            places.append(where)
 
         def words(name: str) -> Words:
-            column = [cells[place[name]] for cells in kept]
-            codes = {word: code for code, word in enumerate(dict.fromkeys(column))}
-            return collect_words(np.array([codes[word] for word in column], np.int64), codes)
+            return collect_words(*number_values([cells[place[name]] for cells in kept]))
 
         return Cells(
             self.name,
             np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
             np.array(numbers, dtype=np.float64).reshape(len(kept), len(columns)),
             tuple(map(words, wanted.words)),
-            lambda row: f"line {lines[row]}",
+            places.__getitem__,
             tuple(skipped),
         )
 
@@ -194,11 +191,11 @@ class CSVReader(TextInput, TableReader):
         return cells
 
     def _read_numbers(self, cells: Sequence[str], columns: Sequence[int]) -> list[float]:
-        found = [(j, parse_number(cells[j])) for j in columns]
-        bad = {self.columns[j]: cells[j] for j, number in found if number is None}
+        found = {j: parse_number(cells[j]) for j in columns}
+        bad = {self.columns[j]: cells[j] for j, number in found.items() if number is None}
         if bad:
-            raise InputError(words_error(bad))
-        return [number for _, number in found if number is not None]
+            raise InputError(_words_error(bad))
+        return [number for number in found.values() if number is not None]
 
 
 def _filled_lines(block: TextBlock) -> Iterator[tuple[int, bytes]]:
@@ -208,7 +205,7 @@ def _filled_lines(block: TextBlock) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def words_error(found: Mapping[str, str]) -> str:
+def _words_error(found: Mapping[str, str]) -> str:
     """Message about columns that hold words where numbers are wanted; column -> first word."""
     (name, word), *others = found.items()
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."

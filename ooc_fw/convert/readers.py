@@ -1,7 +1,7 @@
 """What all inputs share: a reader hands out blocks of rows, and any thread parses a block.
 
-The columns of a table arrive as `Cells`: numbers, and words of which each is written once. What
-becomes of the columns is decided in `ooc_fw.convert.tables`.
+A block of a table becomes `Cells`: numbers, and words of which each different one is written once.
+`ooc_fw.convert.tables` makes features of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,17 +39,12 @@ MISSING = ("", *_WORDS, "?", "-")
 MISSING_LABELS = frozenset(MISSING) - {"-"}
 """Words that are missing labels: "-" may be the opposite of "+"."""
 
+Place = Callable[[int], str]
+"""Returns the input and the place there of a row of a block, as "data.csv, line 19"."""
+
 
 class Reader(ABC):
-    """An open input; a context manager.
-
-    Parameters
-    ----------
-    name : str
-        The input, for messages.
-    size : int or None
-        Bytes on disk; None where there is no file with a size.
-    """
+    """An open input; a context manager. `size` is that of a file, in bytes."""
 
     compressed = False  # whether the content takes much more room than the file
 
@@ -77,30 +72,6 @@ class Reader(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class TableReader(Reader):
-    """An open table."""
-
-    columns: tuple[str, ...] = ()
-    words: frozenset[str] = frozenset()  # columns that are known to hold words
-    unusable: Mapping[str, str] = MappingProxyType({})  # columns of other types, and the types
-    untyped = False  # whether types are unknown, so that labels are read as words
-    own_label: str | None = None  # column that holds the labels because of its name
-    index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
-    header = True  # whether the columns have names of their own
-    label_names: tuple[str, ...] = ()  # what else could hold the labels, but is no column
-    sparse = False  # whether the numbers arrive as `CSRRows`
-    takes_label_file = False  # whether labels may come from a file of their own
-
-    @property
-    def proper_columns(self) -> tuple[str, ...]:
-        """Columns that are not the index."""
-        return tuple(name for name in self.columns if name not in self.index)
-
-    @abstractmethod
-    def parse(self, block: Any, wanted: Wanted) -> Cells:
-        """Cells of a block, for any thread; InputError where a cell or row cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +102,11 @@ class Wanted:
 class Cells:
     """Some rows of a table."""
 
-    name: str  # the input, for messages
+    name: str  # the input
     labels: Float64Array | Words  # missing ones are NaN or -1
     numbers: Float64Array | CSRRows  # (n_rows, n_numbers), of float64; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
-    place: Callable[[int], str]  # returns where a row is, as "row 17" or "line 19"
+    place: Place
     skipped: tuple[str, ...] = ()  # what was wrong with rows that were left out
 
     def __len__(self) -> int:
@@ -152,6 +123,102 @@ class Cells:
             words=tuple(column[rows] for column in self.words),
             place=lambda row: place(int(rows[row])),
         )
+
+
+class TableReader(Reader):
+    """An open table. What stands in a block, and of which type its columns are, is its own."""
+
+    columns: tuple[str, ...] = ()
+    words: frozenset[str] = frozenset()  # columns that are known to hold words
+    unusable: Mapping[str, str] = MappingProxyType({})  # columns of other types, and the types
+    untyped = False  # whether types are unknown, so that labels are read as words
+    own_label: str | None = None  # column that holds the labels because of its name
+    index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
+    header = True  # whether the columns have names of their own
+    label_names: tuple[str, ...] = ()  # what else could hold the labels, but is no column
+    sparse = False  # whether the numbers arrive as `CSRRows`
+    takes_label_file = False  # whether labels may come from a file of their own
+
+    @property
+    def proper_columns(self) -> tuple[str, ...]:
+        """Columns that are not the index."""
+        return tuple(name for name in self.columns if name not in self.index)
+
+    @abstractmethod
+    def parse(self, block: Any, wanted: Wanted) -> Cells:
+        """Cells of a block, for any thread; InputError where a cell or row cannot be read."""
+
+    def cells(self, part: Any, n_rows: int, wanted: Wanted, place: Place) -> Cells:
+        """Cells of a part of the table whose columns have types."""
+        labels: Float64Array | Words = np.zeros(n_rows)
+        if wanted.label is not None:
+            column = self.column(part, wanted.label)
+            if self.untyped or wanted.label in self.words:
+                labels = self.words_of(column, place)
+            else:
+                if (found := self.inexact_label(column)) is not None:
+                    row, label = found
+                    raise InputError(
+                        f"{place(row)}: label {label} is a whole number that float64 does not tell "
+                        f"from its neighbours; write the labels as words, or number the classes "
+                        f"anew"
+                    )
+                labels = self.floats(column)
+        numbers = self.numbers(part, n_rows, wanted.numbers)
+        words = tuple(self.words_of(self.column(part, name), place) for name in wanted.words)
+        return Cells(self.name, labels, numbers, words, place)
+
+    def numbers(self, part: Any, n_rows: int, names: Sequence[str]) -> Float64Array | CSRRows:
+        """Columns of numbers side by side."""
+        found = np.empty((n_rows, len(names)))
+        for j, name in enumerate(names):
+            found[:, j] = self.floats(self.column(part, name))
+        return found
+
+    @abstractmethod
+    def column(self, part: Any, name: str) -> Any:
+        """One column of a part."""
+
+    @abstractmethod
+    def floats(self, column: Any) -> Float64Array:
+        """Numbers of a column, missing ones as NaN."""
+
+    @abstractmethod
+    def words_of(self, column: Any, place: Place) -> Words:
+        """Words of a column."""
+
+    @abstractmethod
+    def inexact_label(self, column: Any) -> tuple[int, Any] | None:
+        """Row and value of the first whole number that float64 does not hold exactly."""
+
+
+class TypedReader(TableReader):
+    """A table with a known number of rows; blocks are (first row, last row + 1, part)."""
+
+    n_rows = 0
+    row = 0  # number of the next row
+
+    @property
+    def bytes_read(self) -> int:
+        """Share of the file that belongs to the rows read."""
+        return (self.size or 0) * self.row // max(1, self.n_rows)
+
+    def set_types(self, kinds: Mapping[str, Any], words: set[str], numbers: set[str]) -> None:
+        """Tell which columns there are, of which types."""
+        self.columns = tuple(kinds)
+        self.words = frozenset(words)
+        known = words | numbers
+        self.unusable = {name: str(kind) for name, kind in kinds.items() if name not in known}
+
+    def parse(self, block: tuple[int, int, Any], wanted: Wanted) -> Cells:
+        """Cells of a block."""
+        start, stop, part = block
+        return self.cells(part, stop - start, wanted, lambda row: f"{self.name}, row {start + row}")
+
+
+def block_rows(row_bytes: int) -> int:
+    """Rows of a table that are read at once."""
+    return min(MAX_BLOCK_ROWS, max(1, BLOCK_BYTES // max(1, row_bytes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +246,7 @@ class ParsedBlock:
     skipped: tuple[str, ...]  # what was wrong with the first few of them
 
 
-Parse: TypeAlias = Callable[[Any], ParsedBlock]
+Parse = Callable[[Any], ParsedBlock]
 """Makes rows of a block; for any thread."""
 
 
@@ -194,19 +261,10 @@ def word_of(value: object) -> str:
     return str(value).strip()
 
 
-def collect_words(
-    codes: AnyArray, values: Iterable[object], place: Callable[[int], str] = str
-) -> Words:
-    """Words of a column whose different values may be written alike, or be missing.
+def collect_words(codes: AnyArray, values: Iterable[object], place: Place = str) -> Words:
+    """Words of a column, given its different values and the position of each row's value in them.
 
-    Parameters
-    ----------
-    codes : ndarray of int
-        Position of each row's value; negative where it is missing.
-    values : iterable
-        The different values; InputError for text in another encoding than UTF-8.
-    place : callable
-        Returns the file and row of a row of this column.
+    Values may be written alike or be missing; a negative position is a missing value.
     """
     names: dict[str, int] = {}
     places: list[int] = []
@@ -221,6 +279,12 @@ def collect_words(
         places.append(names.setdefault(word, len(names)) if word else -1)
     # Code -1 takes the last of these places.
     return Words(np.array([*places, -1], dtype=np.int64)[codes], tuple(names))
+
+
+def number_values(values: Sequence[Any]) -> tuple[Int64Array, list[Any]]:
+    """Position of each value among the different ones, in the order in which they are met."""
+    codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return np.array([codes[value] for value in values], dtype=np.int64), list(codes)
 
 
 def keep_stored(rows: CSRRows, kept: AnyArray, n_features: int) -> CSRRows:
@@ -242,14 +306,6 @@ def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str
         if count > 1:
             raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
     return tuple(filled)
-
-
-def label_not_exact(place: str, label: object) -> InputError:
-    """Error for a label that float64 would merge with another."""
-    return InputError(
-        f"{place}: label {label} is a whole number that float64 does not tell from its neighbours; "
-        f"write the labels as words, or number the classes anew"
-    )
 
 
 def import_pyarrow(purpose: str) -> Any:

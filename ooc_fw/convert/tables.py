@@ -260,7 +260,7 @@ class TableEncoder:
 
     def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
-        place = f"{cells.name}, {cells.place(row)}"
+        place = cells.place(row)
         labels = cells.labels
         if _unlabelled(labels)[row]:
             written = ""
