@@ -179,7 +179,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     from ooc_fw.convert.advice import advice_on_table
     from ooc_fw.convert.inputs import open_table
     from ooc_fw.convert.preflight import inspect_table
-    from ooc_fw.convert.record import find_column
+    from ooc_fw.convert.tables import find_column
 
     options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, format_name, options) as reader:

@@ -20,22 +20,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.convert.inputs import choose_format, open_inputs, open_table
+from ooc_fw.convert.inputs import TrainingFile, choose_format, open_input, open_table, read_like
 from ooc_fw.convert.libsvm import LineEncoder
-from ooc_fw.convert.like import TrainingFile, read_like
-from ooc_fw.convert.passes import Encoder, FirstPass, Job, lost_columns, parse_inputs, write_rows
+from ooc_fw.convert.passes import FirstPass, Job, lost_columns, parse_inputs, write_rows
 from ooc_fw.convert.pipeline import Meter, Progress
-from ooc_fw.convert.readers import ParseOptions, Reader, TableReader
-from ooc_fw.convert.record import TableRecord, choose_by_position, choose_columns, fit_record
+from ooc_fw.convert.readers import Encoder, ParseOptions, TableReader
 from ooc_fw.convert.spool import Spool, shuffle_bits
-from ooc_fw.convert.tables import TableEncoder
-from ooc_fw.convert.writer import (
-    DatasetWriter,
-    Layout,
-    OutputFile,
-    Summary,
-    filter_options,
-)
+from ooc_fw.convert.tables import TableEncoder, TableRecord, choose_columns, fit_record
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -53,15 +45,10 @@ _SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
 _TEXT_BYTES = 4
 """Bytes of text for a byte of compressed input; an estimate."""
 
-_DISK_ERRORS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.EROFS,
-    errno.EPERM,
-    errno.EACCES,
-)
+_DISK_ERRORS = [
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EPERM", "EACCES")
+]
 
 
 @dataclass(frozen=True)
@@ -111,10 +98,6 @@ def convert(
     progress : callable or None
         Called now and then with (bytes done, bytes in all or None).
 
-    Returns
-    -------
-    ConversionReport
-
     Raises
     ------
     InputError
@@ -130,10 +113,10 @@ def convert(
     started = time.perf_counter()
     options = options or ConvertOptions()
     filter_options(options.compression)  # the plugin must be installed
-    names, target = [os.fspath(path) for path in inputs], Path(output)
-    like = None if options.like is None else read_like(Path(options.like))
+    target = Path(output)
+    like = None if options.like is None else read_like(os.fspath(options.like))
     with ExitStack() as stack:
-        job = _prepare(names, target, options, like, progress, stack)
+        job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
             first = parse_inputs(job)
         layout, scaling, notes = _plan(job, first)
@@ -144,6 +127,7 @@ def convert(
         ):
             found = _write_file(job, first, layout, scaling, file)
     known = found if like is None or like.classes is None else like.classes
+    lost = lost_columns(job, first, scaling, layout.n_features)
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
@@ -158,7 +142,7 @@ def convert(
         n_skipped=first.n_skipped,
         skipped=tuple(first.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
-        notes=(*job.encoder.notes(), *notes, *lost_columns(job, first, scaling, layout)),
+        notes=(*job.encoder.notes(), *notes, *lost),
         text_bytes=sum(reader.text_bytes for reader in job.readers),
         seconds=time.perf_counter() - started,
     )
@@ -189,15 +173,17 @@ def _prepare(
     """Open the inputs, find the features, check the space, and begin the spool."""
     kind = choose_format(names, options, like)
     if like is not None and like.record is not None and not like.record.header:
-        header = False if options.header is None else options.header
-        options = replace(options, header=header)
-    readers = open_inputs(names, kind, options, stack)
+        options = replace(options, header=bool(options.header))
+    readers = [stack.enter_context(open_input(name, kind, options)) for name in names]
     check_outputs([Output("output", target)], [*names, options.like])
-    text_bytes = _check_room(target, readers)
     sizes = [reader.size for reader in readers if reader.size is not None]
-    pass_bytes = sum(sizes) if len(sizes) == len(readers) else None
+    all_known = len(sizes) == len(readers)
+    text_bytes = sum(
+        (reader.size or 0) * (_TEXT_BYTES if reader.compressed else 1) for reader in readers
+    )
+    _require_room(target, text_bytes, "temporary files")
     scout = bool(options.one_hot or options.impute)
-    meter = Meter(progress, pass_bytes, 2 + scout)
+    meter = Meter(progress, sum(sizes) if all_known else None, 2 + scout)
     scaling = Scaling("none", options.log1p) if like is None else like.scaling
     # A spread far below the size of the values would be lost by rounding them before scaling.
     exact = options.scale != "none" or not scaling.is_identity
@@ -205,26 +191,21 @@ def _prepare(
     skip = options.on_error == "skip"
     parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip, exact)
     tables = [reader for reader in readers if isinstance(reader, TableReader)]
-    if not tables and like is not None and like.words:
-        raise InputError(
-            f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
-            f"LIBSVM text are numbers; convert a table"
-        )
-    encoder: Encoder = LineEncoder(parsing)
+    encoder: Encoder
     if tables:
         record = _choose_features(names, tables[0], kind, options, like, meter)
-        encoder = TableEncoder(
-            tables,
-            record,
-            options.label,
-            parsing,
-            like=like,
-            drop_unlabelled=options.missing_labels == "drop",
-        )
+        encoder = TableEncoder(tables, record, options, parsing, like)
+    else:
+        encoder = LineEncoder(parsing)
+        if like is not None and like.words:
+            raise InputError(
+                f"the labels of {like.name} are words ({', '.join(like.words[:3])}), and those of "
+                f"LIBSVM text are numbers; convert a table"
+            )
     if scout:
         meter.next_pass()
     dtype = np.float64 if exact else np.float32
-    bits = shuffle_bits(None if text_bytes is None else int(text_bytes * _SPOOL_BYTES[dtype]))
+    bits = shuffle_bits(int(text_bytes * _SPOOL_BYTES[dtype]) if all_known else None)
     seed = options.seed if options.shuffle and like is None else None
     spool = Spool(target.absolute().parent, seed, bits, dtype=dtype)
     stack.callback(spool.close)
@@ -248,24 +229,13 @@ def _choose_features(
     if first.sparse:
         return None
     if like is not None:
-        return like.record or choose_by_position(first, options, like.n_features)
+        return like.record or choose_columns(first, options, like.n_features)
     record = choose_columns(first, options)
     if not (options.one_hot or options.impute):
         return record
     return fit_record(
         names, lambda path: open_table(path, kind, options), record, options, meter.at
     )
-
-
-def _check_room(target: Path, readers: Sequence[Reader]) -> int | None:
-    """Refuse if the spool will not fit on the disk; returns bytes of text, if known."""
-    sizes = [
-        reader.size * (_TEXT_BYTES if reader.compressed else 1)
-        for reader in readers
-        if reader.size is not None
-    ]
-    _require_room(target, sum(sizes), "temporary files")
-    return sum(sizes) if len(sizes) == len(readers) else None
 
 
 def _require_room(target: Path, n_bytes: int, purpose: str) -> None:
@@ -294,7 +264,7 @@ def _naming(target: Path, moment: str) -> Iterator[None]:
 # --- between the passes ---------------------------------------------------------------------------
 
 
-def _plan(job: Job, first: FirstPass) -> tuple[Layout, Scaling, tuple[str, ...]]:
+def _plan(job: Job, first: FirstPass) -> tuple[Layout, Scaling, list[str]]:
     """Size, storage and scaling of the output, and notes on them; InputError if it will not fit."""
     n_features = job.n_features or first.width
     if not n_features:
@@ -302,30 +272,26 @@ def _plan(job: Job, first: FirstPass) -> tuple[Layout, Scaling, tuple[str, ...]]
     n_stored, scaling = first.ranges.n_stored, job.scaling
     if job.like is None:
         scaling = first.ranges.fit(scaling.log1p, n_features)
-    density = n_stored / (first.n_rows * n_features)
-    sparse, notes = _choose_storage(job, scaling, density)
-    layout = Layout(
-        first.n_rows, n_features, n_stored, sparse, job.options.compression, job.encoder.labelled
+    dense = job.options.dense
+    if dense is None and job.like is not None:
+        dense = not job.like.sparse
+    sparse = (
+        n_stored < DENSE_FROM_DENSITY * first.n_rows * n_features if dense is None else not dense
     )
-    if layout.compression == "none":
+    notes = []
+    if sparse and scaling.moves_zero:
+        if job.options.dense is False:
+            raise InputError(
+                f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot "
+                f"stay sparse; use --scale maxabs, or leave out --sparse"
+            )
+        sparse = False
+        notes = [f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"]
+    compression, labelled = job.options.compression, job.encoder.labelled
+    layout = Layout(first.n_rows, n_features, n_stored, sparse, compression, labelled)
+    if compression == "none":
         _require_room(job.target, layout.n_bytes - job.spool.freed_bytes, "the output")
     return layout, scaling, notes
-
-
-def _choose_storage(job: Job, scaling: Scaling, density: float) -> tuple[bool, tuple[str, ...]]:
-    """Whether to store sparse rows, and notes on this choice."""
-    dense = job.options.dense
-    by_default = density < DENSE_FROM_DENSITY if job.like is None else job.like.sparse
-    sparse = by_default if dense is None else not dense
-    if not (sparse and scaling.moves_zero):
-        return sparse, ()
-    if dense is False:
-        raise InputError(
-            f"scaling {scaling.kind!r} turns zeros into other numbers here, so rows cannot stay "
-            f"sparse; use --scale maxabs, or leave out --sparse"
-        )
-    note = f"scaling {scaling.kind!r} turns zeros into other numbers: rows are stored dense"
-    return False, (note,)
 
 
 def _write_file(
@@ -338,9 +304,9 @@ def _write_file(
         total[label if values is None else float(values[int(label)])] += count
     counts = dict(sorted(total.items()))
     writer = DatasetWriter(file, layout)
-    moments = write_rows(job, writer, layout, scaling, values).statistics
+    found = write_rows(job, writer, layout, scaling, values)
     if job.encoder.record is not None:
         job.encoder.record.write(file.attrs)
-    mean, norm = moments.mean, moments.mean_square_norm
+    mean, norm = found.mean, found.mean_square_norm
     writer.finish(Summary(counts, job.name, scaling, mean, norm, job.spool.seed, names))
     return {label if names is None else names[int(label)]: n for label, n in counts.items()}

@@ -1,19 +1,108 @@
-"""Open inputs of any format."""
+"""Which inputs there are: their format, their readers, and the training file they shall be like."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
 
 from ooc_fw.convert.arrays import ArrayReader
 from ooc_fw.convert.delimited import CSVReader
-from ooc_fw.convert.like import TrainingFile
 from ooc_fw.convert.parquet import ParquetReader
 from ooc_fw.convert.readers import Reader, TableReader
+from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
+from ooc_fw.data.attributes import LABEL_NAMES, get_texts
 from ooc_fw.data.formats import detect_format, open_bytes
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
+from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
+from ooc_fw.data.sources.storage import check_plain_tree
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import DamageError, InputError
+
+
+@dataclass(frozen=True)
+class TrainingFile:
+    """What the conversion of a test file takes from its training file, or from a model."""
+
+    name: str  # the file, for messages
+    n_features: int  # its width
+    sparse: bool  # whether its rows are sparse
+    scaling: Scaling  # what was done to its values
+    classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    record: TableRecord | None = None  # how a table became its features
+    is_model: bool = False  # whether it is a model, which does not know about tables
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Labels that are words."""
+        return tuple(name for name in self.classes or () if isinstance(name, str))
+
+
+def read_like(path: str) -> TrainingFile:
+    """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
+    if not os.path.exists(path):
+        raise InputError(f"{path} does not exist; --like takes a converted file")
+    strange = InputError(f"{path} is not a converted file; --like takes one made by ooc-fw convert")
+    try:
+        opened = open_file(path)
+    except DamageError:
+        raise strange from None
+    try:
+        with opened as file:
+            is_model = "support_vectors" in set(file) and "kernel" in file.attrs
+            return _read_model(file) if is_model else _read_data(file)
+    except InputError:
+        raise
+    except H5PY_ERRORS:
+        raise strange from None
+
+
+def _read_data(file: h5py.File) -> TrainingFile:
+    path = file.filename
+    if "format_version" in file.attrs and file.attrs.get("complete") != 1:
+        raise InputError(f"{path} is an unfinished conversion; convert it again")
+    rows, labels = find_node(file, "X"), find_node(file, "y")
+    if rows is None:
+        raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
+    read_checksums(file)  # they also cover scaling and width
+    names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
+    if names is None:
+        names = file.attrs.get("class_names")
+    record = TableRecord.read(file.attrs)
+    return _training_file(file, rows, Scaling.read(file) or Scaling(), names, record=record)
+
+
+def _read_model(file: h5py.File) -> TrainingFile:
+    check_plain_tree(file)
+    name = file.filename
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise InputError(f"{name} is damaged: it does not match its checksum; restore a copy")
+    scaling = Scaling.read(file)
+    if scaling is None:
+        raise InputError(
+            f"{name} is a model that does not know how its training data were scaled; give the "
+            f"converted training file with --like"
+        )
+    names = file.attrs["class_names"]
+    return _training_file(file, file["support_vectors"], scaling, names, is_model=True)
+
+
+def _training_file(
+    file: h5py.File, rows: Any, scaling: Scaling, names: Any, **known: Any
+) -> TrainingFile:
+    """What a file says; `names` are its labels as stored, numbers or words."""
+    sparse = isinstance(rows, h5py.Group)
+    n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
+    classes = None
+    if names is not None:
+        texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
+        classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
+    return TrainingFile(file.filename, n_features, sparse, scaling, classes, **known)
 
 
 def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
@@ -40,7 +129,7 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         raise InputError(
             "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
         )
-    if kind != "libsvm" and options.labels is not None and len(names) > 1:
+    if options.labels is not None and len(names) > 1:
         raise InputError("--labels is for one input; convert them one at a time")
     if kind in ("csv", "parquet") and like is not None and like.is_model:
         raise InputError(
@@ -50,13 +139,9 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
     return kind
 
 
-def open_inputs(
-    names: Sequence[str], kind: str, options: ConvertOptions, stack: ExitStack
-) -> list[Reader]:
-    """Open all inputs; `stack` closes them."""
-    if kind == "libsvm":
-        return [stack.enter_context(TextInput(name)) for name in names]
-    return [stack.enter_context(open_table(name, kind, options)) for name in names]
+def open_input(path: str, kind: str, options: ConvertOptions) -> Reader:
+    """Open an input of a known format; InputError if it, or a package for it, is missing."""
+    return TextInput(path) if kind == "libsvm" else open_table(path, kind, options)
 
 
 def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:

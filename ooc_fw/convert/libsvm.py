@@ -27,8 +27,8 @@ from ooc_fw._core.libsvm import (
     Problem,
     parse_lines,
 )
-from ooc_fw.convert.pipeline import default_threads, ordered_map
-from ooc_fw.convert.readers import EXAMPLES, Parse, ParsedBlock, ParseOptions, Reader
+from ooc_fw.convert.pipeline import ordered_map
+from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, Reader
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
@@ -44,38 +44,23 @@ _TOKEN = re.compile(rb"[^\s#]*")
 _SHOWN_BYTES = 40
 
 
-class LineEncoder:
-    """Makes rows of LIBSVM text; the counterpart of `ooc_fw.convert.tables.TableEncoder`."""
+class LineEncoder(Encoder):
+    """Makes rows of LIBSVM text."""
 
-    record = None
-    labelled = True
     hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
+        if not options.exact:
+            self.exact_parser = partial(parse_block, options=replace(options, exact=True))
 
     def parser(self, _reader: Reader) -> Parse:
         """Parser of the blocks of an input."""
         return partial(parse_block, options=self._options)
 
-    @property
-    def exact_parser(self) -> Parse | None:
-        """Parser that keeps float64, where `parser` rounds."""
-        if self._options.exact:
-            return None
-        return partial(parse_block, options=replace(self._options, exact=True))
-
     def feature_name(self, column: int) -> str:
         """What a user calls a feature."""
         return f"feature {column + (not self._options.zero_based)}"
-
-    def labels(self) -> tuple[None, None]:
-        """Nothing: the labels of the rows are their values."""
-        return None, None
-
-    def notes(self) -> Iterator[str]:
-        """Nothing a user may not expect."""
-        return iter(())
 
 
 def iter_libsvm(
@@ -96,12 +81,11 @@ def iter_libsvm(
     exact : bool
         Whether values stay float64, to be scaled before they are rounded.
     block_bytes : int or None
-        Bytes of text parsed at once; None takes `ooc_fw.convert.readers.BLOCK_BYTES`.
+        Bytes of text parsed at once.
 
     Yields
     ------
     labels : ndarray of float64, shape (n_rows,)
-        Labels as written.
     rows : CSRRows
         Values; ``n_features`` is 1 + the largest column seen so far.
     first_line : int
@@ -112,15 +96,14 @@ def iter_libsvm(
     InputError
         The input is missing or damaged, has a bad line, or holds no rows.
     """
-    parse = partial(parse_block, options=ParseOptions(zero_based=zero_based, exact=exact))
+    options = ParseOptions(zero_based=zero_based, exact=exact)
     n_rows = width = 0
     with TextInput(path) as text:
 
-        def parsed(block: TextBlock) -> tuple[ParsedBlock, int]:
-            return parse(block), block.first_line
+        def parse(block: TextBlock) -> tuple[ParsedBlock, int]:
+            return parse_block(block, options), block.first_line
 
-        blocks = text.blocks(block_bytes)
-        for block, first_line in ordered_map(parsed, blocks, threads=default_threads()):
+        for block, first_line in ordered_map(parse, text.blocks(block_bytes)):
             n_rows += len(block.rows)
             width = max(width, block.width)
             yield block.labels, replace(block.rows, n_features=width), first_line
@@ -165,22 +148,12 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
             skipped.append(message)
         cursor[AT] = block.text.index(b"\n", int(cursor[AT])) + 1
         cursor[LINE] += 1
-    n_rows = int(cursor[ROWS])
-    n_stored = int(indptr[n_rows])
-    width = int(cursor[WIDTH])
-    return ParsedBlock(
-        labels[:n_rows],
-        CSRRows(
-            values[:n_stored],
-            indices[:n_stored],
-            indptr[: n_rows + 1],
-            min(width, limit),
-        ),
-        width,
-        int(cursor[DROPPED]),
-        n_skipped,
-        tuple(skipped),
-    )
+    n_rows, width = int(cursor[ROWS]), int(cursor[WIDTH])
+    indptr = indptr[: n_rows + 1]
+    stored = slice(int(indptr[-1]))
+    rows = CSRRows(values[stored], indices[stored], indptr, min(width, limit))
+    n_dropped = int(cursor[DROPPED])
+    return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_skipped, tuple(skipped))
 
 
 def _token(text: bytes, at: int) -> bytes:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.rows import drop_zeros, write_dense_rows
-from ooc_fw.convert.columns import LogTable, count_labels
-from ooc_fw.convert.libsvm import LineEncoder
-from ooc_fw.convert.like import TrainingFile
-from ooc_fw.convert.pipeline import Meter, default_threads, ordered_map, prefetch
-from ooc_fw.convert.readers import EXAMPLES, Parse, ParsedBlock, Reader
+from ooc_fw._core.rows import drop_zeros, look_up, remember, write_dense_rows
+from ooc_fw.convert.inputs import TrainingFile
+from ooc_fw.convert.pipeline import Meter, ordered_map, prefetch
+from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, Reader
 from ooc_fw.convert.spool import RowBlock, Spool
-from ooc_fw.convert.tables import MAX_CLASSES, TableEncoder, too_many_classes
+from ooc_fw.convert.tables import check_class_count
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
 from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges, ColumnSums
-from ooc_fw.data.rows import CSRRows, Float64Array, Rows, as_float32
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, as_float32
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.base import StoredStatistics
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-
-Encoder: TypeAlias = LineEncoder | TableEncoder
 
 PIECE_BYTES = 2 << 20
 """Bytes of rows that are scaled and written at once."""
@@ -37,6 +35,13 @@ memory."""
 
 WIDE = 1 << 14
 """Number of columns above which ranges are not merged block by block: merging would take longer."""
+
+TABLE_BITS = 13
+"""A table of logarithms has 2**13 places of 16 bytes, 128 KiB: it stays in the processor's
+cache."""
+
+FEW_LABELS = 8
+"""Up to this many different labels, counting one after the other is faster than sorting."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +64,13 @@ class Job:
         return ", ".join(reader.name for reader in self.readers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Summed:
-    """A block and what is computed from it alone.
-
-    `ranges` is None for blocks that are too wide to be merged. `exact_ranges` are those before
-    rounding, where the difference may matter.
-    """
+class _Measured(NamedTuple):
+    """A block, and what is computed from it alone."""
 
     parsed: ParsedBlock
-    ranges: ColumnRanges | None
-    exact_ranges: ColumnRanges | None
-    class_counts: dict[float, int]
+    class_counts: dict[Any, int]
+    ranges: ColumnRanges | None  # None for blocks that are too wide to be merged
+    exact_ranges: ColumnRanges | None  # before rounding, where the difference may matter
 
 
 @dataclass
@@ -86,27 +86,28 @@ class FirstPass:
     n_skipped: int = 0
     skipped: list[str] = field(default_factory=list)
 
-    def add(self, summed: _Summed, name: str) -> None:
-        """Add a block of the input `name`."""
-        block = summed.parsed
+    def add(self, measured: _Measured, name: str) -> RowBlock:
+        """Add a block of the input `name`; returns its rows with their numbers."""
+        block, class_counts, ranges, exact_ranges = measured
         if block.rows.n_features > MAX_FEATURES:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
                 f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
             )
-        if summed.ranges is None:
+        if ranges is None:
             self.ranges.add(block.rows)
         else:
-            self.ranges.merge(summed.ranges)
-        self.exact_ranges = self.exact_ranges or summed.exact_ranges
-        self.class_counts.update(summed.class_counts)
-        if len(self.class_counts) > MAX_CLASSES:
-            raise too_many_classes(name)
+            self.ranges.merge(ranges)
+        self.exact_ranges = self.exact_ranges or exact_ranges
+        self.class_counts.update(class_counts)
+        check_class_count(len(self.class_counts), name)
+        row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)
         self.n_dropped += block.n_dropped
         self.n_skipped += block.n_skipped
         self.skipped += block.skipped[: EXAMPLES - len(self.skipped)]
+        return RowBlock(block.rows, block.labels, row_ids)
 
 
 def parse_inputs(job: Job) -> FirstPass:
@@ -116,57 +117,41 @@ def parse_inputs(job: Job) -> FirstPass:
     their rows; then several threads spool them.
     """
     first = FirstPass(ColumnRanges(job.options.scale))
-    summing = _Summing(job)
+    logs = LogTable(job.scaling) if job.scaling.log1p else None
 
     def numbered() -> Iterator[RowBlock]:
         for reader in job.readers:
-            step = partial(summing, job.encoder.parser(reader))
-            blocks = enumerate(reader.blocks())
-            for block in ordered_map(step, blocks, threads=default_threads()):
-                row_ids = np.arange(first.n_rows, first.n_rows + len(block.parsed.rows))
-                first.add(block, reader.name)
+            measure = partial(_measure, job, job.encoder.parser(reader), logs)
+            for measured in ordered_map(measure, enumerate(reader.blocks())):
+                block = first.add(measured, reader.name)
                 job.meter.at(sum(reader.bytes_read for reader in job.readers))
-                yield RowBlock(block.parsed.rows, block.parsed.labels, row_ids)
+                yield block
 
-    if job.spool.seed is not None:
-        for _ in ordered_map(job.spool.add, numbered(), threads=default_threads()):
-            pass
-    else:
-        for block in numbered():
-            job.spool.add(block)
+    spooled = map if job.spool.seed is None else ordered_map  # the shuffle needs no order
+    for _ in spooled(job.spool.add, numbered()):
+        pass
     job.meter.next_pass()
     if not first.n_rows:
         raise InputError(f"{job.name} holds no rows; {job.encoder.hint}")
     return first
 
 
-class _Summing:
-    """Parses a block and sums up what needs no other block; for any thread."""
-
-    def __init__(self, job: Job) -> None:
-        self._ranges = ColumnRanges(job.options.scale)
-        self._logs = LogTable(job.scaling) if job.scaling.log1p else None
-        self._exact_parser = job.encoder.exact_parser
-        self._rounds = job.spool.dtype == np.float32
-
-    def __call__(self, parse: Parse, numbered: tuple[int, Any]) -> _Summed:
-        number, block = numbered
-        parsed = parse(block)
-        rows = parsed.rows
-        if self._logs is not None:
-            self._logs.apply(rows.data)
-        ranges = self._ranges.of(rows) if rows.n_features <= WIDE else None
-        exact = None
-        if (
-            self._exact_parser is not None
-            and number == 0
-            and ranges is not None
-            and _narrow(ranges)
-        ):
-            exact = self._ranges.of(self._exact_parser(block).rows)
-        if self._rounds:
-            parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
-        return _Summed(parsed, ranges, exact, count_labels(parsed.labels))
+def _measure(job: Job, parse: Parse, logs: LogTable | None, numbered: tuple[int, Any]) -> _Measured:
+    """Parse a block, take logarithms, and measure it; for any thread."""
+    number, block = numbered
+    parsed = parse(block)
+    rows = parsed.rows
+    if logs is not None:
+        logs.apply(rows.data)
+    own = ColumnRanges(job.options.scale)
+    ranges = own.of(rows) if rows.n_features <= WIDE else None
+    exact = None
+    parse_exactly = job.encoder.exact_parser
+    if parse_exactly is not None and number == 0 and ranges is not None and _narrow(ranges):
+        exact = own.of(parse_exactly(block).rows)
+    if job.spool.dtype == np.float32:
+        parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
+    return _Measured(parsed, count_labels(parsed.labels), ranges, exact)
 
 
 def _narrow(ranges: ColumnRanges) -> bool:
@@ -176,12 +161,12 @@ def _narrow(ranges: ColumnRanges) -> bool:
     return bool(np.any((size > 0) & (high - low < FEW_STEPS * np.spacing(size))))
 
 
-def lost_columns(job: Job, first: FirstPass, scaling: Scaling, layout: Layout) -> Iterator[str]:
+def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
     found = first.exact_ranges or first.ranges
-    low, high = found.range(layout.n_features)
-    for column in found.lost(scaling, layout.n_features)[:EXAMPLES].tolist():
-        done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
+    low, high = found.range(n_features)
+    done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
+    for column in found.lost(scaling, n_features)[:EXAMPLES].tolist():
         yield (
             f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
             f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "
@@ -195,31 +180,15 @@ def write_rows(
     layout: Layout,
     scaling: Scaling,
     label_values: Float64Array | None,
-) -> ColumnSums:
-    """Read the spool back, scale its rows and write them; returns moments of what was written."""
+) -> StoredStatistics:
+    """Read the spool back, scale its rows and write them; returns their moments."""
     moments = ColumnSums(layout.n_features)
-    finish = _finisher(layout, scaling)
-    pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
-    for rows, summed, piece in ordered_map(finish, pieces, threads=default_threads()):
-        moments.add(summed)
-        labels = piece.labels
-        if label_values is not None:
-            labels = label_values[labels.astype(np.int64)]
-        writer.append(rows, labels, piece.row_ids)
-        if job.meter.pass_bytes is not None:
-            job.meter.at(round(writer.fraction_written * job.meter.pass_bytes))
-    return moments
-
-
-def _finisher(
-    layout: Layout, scaling: Scaling
-) -> Callable[[RowBlock], tuple[Rows, Rows, RowBlock]]:
-    """Function that returns the rows of a piece as they are stored, and rows of equal moments."""
     zero_row = scaling.zero_row(layout.n_features)
     # Zeros add nothing to the moments, and most values of a dense row may be zeros.
     sparse_moments = not zero_row.any()
 
     def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
+        """Rows of a piece as they are stored, and rows of the same moments."""
         data, indices, indptr = piece.rows.data, piece.rows.indices, piece.rows.indptr
         data = scaling.scale_values(data, indices)
         if layout.sparse:  # constant columns have become zeros
@@ -230,7 +199,16 @@ def _finisher(
         write_dense_rows(data, indices, indptr, zero_row, dense)
         return dense, replace(piece.rows, data=data) if sparse_moments else dense, piece
 
-    return finish
+    pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
+    for rows, summed, piece in ordered_map(finish, pieces):
+        moments.add(summed)
+        labels = piece.labels
+        if label_values is not None:
+            labels = label_values[labels.astype(np.int64)]
+        writer.append(rows, labels, piece.row_ids)
+        if job.meter.pass_bytes is not None:
+            job.meter.at(round(writer.fraction_written * job.meter.pass_bytes))
+    return moments.statistics
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
@@ -252,3 +230,41 @@ def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
             yield piece
             start += len(piece)
             row += len(piece)
+
+
+class LogTable(threading.local):
+    """Logarithms by lookup; each thread has a table of its own.
+
+    Columns of counts, rates and sizes hold few different numbers, and a lookup takes a tenth of the
+    time of a logarithm.
+    """
+
+    def __init__(self, scaling: Scaling) -> None:
+        self._scaling = scaling
+        # Bits of values and of their logarithms; log1p(0) is 0.
+        self._values, self._logs = np.zeros((2, 1 << TABLE_BITS), dtype=np.uint64)
+
+    def apply(self, values: Float64Array) -> None:
+        """Replace values, all above -1, by their logarithms, bit for bit `Scaling.log_values`."""
+        missing = np.empty(len(values), dtype=np.int64)
+        bits = values.view(np.uint64)
+        places = missing[: look_up(bits, self._values, self._logs, missing)]
+        if len(places) > 0:
+            taken = values[places]
+            logs = self._scaling.log_values(taken)
+            values[places] = logs
+            remember(taken.view(np.uint64), logs.view(np.uint64), self._values, self._logs)
+
+
+def count_labels(labels: AnyArray) -> dict[Any, int]:
+    """Rows of each label."""
+    counts: dict[Any, int] = {}
+    left = labels
+    while len(left) > 0:
+        if len(counts) == FEW_LABELS:
+            names, numbers = np.unique(left, return_counts=True)
+            return counts | dict(zip(names.tolist(), numbers.tolist(), strict=True))
+        others = left[left != left[0]]
+        counts[left[0].item()] = len(left) - len(others)
+        left = others
+    return counts

@@ -21,19 +21,15 @@ MAX_THREADS = 4
 """With more threads, the one thread that reads and writes is the bottleneck."""
 
 
-def default_threads() -> int:
-    """Threads for `ordered_map`: the processors this process may use, at most MAX_THREADS."""
-    return min(MAX_THREADS, cpu_count())
-
-
 def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of `items`, computed by `threads` threads.
+    """Yield ``function(item)`` in the order of `items`, computed by several threads.
 
     The thread of the caller advances `items`, at most ``threads + 1`` ahead of the result in use.
     An exception in `function` is raised where its result would be.
     """
+    threads = threads or min(MAX_THREADS, cpu_count())
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
         try:

@@ -250,6 +250,31 @@ Parse = Callable[[Any], ParsedBlock]
 """Makes rows of a block; for any thread."""
 
 
+class Encoder(ABC):
+    """Makes labels and rows of the blocks of all inputs."""
+
+    record: Any = None  # how a table becomes features, with `write`
+    labelled = True  # whether there are labels
+    exact_parser: Parse | None = None  # of LIBSVM text: keeps float64, where `parser` rounds
+    hint = ""  # what a row is, for messages
+
+    @abstractmethod
+    def parser(self, reader: Reader) -> Parse:
+        """Parser of the blocks of an input."""
+
+    @abstractmethod
+    def feature_name(self, column: int) -> str:
+        """What a user calls a feature."""
+
+    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
+        """Value of each label code, None if labels are values; words of the values, if any."""
+        return None, None
+
+    def notes(self) -> Iterator[str]:
+        """What a user may not expect, one sentence each; when all is parsed."""
+        return iter(())
+
+
 def word_of(value: object) -> str:
     """Write a value as a word: stripped text, numbers in their shortest form, NaN as nothing."""
     if value is None:

@@ -1,20 +1,28 @@
-"""Cells of tables to labels and sparse rows, as a `TableRecord` says."""
+"""How the columns of a table become features: chosen, fitted, recorded in the output, applied.
+
+By the record, a test file gets the features of its training file.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert.like import TrainingFile
+from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import (
     EXAMPLES,
     MISSING_LABELS,
     Cells,
+    Encoder,
     Parse,
     ParsedBlock,
     ParseOptions,
@@ -25,23 +33,246 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.convert.record import TableRecord, find_label
+from ooc_fw.data.attributes import get_text, put_text, put_texts
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
+
+if TYPE_CHECKING:
+    from ooc_fw.convert.inputs import TrainingFile
+
+MAX_CATEGORIES = 4096
+"""Different words of a column; a column with more holds names or numbers, not categories."""
 
 MAX_CLASSES = 4096
 """Different labels; more of them are targets of a regression."""
 
+RECORD = "table"
+"""Attribute of the output that tells how its features were made, as JSON."""
+
+COLUMNS = "columns"
+"""Attribute of the output with the name of each feature."""
+
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def too_many_classes(name: str) -> InputError:
-    """Error for an input whose labels are no classes."""
-    return InputError(
-        f"{name} brings the number of different labels above {MAX_CLASSES}; these are targets of a "
-        f"regression, not classes"
-    )
+def check_class_count(number: int, name: str) -> None:
+    """Refuse labels that are no classes."""
+    if number > MAX_CLASSES:
+        raise InputError(
+            f"{name} brings the number of different labels above {MAX_CLASSES}; these are targets "
+            f"of a regression, not classes"
+        )
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """How the columns of a table become features."""
+
+    label: str  # column of the labels
+    columns: tuple[str, ...]  # columns that are used, in order
+    # Categories of each column, sorted; None for a column of numbers.
+    categories: tuple[tuple[str, ...] | None, ...]
+    # What a missing number of each column becomes (0 for categories); None when it is an error.
+    means: tuple[float, ...] | None = None
+    header: bool = True  # whether the columns had names of their own
+
+    @cached_property
+    def is_hot(self) -> npt.NDArray[np.bool_]:
+        """Which columns are of categories."""
+        return np.array([words is not None for words in self.categories], dtype=bool)
+
+    @property
+    def hot(self) -> tuple[str, ...]:
+        """Columns of categories."""
+        return tuple(name for name, hot in zip(self.columns, self.is_hot, strict=True) if hot)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns of numbers."""
+        return tuple(name for name, hot in zip(self.columns, self.is_hot, strict=True) if not hot)
+
+    @property
+    def features(self) -> list[str]:
+        """Name of each feature."""
+        names: list[str] = []
+        for column, categories in zip(self.columns, self.categories, strict=True):
+            names += [column] if categories is None else [f"{column}={word}" for word in categories]
+        return names
+
+    def write(self, attributes: Any) -> None:
+        """Store in HDF5 attributes."""
+        put_texts(attributes, COLUMNS, self.features)
+        put_text(attributes, RECORD, json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(attributes: Any) -> TableRecord | None:
+        """Read what `write` stored; None when the file was no table.
+
+        KeyError, ValueError or TypeError tell that the record is damaged.
+        """
+        if RECORD not in attributes:
+            return None
+        stored = json.loads(get_text(attributes, RECORD))
+        means = stored["means"]
+        return TableRecord(
+            stored["label"],
+            tuple(stored["columns"]),
+            tuple(None if words is None else tuple(words) for words in stored["categories"]),
+            None if means is None else tuple(means),
+            bool(stored.get("header", True)),
+        )
+
+    def wanted(self, reader: TableReader, label: str | None, *, skip: bool) -> Wanted:
+        """Columns to read from a table; InputError if it lacks some, or they have other types."""
+        needed = self.columns if label is None else (*self.columns, label)
+        missing = [repr(name) for name in needed if name not in reader.columns]
+        if missing:
+            raise InputError(
+                f"{reader.name} lacks {'columns' if len(missing) > 1 else 'column'} "
+                f"{listed(missing)} that the first table or the training file has; it has "
+                f"{listed(reader.columns)}"
+            )
+        _check_kinds(reader, self)
+        return Wanted(label, self.numbers, self.hot, skip)
+
+
+# --- which columns -------------------------------------------------------------------------------
+
+
+def find_column(reader: TableReader, name: str, option: str) -> str:
+    """Column by its name or number; negative numbers count from the last, without an index."""
+    if name in reader.columns:
+        return name
+    try:
+        place = int(name)
+        return (reader.proper_columns if place < 0 else reader.columns)[place]
+    except (ValueError, IndexError):
+        known = listed((*reader.columns, *reader.label_names)) or "no columns with names"
+        raise InputError(
+            f"{option}: {reader.name} has no column {name!r}; it has {known}"
+        ) from None
+
+
+def find_label(reader: TableReader, wanted: str | None) -> str:
+    """Column of the labels; InputError if there is none, or it cannot hold labels."""
+    label = reader.own_label if wanted is None else find_column(reader, wanted, "--label")
+    if label is None:
+        hint = " or --labels FILE.npy" if reader.takes_label_file else ""
+        raise InputError(
+            f"{reader.name} is a table: name the column of its labels with --label{hint} (it has "
+            f"{listed(reader.label_names or reader.proper_columns) or 'none'})"
+        )
+    if label in reader.unusable:
+        raise InputError(
+            f"the labels in column {label!r} of {reader.name} are of type "
+            f"{reader.unusable[label]}; write them as numbers or words"
+        )
+    return label
+
+
+def choose_columns(
+    reader: TableReader, options: ConvertOptions, n_features: int | None = None
+) -> TableRecord:
+    """Features of a table by the options alone, before its categories are known.
+
+    With `n_features`, those by their order, for a training file without names of columns.
+    """
+    label = find_label(reader, options.label)
+    hot = {find_column(reader, name, "--one-hot"): None for name in options.one_hot}
+    drop = {find_column(reader, name, "--drop") for name in options.drop} | {reader.own_label}
+    for name in hot:
+        if name == label or name in drop:
+            other = "--label" if name == label else "--drop"
+            raise InputError(f"column {name!r} is named by --one-hot and by {other}; choose one")
+    left_out = drop | {label} | (reader.index - {*hot})
+    columns = tuple(name for name in reader.columns if name not in left_out)[:n_features]
+    categories = tuple(() if name in hot else None for name in columns)
+    if n_features is not None:
+        return TableRecord(label, columns, categories)
+    if not columns:
+        raise InputError(f"{reader.name} has no column left for features; drop fewer")
+    record = TableRecord(label, columns, categories, header=reader.header)
+    _check_kinds(reader, record)
+    return record
+
+
+def _check_kinds(reader: TableReader, record: TableRecord) -> None:
+    """Refuse columns that are known to hold no numbers, all at once."""
+    words = [name for name in record.numbers if name in reader.words]
+    if words:
+        names = ",".join(words)
+        plural = "columns" if len(words) > 1 else "column"
+        raise InputError(
+            f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; give "
+            f"--one-hot {names} for categories, or leave out with --drop {names}"
+        )
+    for name in record.columns:
+        if name in reader.unusable:
+            raise InputError(
+                f"column {name!r} of {reader.name} is of type {reader.unusable[name]}, neither "
+                f"numbers nor words; leave it out with --drop {name}"
+            )
+
+
+def fit_record(
+    inputs: Sequence[str],
+    open_input: Callable[[str], TableReader],
+    record: TableRecord,
+    options: ConvertOptions,
+    on_bytes: Callable[[int], None],
+) -> TableRecord:
+    """Find categories, and means if wanted, in one pass over inputs with the columns of a record.
+
+    `on_bytes` is called now and then with the bytes read of all inputs.
+    """
+    if not all(os.path.isfile(path) for path in inputs):  # standard input, a pipe
+        raise InputError(
+            "--one-hot and --impute need two passes over the table, and standard input or a pipe "
+            "can be read only once; save it to a file"
+        )
+    words: dict[str, set[str]] = {name: set() for name in record.hot}
+    sums, counts = np.zeros(len(record.numbers)), np.zeros(len(record.numbers), dtype=np.int64)
+    done = 0
+    for path in inputs:
+        with open_input(path) as reader:
+            wanted = record.wanted(reader, record.label, skip=options.on_error == "skip")
+            if options.impute is None:
+                wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
+            for cells in ordered_map(partial(reader.parse, wanted=wanted), reader.blocks()):
+                for (name, known), column in zip(words.items(), cells.words, strict=True):
+                    known.update(column.values)
+                    if len(known) > MAX_CATEGORIES:
+                        raise _useless_column(
+                            name,
+                            reader,
+                            f"has more than {MAX_CATEGORIES} different values, too many for "
+                            f"categories",
+                        )
+                if options.impute is not None:
+                    assert not isinstance(cells.numbers, CSRRows)
+                    there = np.isfinite(cells.numbers)
+                    sums += np.sum(cells.numbers, axis=0, where=there)
+                    counts += there.sum(axis=0)
+                on_bytes(done + reader.bytes_read)
+            done += reader.size or 0
+    if options.impute is not None:
+        for name, count in zip(record.numbers, counts, strict=True):
+            if count == 0:
+                raise _useless_column(name, reader, "holds no number at all")
+        means = np.zeros(len(record.columns))
+        means[~record.is_hot] = sums / counts
+        record = replace(record, means=tuple(means.tolist()))
+    found = (tuple(sorted(words[name])) if name in words else None for name in record.columns)
+    return replace(record, categories=tuple(found))
+
+
+def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
+    return InputError(f"column {name!r} of {reader.name} {reason}; leave it out with --drop {name}")
+
+
+# --- cells to rows -------------------------------------------------------------------------------
 
 
 class LabelCodes:
@@ -52,17 +283,15 @@ class LabelCodes:
 
     def __init__(self, known: Sequence[str] = ()) -> None:
         self._codes = {word: code for code, word in enumerate(known)}
-        self._n_known = len(self._codes)
+        self._are_words = bool(known)
         self._adding = threading.Lock()
 
     def encode(self, labels: Words, name: str) -> Float64Array:
         """Code of each label, none of which is missing."""
-        met = [labels.values[code] for code in np.unique(labels.codes).tolist()]
         with self._adding:
-            for word in met:
-                self._codes.setdefault(word, len(self._codes))
-            if len(self._codes) > MAX_CLASSES:
-                raise too_many_classes(name)
+            for code in np.unique(labels.codes).tolist():
+                self._codes.setdefault(labels.values[code], len(self._codes))
+            check_class_count(len(self._codes), name)
             codes = [self._codes.get(word, -1) for word in labels.values]
         return np.array(codes, dtype=np.float64)[labels.codes]
 
@@ -73,52 +302,46 @@ class LabelCodes:
         result is None. Otherwise words are numbered from 0 in sorted order.
         """
         words = list(self._codes)
-        if not self._n_known:
-            numbers = [_label_number(word) for word in words]
-            if all(number is not None for number in numbers):
-                return np.array(numbers, dtype=np.float64), None
+        if not self._are_words and all(map(_is_label_number, words)):
+            return np.array([float(word) for word in words]), None
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}
         return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
 
 
-def _label_number(word: str) -> float | None:
+def _is_label_number(word: str) -> bool:
     try:
-        number = float(word)
+        return bool(np.isfinite(float(word))) and "_" not in word and is_exact_label(word)
     except ValueError:
-        return None
-    return number if np.isfinite(number) and "_" not in word and is_exact_label(word) else None
+        return False
 
 
-class TableEncoder:
-    """Makes rows of open tables; the counterpart of `ooc_fw.convert.libsvm.LineEncoder`.
+class TableEncoder(Encoder):
+    """Makes rows of open tables, by a record, or sparse rows whose columns have no names without.
 
-    Without a record, rows are sparse and columns have no names. `label` overrides the label column
-    of the record; `like` is the training file.
+    `label` overrides the label column of the record; `like` is the training file.
     """
 
-    exact_parser = None
     hint = "give a table with rows in it"
 
     def __init__(
         self,
         readers: Sequence[TableReader],
         record: TableRecord | None,
-        label: str | None,
-        options: ParseOptions,
-        *,
+        options: ConvertOptions,
+        parsing: ParseOptions,
         like: TrainingFile | None = None,
-        drop_unlabelled: bool = False,
     ) -> None:
-        self.readers = readers
         self.record = record
-        self._options = options
+        self._options = parsing
         self._like = like
-        self._drop_unlabelled = drop_unlabelled
-        self._labels = self._find_labels(label)
+        self._drop_unlabelled = options.missing_labels == "drop"
+        self._readers = readers
+        self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
+        self.labelled = self._labels[readers[0]] is not None
         kinds = {
             reader.untyped or name in reader.words
-            for reader, name in zip(readers, self._labels, strict=True)
+            for reader, name in self._labels.items()
             if name is not None
         }
         if len(kinds) > 1:
@@ -127,13 +350,6 @@ class TableEncoder:
                 "to one type"
             )
         self._codes = LabelCodes(() if like is None else like.words) if True in kinds else None
-        self._names = [] if record is None else [record.columns[j] for j in record.numbers]
-        self._hot_names = [] if record is None else [record.columns[j] for j in record.hot]
-        self._lookups = [
-            {word: code for code, word in enumerate(words)}
-            for words in (() if record is None else record.categories)
-            if words is not None
-        ]
         self._counting = threading.Lock()
         self._counts: Counter[str] = Counter()  # "unlabelled", "filled", and columns of categories
 
@@ -144,32 +360,26 @@ class TableEncoder:
             recorded
             if wanted is None and reader.own_label is None and recorded in reader.columns
             else wanted or reader.own_label
-            for reader in self.readers
+            for reader in self._readers
         ]
         if self._like is not None and not any(names):
             return [None] * len(names)
-        return [find_label(reader, name) for reader, name in zip(self.readers, names, strict=True)]
-
-    @property
-    def labelled(self) -> bool:
-        """Whether there are labels."""
-        return self._labels[0] is not None
+        return [find_label(reader, name) for reader, name in zip(self._readers, names, strict=True)]
 
     def parser(self, reader: Reader) -> Parse:
         """Parser of the blocks of one of the readers."""
-        place = [one is reader for one in self.readers].index(True)
-        table, label = self.readers[place], self._labels[place]
+        assert isinstance(reader, TableReader)
+        label = self._labels[reader]
         wanted = Wanted(label)
         if self.record is not None:
-            wanted = self.record.wanted(table, label, skip=self._options.skip)
-        return lambda block: self._encode(table.parse(block, wanted))
+            wanted = self.record.wanted(reader, label, skip=self._options.skip)
+        return lambda block: self._encode(reader.parse(block, wanted))
 
     def feature_name(self, column: int) -> str:
         """What a user calls a feature."""
         return f"column {column if self.record is None else repr(self.record.features[column])}"
 
-    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
-        """Value of each label code, and the words of the values; when all is parsed."""
+    def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:  # noqa: D102
         return (None, None) if self._codes is None else self._codes.finish()
 
     def notes(self) -> Iterator[str]:
@@ -178,24 +388,23 @@ class TableEncoder:
             yield "there are no labels: the file is for prediction only (else give --label)"
         if count := self._counts["unlabelled"]:
             yield f"{count} rows without a label are left out"
-        used = {*self._labels} if self.record is None else {*self._labels, *self.record.columns}
-        if index := {name for reader in self.readers for name in reader.index} - used:
+        used = {*self._labels.values(), *(() if self.record is None else self.record.columns)}
+        if index := {name for reader in self._readers for name in reader.index} - used:
             yield f"the index of the rows is no feature and left out: {listed(sorted(index))}"
         if count := self._counts["filled"]:
             yield f"{count} missing values became the means of their columns"
         if self.record is None:
             return
-        for name in self._hot_names:
+        other = f", or with one that {self._like.name} does not have" if self._like else ""
+        for name in self.record.hot:
             if count := self._counts[f"column {name}"]:
                 yield (
-                    f"column {name!r}: {count} rows without a category"
-                    + (f", or with one that {self._like.name} does not have" if self._like else "")
-                    + "; its features are all 0 there"
+                    f"column {name!r}: {count} rows without a category{other}; its features are "
+                    f"all 0 there"
                 )
-        if self._like is not None:
-            extra = [name for name in self.readers[0].proper_columns if name not in used]
-            if extra:
-                yield f"columns that {self._like.name} does not use are left out: {listed(extra)}"
+        extra = [name for name in self._readers[0].proper_columns if name not in used]
+        if self._like is not None and extra:
+            yield f"columns that {self._like.name} does not use are left out: {listed(extra)}"
 
     def _count(self, what: str, number: int) -> None:
         with self._counting:
@@ -209,7 +418,11 @@ class TableEncoder:
                 self._count("unlabelled", int(np.count_nonzero(~labelled)))
                 cells = cells.take(np.flatnonzero(labelled))
         if self.record is not None and self.record.means is not None:
-            self._fill(cells, np.array(self.record.means)[self.record.numbers])
+            assert not isinstance(cells.numbers, CSRRows)
+            missing = np.isnan(cells.numbers)
+            means = np.array(self.record.means)[~self.record.is_hot]
+            cells.numbers[missing] = means[np.nonzero(missing)[1]]
+            self._count("filled", int(np.count_nonzero(missing)))
         skipped, n_skipped = list(cells.skipped), len(cells.skipped)
         bad = self._bad_rows(cells)
         if bad.any():
@@ -229,15 +442,6 @@ class TableEncoder:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
         return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
-
-    def _fill(self, cells: Cells, means: Float64Array) -> None:
-        """Put the means in place of missing numbers."""
-        assert not isinstance(cells.numbers, CSRRows)
-        missing = np.isnan(cells.numbers)
-        if missing.any():
-            columns = np.nonzero(missing)[1]
-            cells.numbers[missing] = means[columns]
-            self._count("filled", len(columns))
 
     def _bad_rows(self, cells: Cells) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""
@@ -260,8 +464,7 @@ class TableEncoder:
 
     def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
-        place = cells.place(row)
-        labels = cells.labels
+        place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
             written = ""
             if isinstance(labels, Words) and labels.codes[row] >= 0:
@@ -273,15 +476,12 @@ class TableEncoder:
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
         name, value = self._bad_cell(cells, row)
-        if np.isnan(value) and self._like is not None:
-            reason = (
-                f"is missing; convert {self._like.name} with --impute mean, or leave the row out"
-            )
-        elif np.isnan(value):
-            reason = (
-                f"is missing; give --impute mean, leave the row out, or the column with --drop "
-                f"{name}"
-            )
+        if np.isnan(value):
+            other = f"leave the row out, or the column with --drop {name}"
+            reason = f"is missing; give --impute mean, {other}"
+            if self._like is not None:
+                again = f"convert {self._like.name} with --impute mean"
+                reason = f"is missing; {again}, or leave the row out"
         elif np.isinf(value):
             reason = "is not finite; leave the row out"
         elif abs(value) > _FLOAT32_MAX:
@@ -294,14 +494,27 @@ class TableEncoder:
         """Column and value of the first bad cell of a row; NaN for a missing category."""
         numbers = cells.numbers
         if isinstance(numbers, CSRRows):
-            stored = slice(*numbers.indptr[row : row + 2].tolist())
-            values, names = numbers.data[stored], [str(j) for j in numbers.indices[stored]]
+            one = numbers[row : row + 1]
+            values, names = one.data, tuple(map(str, one.indices))
         else:
-            values, names = numbers[row], self._names
+            assert self.record is not None
+            values, names = numbers[row], self.record.numbers
         for place in np.flatnonzero(~self._fine(values)).tolist():
             return names[place], float(values[place])
-        columns = zip(self._hot_names, cells.words, strict=True)
+        assert self.record is not None
+        columns = zip(self.record.hot, cells.words, strict=True)
         return next(name for name, words in columns if words.codes[row] < 0), np.nan
+
+    @cached_property
+    def _lookups(self) -> dict[str, tuple[int, dict[str, int]]]:
+        """Place of each column of categories, and the codes of its words."""
+        assert self.record is not None
+        columns = enumerate(zip(self.record.columns, self.record.categories, strict=True))
+        return {
+            name: (j, {word: code for code, word in enumerate(words)})
+            for j, (name, words) in columns
+            if words is not None
+        }
 
     def _features(self, cells: Cells) -> CSRRows:
         """Sparse rows: a feature for each column of numbers and for each category."""
@@ -310,17 +523,18 @@ class TableEncoder:
         assert not isinstance(cells.numbers, CSRRows)
         # One stored value per column at most: a number, or 1 + the category until it has its place.
         values = np.empty((len(cells), len(record.columns)))
-        values[:, record.numbers] = cells.numbers
-        for j, lookup, words in zip(record.hot, self._lookups, cells.words, strict=True):
+        values[:, ~record.is_hot] = cells.numbers
+        for (name, (j, lookup)), words in zip(self._lookups.items(), cells.words, strict=True):
             codes = np.array([lookup.get(word, -1) for word in words.values] + [-1])
             values[:, j] = 1 + codes[words.codes]
             unknown = len(cells) - int(np.count_nonzero(values[:, j]))
-            self._count(f"column {record.columns[j]}", unknown)
+            self._count(f"column {name}", unknown)
         rows = CSRRows.from_dense(values)
-        if not record.hot:
+        if not self._lookups:
             return rows
-        is_hot = np.isin(np.arange(len(record.columns)), record.hot)[rows.indices]
-        starts = record.starts
+        widths = [1 if words is None else len(words) for words in record.categories]
+        starts = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
+        is_hot = record.is_hot[rows.indices]
         places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)
         data = np.where(is_hot, 1.0, rows.data)
         return CSRRows(data, places.astype(np.int32), rows.indptr, int(starts[-1]))

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.convert.pipeline import Meter, Progress, default_threads, ordered_map
+from ooc_fw.convert.pipeline import Meter, Progress, ordered_map
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
 from ooc_fw.data.sources.checksums import (
@@ -171,7 +171,7 @@ def _compare_array(
         def work(part: Range) -> tuple[int, list[str]]:
             return part[1], list(_damage(array, sums, checked, part))
 
-        for stop, found in ordered_map(work, parts, threads=default_threads()):
+        for stop, found in ordered_map(work, parts):
             n_damaged += len(found)
             damage += found[: SHOWN - len(damage)]
             on_bytes(stop * row_bytes)

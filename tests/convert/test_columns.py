@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw._core.rows import drop_zeros
-from ooc_fw.convert.columns import LogTable, count_labels
+from ooc_fw.convert.passes import LogTable, count_labels
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ooc_fw.convert.convert import convert, convert_libsvm
 from ooc_fw.convert.delimited import CSVReader
 from ooc_fw.convert.readers import Wanted
-from ooc_fw.convert.record import TableRecord
+from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.sources import open_source
