@@ -1,12 +1,8 @@
 """The data sets: where their text comes from, how it is converted, which C and gamma they take.
 
-Each set is converted once, by ``ooc-fw convert``, into a folder of its own under a work directory;
-delete that folder to have it made anew. To add a set, add an entry to `DATASETS`.
-
-``python -m bench.datasets kdd-full`` writes the largest one, which is synthetic, to any place, as
-text or as HDF5.
-
-Knows nothing of solvers. Imports nothing heavy; see `bench.process`.
+Each set is converted once into a folder of its own under a work directory; delete that folder to
+have it made anew. ``python -m bench.datasets kdd-full`` writes the largest, synthetic one to any
+place, as text or as HDF5. Imports nothing heavy; see `bench.process`.
 """
 
 from __future__ import annotations
@@ -37,27 +33,13 @@ Texts: TypeAlias = Callable[[Path, Path], tuple[Text, Text]]
 
 @dataclass(frozen=True)
 class Dataset:
-    """One set and the problem posed on it.
-
-    Parameters
-    ----------
-    name : str
-        What commands call it.
-    texts : Texts
-        Gives its LIBSVM text.
-    C : float
-        Penalty.
-    gamma : float or None
-        Of the RBF kernel; None is "auto".
-    convert : tuple of str
-        Options of ``ooc-fw convert`` for the training file; the test file follows it.
-    """
+    """One set and the problem posed on it."""
 
     name: str
     texts: Texts
     C: float = 1.0
-    gamma: float | None = None
-    convert: tuple[str, ...] = ()
+    gamma: float | None = None  # of the RBF kernel; None is "auto"
+    convert: tuple[str, ...] = ()  # options for the training file; the test file follows it
 
 
 @dataclass(frozen=True)
@@ -74,21 +56,9 @@ class Prepared:
 
 
 def prepare(dataset: Dataset, data: Path, work: Path) -> Prepared:
-    """Convert a set unless that has been done before.
+    """Convert a set unless that has been done before; ChildError when the text is not there.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        What to convert.
-    data : Path
-        Folder of the real sets.
-    work : Path
-        Folder for converted files.
-
-    Raises
-    ------
-    bench.process.ChildError
-        The conversion failed, for instance because the text is not there.
+    `data` is the folder of the real sets, `work` that of converted files.
     """
     folder = work.resolve() / dataset.name
     train, test = folder / "train.h5", folder / "test.h5"
@@ -106,10 +76,7 @@ def prepare(dataset: Dataset, data: Path, work: Path) -> Prepared:
 def convert(text: Text, output: Path, *options: str) -> Measured:
     """Run ``ooc-fw convert`` on a file, or on what a command writes; both paths absolute.
 
-    Raises
-    ------
-    bench.process.ChildError
-        The conversion or the command failed; there is no output then.
+    ChildError when the conversion or the command failed; there is no output then.
     """
     if isinstance(text, Path):
         return run_measured([*OOC_FW, "convert", text, output, *options])
@@ -141,7 +108,7 @@ def one_against_rest(train: str, test: str, positive: str) -> Texts:
         targets = folder / "train.txt", folder / "test.txt"
         for source, target in zip((train, test), targets, strict=True):
             with target.open("w") as out:
-                out.writelines(_relabel(_lines(data / source), positive))
+                out.writelines(_lines(data / source, positive))
         return targets
 
     return write
@@ -149,14 +116,7 @@ def one_against_rest(train: str, test: str, positive: str) -> Texts:
 
 def split(name: str, test_share: float, positive: str | None = None) -> Texts:
     """One file of the data folder, with a random share of its rows held out for the test."""
-
-    def write(data: Path, folder: Path) -> tuple[Path, Path]:
-        lines = _lines(data / name)
-        if positive is not None:
-            lines = _relabel(lines, positive)
-        return _write_split(lines, test_share, folder)
-
-    return write
+    return lambda data, folder: _write_split(_lines(data / name, positive), test_share, folder)
 
 
 def generated(rows: Callable[[random.Random], Iterator[str]]) -> Texts:
@@ -176,15 +136,12 @@ def kdd_full(seed: int = 0, n_rows: int | None = None) -> Texts:
     return texts
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path, positive: str | None) -> Iterator[str]:
+    """Lines of a file; with label 1 for the class `positive`, if it is given, and 0 for others."""
     with lzma.open(path, "rt") as text:
-        yield from text
-
-
-def _relabel(lines: Iterable[str], positive: str) -> Iterator[str]:
-    for line in lines:
-        label, _, cells = line.partition(" ")
-        yield f"{int(label == positive)} {cells}"
+        for line in text:
+            label, _, cells = line.partition(" ")
+            yield line if positive is None else f"{int(label == positive)} {cells}"
 
 
 def _write_split(lines: Iterable[str], test_share: float, folder: Path) -> tuple[Path, Path]:

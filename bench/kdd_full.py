@@ -9,10 +9,7 @@ by up to 0.01. A zero stays zero, nothing else becomes zero, and no value leaves
 column has in the sample. Rows come in random order, so that the first few are a fair sample of all.
 
 The text is a function of the sample, the seed and the number of rows alone. Anything measured on
-it is to be reported as measured on synthetic data.
-
-Owns the recipe, the drawing and the formatting. What is done with the text is up to
-`bench.datasets`.
+it is to be reported as measured on synthetic data. `bench.datasets` is the command for people.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -65,31 +61,15 @@ SECOND_FACTOR = U64(0x94D049BB133111EB)
 
 @dataclass(frozen=True)
 class Sample:
-    """The 10 % set, equal rows once.
+    """The 10 % set, equal rows once."""
 
-    Parameters
-    ----------
-    columns, values : ndarray of int32, shape (n_cells,)
-        Column from 1 of each nonzero cell, and its value: 1, an integer, or hundredths.
-    indptr : ndarray of int64, shape (n_distinct + 1,)
-        Where the cells of each distinct row begin.
-    labels : ndarray of int8, shape (n_distinct,)
-        +1 for an attack, -1 for normal.
-    kinds : ndarray of int8, shape (n_columns + 1,)
-        NOMINAL, INTEGER or RATE, by column.
-    largest : ndarray of int32, shape (n_columns + 1,)
-        Largest value of each column.
-    members : dict
-        Distinct row of each row, class by class, in the order of the file.
-    """
-
-    columns: npt.NDArray[np.int32]
-    values: npt.NDArray[np.int32]
-    indptr: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int8]
-    kinds: npt.NDArray[np.int8]
-    largest: npt.NDArray[np.int32]
-    members: dict[str, npt.NDArray[np.int32]]
+    columns: npt.NDArray[np.int32]  # from 1, of each nonzero cell
+    values: npt.NDArray[np.int32]  # of each nonzero cell: 1, an integer, or hundredths
+    indptr: npt.NDArray[np.int64]  # where the cells of each distinct row begin
+    labels: npt.NDArray[np.int8]  # of each distinct row: +1 for an attack, -1 for normal
+    kinds: npt.NDArray[np.int8]  # NOMINAL, INTEGER or RATE, by column
+    largest: npt.NDArray[np.int32]  # value of each column
+    members: dict[str, npt.NDArray[np.int32]]  # class -> distinct row of each of its rows
 
 
 def read_sample(data: Path) -> Sample:
@@ -162,13 +142,8 @@ class _Field(dict[str, int]):
         return code
 
 
-def full_counts(sample: Sample) -> dict[str, int]:
-    """Rows to make of each class to be drawn; the other classes are kept as they are."""
-    return {name: CLASS_COUNTS[name] for name in CLASS_COUNTS if name in sample.members}
-
-
 class Generator:
-    """Lines of the synthetic set, block by block.
+    """Lines of the synthetic set, block by block; `n_rows` says how many there are.
 
     Parameters
     ----------
@@ -177,14 +152,9 @@ class Generator:
     seed : int
         Of the drawing, the moving and the order, at least 0.
     counts : dict or None
-        Rows to draw of some classes; None for those of the full set.
+        Rows to draw of some classes, the others are kept; None for those of the full set.
     moved : bool
         Whether continuous values are moved; False gives plain repeats.
-
-    Attributes
-    ----------
-    n_rows : int
-        Lines there are.
     """
 
     def __init__(
@@ -195,7 +165,9 @@ class Generator:
         *,
         moved: bool = True,
     ) -> None:
-        drawn = full_counts(sample) if counts is None else counts
+        if counts is None:
+            counts = {name: n for name, n in CLASS_COUNTS.items() if name in sample.members}
+        drawn = counts
         kept = [rows for name, rows in sample.members.items() if name not in drawn]
         self._sample = sample
         self._moved = moved
@@ -354,30 +326,8 @@ def _write_hundredths(value, out, at):
     return at
 
 
-def write(out: BinaryIO, data: Path, seed: int = 0, n_rows: int | None = None) -> int:
-    """Write the text to an unbuffered file or pipe; returns the number of bytes.
-
-    Parameters
-    ----------
-    out : file
-        Open for writing bytes.
-    data : Path
-        Folder of the real sets.
-    seed : int
-        Of every random draw.
-    n_rows : int or None
-        Only the first lines; None for all.
-    """
-    written = 0
-    for block in Generator(read_sample(data), seed).blocks(n_rows):
-        written += len(block)
-        while block:
-            block = block[out.write(block) :]
-    return written
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the text on standard output; `bench.datasets` is the command for people."""
+    """Write the text on standard output."""
     parser = argparse.ArgumentParser(prog="python -m bench.kdd_full")
     parser.add_argument("data", type=Path, help="folder of the real sets")
     parser.add_argument("--seed", type=int, default=0)
@@ -385,7 +335,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as out:
         try:
-            write(out, args.data, args.seed, args.rows)
+            for block in Generator(read_sample(args.data), args.seed).blocks(args.rows):
+                while block:
+                    block = block[out.write(block) :]
         except BrokenPipeError:
             # The reader has gone. Python would complain when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,7 @@
-"""One child process and what it cost.
+"""One child process and what it cost, measured from outside, as the kernel counted it.
 
-Owns the measurement from outside: wall time from start to exit, CPU time and peak memory as the
-kernel counted them. Imports nothing heavy: Linux lets a child inherit the peak memory of the
-process it was forked from, so the parent has to be smaller than anything it measures.
+Imports nothing heavy: Linux lets a child inherit the peak memory of the process it was forked from,
+so the parent has to be smaller than anything it measures.
 """
 
 from __future__ import annotations
@@ -29,23 +28,11 @@ class ChildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Measured:
-    """A child that ran to its end.
-
-    Parameters
-    ----------
-    stdout : str
-        What it printed.
-    seconds : float
-        Wall time from start to exit, interpreter and imports included.
-    cpu_seconds : float
-        User and system time of all its threads.
-    peak_rss_bytes : int
-        Largest resident memory.
-    """
+    """A child that ran to its end."""
 
     stdout: str
-    seconds: float
-    cpu_seconds: float
+    seconds: float  # wall time from start to exit, interpreter and imports included
+    cpu_seconds: float  # user and system time of all its threads
     peak_rss_bytes: int
 
 
@@ -54,23 +41,10 @@ def run_measured(
     timeout_s: float | None = None,
     stdin: IO[bytes] | None = None,
 ) -> Measured:
-    """Run a command from the project's root and wait for it.
+    """Run a command, with absolute paths, from the project's root and wait for it.
 
-    Parameters
-    ----------
-    command : sequence of str or Path
-        Program and arguments; paths must be absolute.
-    timeout_s : float or None
-        Wall time after which the child is killed.
-    stdin : file or None
-        Given to the child as standard input and closed here; None for that of this process.
-
-    Raises
-    ------
-    TimeoutError
-        The child was killed.
-    ChildError
-        The child ended with a status other than 0.
+    The child is killed after `timeout_s`, which is a TimeoutError; a status other than 0 is a
+    ChildError. `stdin` is given to the child and closed here; None leaves it that of this process.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.perf_counter()

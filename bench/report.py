@@ -1,7 +1,4 @@
-"""Records to a Markdown table and a figure: ``python -m bench.report RECORDS.jsonl``.
-
-Owns medians, spreads and the times to reach an accuracy or a gap. Runs nothing.
-"""
+"""Records to a Markdown table and a figure: ``python -m bench.report RECORDS.jsonl``."""
 
 from __future__ import annotations
 
@@ -36,26 +33,14 @@ without it). Kernel values a second are over the whole run and all threads."""
 
 @dataclass(frozen=True)
 class Summary:
-    """Runs of one solver spec on one set.
-
-    Parameters
-    ----------
-    dataset, solver, spec : str
-        What was run.
-    status : str
-        Of the last run.
-    seconds : list of float
-        Wall times of the counted runs, empty when none came to its end.
-    medians : dict
-        Medians of every other number that was recorded.
-    """
+    """Runs of one solver spec on one set."""
 
     dataset: str
     solver: str
     spec: str
-    status: str
-    seconds: list[float]
-    medians: dict[str, float]
+    status: str  # of the last run
+    seconds: list[float]  # of the counted runs, empty when none came to its end
+    medians: dict[str, float]  # of every other number that was recorded
 
     @property
     def median_seconds(self) -> float:

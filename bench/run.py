@@ -2,9 +2,7 @@
 
 For each set every solver is run once to warm up (compiled code, file cache), then all of them in
 turn, again and again, so that a machine that slows down slows all alike. Each run appends one flat
-JSON object to a file; a table and a figure are made from it at the end.
-
-Owns the order of runs and the records. Imports nothing heavy; see `bench.process`.
+JSON object to a file. Imports nothing heavy; see `bench.process`.
 """
 
 from __future__ import annotations

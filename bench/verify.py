@@ -37,17 +37,7 @@ class Gaps(NamedTuple):
 
 
 def rbf_sums(X: Any, Z: Any, weights: Vector, gamma: float) -> Vector:
-    """sum_j weights_j exp(-gamma |x_i - z_j|^2) for every row of X, in float64.
-
-    Parameters
-    ----------
-    X, Z : ndarray or CSR matrix, shapes (n, n_features) and (m, n_features)
-        Rows and vertices.
-    weights : ndarray of shape (m,)
-        Weight of each vertex.
-    gamma : float
-        Of the kernel.
-    """
+    """sum_j weights_j exp(-gamma |x_i - z_j|^2) for every row x_i of X and z_j of Z, in float64."""
     Z = _dense(Z)
     z_norms = np.einsum("ij,ij->i", Z, Z)
     step = max(1, BLOCK_VALUES // max(1, len(Z)))

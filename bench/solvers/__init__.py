@@ -8,10 +8,9 @@ Importing this package imports no solver: each is imported in the process that r
 
 from __future__ import annotations
 
-from bench.solvers.approximations import NystroemSVC, SubsampleSVC, XGBoost
 from bench.solvers.base import Parameters, Peer, Problem, Solver
-from bench.solvers.exact import IntelexSVC, SklearnSVC
 from bench.solvers.ours import OocFW
+from bench.solvers.peers import IntelexSVC, NystroemSVC, SklearnSVC, SubsampleSVC, XGBoost
 
 __all__ = ["DEFAULT_SPECS", "SOLVERS", "Parameters", "Peer", "Problem", "Solver", "parse_spec"]
 

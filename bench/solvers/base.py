@@ -1,7 +1,7 @@
 """What all solvers share: the problem they are given, and how a peer is run.
 
-Owns the two protocols. `Solver` is what `bench.run` sees; `Peer` is a solver that fits arrays in
-RAM, inside a child process of its own (`bench.solvers.child`).
+`Solver` is what `bench.run` sees; `Peer` is a solver that fits arrays in RAM, inside a process of
+its own (`bench.solvers.child`).
 """
 
 from __future__ import annotations
@@ -22,32 +22,16 @@ Figures: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """What to solve; the same for every solver.
+    """What to solve; the same for every solver."""
 
-    Parameters
-    ----------
-    train, test : str
-        Absolute paths of converted files.
-    C, gamma : float
-        Penalty and width of the RBF kernel.
-    seed : int
-        Of every random draw.
-    threads : int
-        CPUs the process may use.
-    verify : bool
-        Whether to check gaps by brute force, after the clock has stopped.
-    timeout_s : float
-        Wall time after which a process is given up.
-    """
-
-    train: str
+    train: str  # absolute path of a converted file
     test: str
     C: float
-    gamma: float
+    gamma: float  # of the RBF kernel
     seed: int = 0
-    threads: int = 1
-    verify: bool = False
-    timeout_s: float = 1800.0
+    threads: int = 1  # CPUs the process may use
+    verify: bool = False  # whether to check gaps by brute force, after the clock has stopped
+    timeout_s: float = 1800.0  # wall time after which a process is given up
 
 
 class Solver(Protocol):

@@ -1,8 +1,7 @@
-"""The process in which a peer runs: ``python -m bench.solvers.child REQUEST``.
+"""The process in which a peer runs: ``python -m bench.solvers.child REQUEST``; prints JSON.
 
-Owns the clock of peers. Reading the file, importing the peer and testing are outside it: a peer is
-timed on fitting rows that are in RAM already, after a fit of a few rows to warm up. Prints one JSON
-object.
+Reading the file, importing the peer and testing are outside the clock: a peer is timed on fitting
+rows that are in RAM already, after a fit of a few rows to warm up.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from bench.solvers import SOLVERS, Peer
 from bench.solvers.base import Figures, Parameters, Problem
-from bench.storage import read_labelled, store_as
+from bench.storage import read_labelled
 from bench.verify import hinge_pair_gap
 
 WARM_UP_ROWS = 100  # of each class
@@ -28,9 +27,8 @@ WARM_UP_ROWS = 100  # of each class
 def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
     """Load, fit, test, in this process."""
     started = time.perf_counter()
-    rows, labels = read_labelled(problem.train, peer.dtype)
     storage = parameters.get("storage")
-    X = rows if storage is None else store_as(rows, str(storage))
+    X, labels = read_labelled(problem.train, peer.dtype, storage)
     classes = np.unique(labels)
     y = np.searchsorted(classes, labels)  # 0, 1, ... please every peer
     load_seconds = time.perf_counter() - started
@@ -53,7 +51,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         dual = estimator.dual_coef_
         dual = dual.toarray() if hasattr(dual, "toarray") else dual
         figures["verified_pair_gap"] = hinge_pair_gap(
-            rows,
+            X,
             2.0 * y - 1,
             np.asarray(estimator.support_, dtype=np.int64),
             np.asarray(dual, dtype=np.float64).ravel(),
@@ -79,8 +77,7 @@ def _support_size(estimator: Any) -> int | None:
 
 def _accuracy(estimator: Any, test: str, dtype: str, storage: Any, classes: Any) -> float:
     """Share of right rows; a label that training did not have counts as wrong."""
-    rows, labels = read_labelled(test, dtype)
-    X = rows if storage is None else store_as(rows, str(storage))
+    X, labels = read_labelled(test, dtype, storage)
     return float(np.mean(classes[np.asarray(estimator.predict(X), dtype=int)] == labels))
 
 
