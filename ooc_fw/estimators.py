@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,13 +25,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.pairs import PairSolution, class_pairs, class_scores, union_of_rows
+from ooc_fw.model.pairs import PairSolution, class_scores, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem
@@ -40,7 +40,7 @@ from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.start import Warm
-from ooc_fw.solver.state import Solution, Status, StepKind
+from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT, Stream, pools
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
@@ -55,6 +55,7 @@ def _gives_probabilities(estimator: Any) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
@@ -69,24 +70,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         `ooc_fw.kernels.functions.resolve_gamma`.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
-    C : float
-        Penalty of a unit squared slack.
-    method : str
-        Step rule, a name in `ooc_fw.solver.steps.STEP_RULES`, or "auto".
-    lmo : {"auto", "full", "sampled"}
-        Oracle.
-    sample_size : int
-        Rows that a sampled step considers.
-    tol : float
-        Target duality gap.
-    stopping : {"relative", "absolute", "meb"}
-        What is compared with `tol`.
-    certify : bool
-        Establish the exact gap by a pass over all rows.
-    max_iter : int or None
-        Largest number of iterations.
-    max_time : float or None
-        Seconds after which `fit` ends with the model so far.
+    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time
+        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
@@ -158,53 +143,28 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     chunk and the rows kept. It says nothing of earlier rows and is no certificate.
     """
 
-    def __init__(
-        self,
-        kernel: str = KernelOptions.kernel,
-        gamma: float | str = KernelOptions.gamma,
-        degree: int = KernelOptions.degree,
-        coef0: float = KernelOptions.coef0,
-        C: float = TrainOptions.C,
-        method: str = TrainOptions.method,
-        lmo: str = TrainOptions.lmo,
-        sample_size: int = TrainOptions.sample_size,
-        tol: float = TrainOptions.tol,
-        stopping: str = TrainOptions.stopping,
-        certify: bool = TrainOptions.certify,
-        max_iter: int | None = TrainOptions.max_iter,
-        max_time: float | None = TrainOptions.max_time,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-        decision_function_shape: str = "ovr",
-        max_support: int | None = TrainOptions.max_support,
-        dask: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        warm_start: bool = False,
-        probability: bool = False,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.C = C
-        self.method = method
-        self.lmo = lmo
-        self.sample_size = sample_size
-        self.tol = tol
-        self.stopping = stopping
-        self.certify = certify
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.decision_function_shape = decision_function_shape
-        self.max_support = max_support
-        self.dask = dask
-        self.class_weight = class_weight
-        self.warm_start = warm_start
-        self.probability = probability
+    kernel: str = KernelOptions.kernel
+    gamma: float | str = KernelOptions.gamma
+    degree: int = KernelOptions.degree
+    coef0: float = KernelOptions.coef0
+    C: float = TrainOptions.C
+    method: str = TrainOptions.method
+    lmo: str = TrainOptions.lmo
+    sample_size: int = TrainOptions.sample_size
+    tol: float = TrainOptions.tol
+    stopping: str = TrainOptions.stopping
+    certify: bool = TrainOptions.certify
+    max_iter: int | None = TrainOptions.max_iter
+    max_time: float | None = TrainOptions.max_time
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
+    decision_function_shape: str = "ovr"
+    max_support: int | None = TrainOptions.max_support
+    dask: str | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+    warm_start: bool = False
+    probability: bool = False
 
     def fit(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Train on `X`, from the beginning or, with `warm_start`, from the last weights.
@@ -250,7 +210,8 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
             self.n_rows_seen_ = source.n_rows
             self.classes_ = classes
             fitted = self._train(source, codes, penalties, options, warm, started)
-        self._set_attributes(fitted if kept is None else fitted.renumbered(kept))
+        fitted = fitted if kept is None else fitted.renumbered(kept)
+        self.model_, self.pairs_ = fitted.model, fitted.pairs
         status = Status(self.model_.status)
         if not status.reached:
             more = "" if status is Status.ROUNDING else "; allow more with max_iter or tol"
@@ -348,7 +309,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         `random_state` have no effect. See `ooc_fw.solver.stream`.
         """
         options = self._options()
-        first = not hasattr(self, "solution_")
+        first = not hasattr(self, "model_")
         weighted = not first and any(own.C is not None for own in self.model_.classifiers)
         if weighted or self.class_weight is not None:
             raise InputError("partial_fit takes no weights, and cannot continue a fit with weights")
@@ -376,15 +337,15 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self._stream = stream
         self.classes_ = known
         self.n_rows_seen_ = stream.n_rows
-        model = Model.from_solution(
+        self.model_ = Model.from_solution(
             solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
         )
-        self._set_attributes(Fit(model, [PairSolution(0, 1, solution)]))
+        self.pairs_ = [PairSolution(0, 1, solution)]
         return self
 
     def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
         """The classes of this and earlier calls, which must agree."""
-        known = self.classes_ if hasattr(self, "solution_") else None
+        known = self.classes_ if hasattr(self, "model_") else None
         given = known if classes is None else np.unique(np.asarray(classes))
         if given is None:
             raise InputError(
@@ -407,7 +368,7 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         if hasattr(self, "_stream"):
             self._stream.retune(options, room)
             return self._stream
-        if hasattr(self, "solution_"):
+        if hasattr(self, "model_"):
             kernel, n_rows = self.model_.kernel, self.n_rows_seen_
             return Stream(kernel, options, room, solution=self.solution_, n_rows=n_rows)
         return Stream(self._kernel(source, options), options, room)
@@ -423,22 +384,40 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         )
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
-    def _set_attributes(self, fitted: Fit) -> None:
-        self._set_model(fitted.model, fitted.pairs)
-        self.certified_gap_ = fitted.model.certified_gap
-        self.n_iter_ = sum(pair.solution.iterations for pair in fitted.pairs)
+    # -- attributes that follow from the model and its solutions ---------------------------------
 
-    def _set_model(self, model: Model, pairs: list[PairSolution]) -> None:
-        """Set the attributes `_OF_MODEL`."""
-        self.model_ = model
-        self.pairs_ = pairs
-        self.solution_ = pairs[0].solution
-        self.support_ = union_of_rows(pairs)
-        self.support_vectors_ = model.support_vectors
-        self.dual_coef_ = np.zeros((len(pairs), len(self.support_)))
-        for row, own in zip(self.dual_coef_, model.classifiers, strict=True):
+    @property
+    def solution_(self) -> Solution:  # noqa: D102  (attributes are documented with the class)
+        return self.pairs_[0].solution
+
+    @property
+    def support_(self) -> Int64Array:  # noqa: D102
+        return union_of_rows(self.pairs_)
+
+    @property
+    def support_vectors_(self) -> Rows:  # noqa: D102
+        return self.model_.support_vectors
+
+    @property
+    def dual_coef_(self) -> Float64Array:  # noqa: D102
+        coefficients = np.zeros((len(self.pairs_), len(self.support_vectors_)))
+        for row, own in zip(coefficients, self.model_.classifiers, strict=True):
             row[own.sv] = own.alpha * own.labels / own.rho
-        self.intercept_ = self.dual_coef_.sum(axis=1)
+        return coefficients
+
+    @property
+    def intercept_(self) -> Float64Array:  # noqa: D102
+        return np.asarray(self.dual_coef_.sum(axis=1))
+
+    @property
+    def certified_gap_(self) -> float | None:  # noqa: D102
+        return self.model_.certified_gap
+
+    @property
+    def n_iter_(self) -> int:  # noqa: D102
+        return sum(pair.solution.iterations for pair in self.pairs_)
+
+    # -- predictions -----------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order in which `X` stores its rows.
@@ -519,48 +498,22 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     # -- pickles and copies ----------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Parameters, attributes of plain values and arrays, and the model as its file.
-
-        The state of a stream is left out: a copy continues as after `fit`.
-        """
+        """The model as its file. Without a stream: a copy continues as after `fit`."""
         state = dict(super().__getstate__())
-        if not hasattr(self, "model_"):
-            return state
-        for name in (*_OF_MODEL, "_stream"):
-            state.pop(name, None)
-        state["_model_file"] = self.model_.to_bytes()
-        state["_solutions"] = [
-            {
-                field.name: _plain(getattr(pair.solution, field.name))
-                for field in fields(pair.solution)
-                if field.name not in _OF_CLASSIFIER
-            }
-            for pair in self.pairs_
-        ]
+        state.pop("_stream", None)
+        if hasattr(self, "model_"):
+            state["model_"] = self.model_.to_bytes()
+            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what `__getstate__` gave."""
-        state = dict(state)
-        image, records = state.pop("_model_file", None), state.pop("_solutions", ())
+        if "model_" in state:
+            model, pairs = Model.from_bytes(state["model_"]), state["pairs_"]
+            if len(pairs) == 1:
+                pairs = _with_vectors(pairs, model.support_vectors)
+            state = state | {"model_": model, "pairs_": pairs}
         super().__setstate__(state)
-        if image is None:
-            return
-        model = Model.from_bytes(image)
-        vectors, several = model.support_vectors, len(model.classifiers) > 1
-        pairs = []
-        for own, record, (negative, positive) in zip(
-            model.classifiers, records, class_pairs(len(self.classes_)), strict=True
-        ):
-            record = record | {
-                "status": Status(record["status"]),
-                "steps": {StepKind(kind): count for kind, count in record["steps"].items()},
-                "support_vectors": vectors[:0] if several else vectors,
-                "penalties": own.C,
-            }
-            known = {name: getattr(own, name) for name in _OF_CLASSIFIER if name not in record}
-            pairs.append(PairSolution(negative, positive, Solution(**known, **record)))
-        self._set_model(model, pairs)
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
@@ -577,36 +530,10 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         return tags
 
 
-_OF_MODEL = (
-    "model_",
-    "pairs_",
-    "solution_",
-    "support_",
-    "support_vectors_",
-    "dual_coef_",
-    "intercept_",
-)
-"""Attributes that follow from the model and its solutions."""
-
-_OF_CLASSIFIER = (
-    "alpha",
-    "labels",
-    "rows",
-    "support_vectors",
-    "objective",
-    "rho",
-    "sampled_gap",
-    "certified_gap",
-    "penalties",
-)
-"""Fields of a solution that the model has, too."""
-
-
-def _plain(value: Any) -> Any:
-    """A status or counts of steps as words; other values as they are."""
-    if isinstance(value, dict):
-        return {str(kind): count for kind, count in value.items()}
-    return str(value) if isinstance(value, Status) else value
+def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:
+    return [
+        replace(pair, solution=replace(pair.solution, support_vectors=vectors)) for pair in pairs
+    ]
 
 
 def _is_out_of_core(X: Any) -> bool:

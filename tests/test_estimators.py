@@ -327,12 +327,12 @@ def test_copies_are_the_same(table, several, convert, copied):
 def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
     fitted.save(tmp_path / "m.h5")
     state = fitted.__getstate__()
-    assert state["_model_file"] == (tmp_path / "m.h5").read_bytes()
-    damaged = bytearray(state["_model_file"])
+    assert state["model_"] == (tmp_path / "m.h5").read_bytes()
+    damaged = bytearray(state["model_"])
     place = damaged.find(fitted.solution_.alpha.tobytes())
     damaged[place] ^= 1
     with pytest.raises(InputError, match="checksum"):
-        FrankWolfeSVC().__setstate__(state | {"_model_file": bytes(damaged)})
+        FrankWolfeSVC().__setstate__(state | {"model_": bytes(damaged)})
 
 
 def test_frames_and_names_of_features(table):
@@ -431,7 +431,7 @@ def assert_untouched(estimator, before):
     """Nothing that counts differs from an earlier copy of the attributes."""
     now = vars(estimator)
     assert now.keys() == before.keys()
-    for name in ("solution_", "model_", "classes_", "n_features_in_", "n_rows_seen_", "_stream"):
+    for name in ("pairs_", "model_", "classes_", "n_features_in_", "n_rows_seen_", "_stream"):
         assert now[name] is before[name], name
     assert estimator._stream.n_rows == before["n_rows_seen_"]
 

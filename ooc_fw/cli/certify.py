@@ -58,7 +58,6 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     from ooc_fw.certificate.sweep import Search, SupportWeights, certify
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
-    from ooc_fw.model.checks import check_training_rows
     from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
     from ooc_fw.problem import Problem
@@ -74,7 +73,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
                 f"{source.name} has labels {common.format_labels(found)} but the model was trained "
                 f"on {common.format_labels(expected)}; give the file it was trained on"
             )
-        check_training_rows(model, source, codes)
+        model.check_training_rows(source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads))
         pairs = class_pairs(len(classes))

@@ -28,7 +28,7 @@ from ooc_fw.data.sources.checksums import CONTENT, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
 from ooc_fw.data.sources.storage import check_plain_tree
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.classifier import BinaryClassifier
+from ooc_fw.model.pairs import BinaryClassifier
 from ooc_fw.system.errors import DamageError, InputError
 
 if TYPE_CHECKING:
@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 
-# Fields of a binary classifier, by how they are stored.
-_ARRAYS = {"alpha": np.float64, "labels": np.int8, "sv": np.int64, "rows": np.int64}
+# Fields of a binary classifier; all others are numbers.
+_ARRAYS = {
+    "alpha": np.float64,
+    "labels": np.int8,
+    "sv": np.int64,
+    "rows": np.int64,
+    "C": np.float64,
+}
 _CLASSES = ("positive", "negative")
-_NUMBERS = tuple(
-    field.name for field in fields(BinaryClassifier) if field.name not in {*_ARRAYS, *_CLASSES, "C"}
-)
-_OPTIONAL = ("certified_gap", "sampled_gap", "sigmoid_a", "sigmoid_b")
 
 
 def image_of(model: Model) -> bytes:
@@ -119,9 +121,8 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 def _write(file: h5py.File, model: Model) -> None:
     file.attrs["format_version"] = FORMAT_VERSION
     put_text(file.attrs, "kernel", model.kernel.name)
-    file.attrs["gamma"] = model.kernel.gamma
-    file.attrs["degree"] = model.kernel.degree
-    file.attrs["coef0"] = model.kernel.coef0
+    for name in ("gamma", "degree", "coef0"):
+        file.attrs[name] = getattr(model.kernel, name)
     file.attrs["C"] = float(model.C)
     put_text(file.attrs, "status", model.status)
     file.attrs["class_names"] = _storable(model.classes)
@@ -130,32 +131,33 @@ def _write(file: h5py.File, model: Model) -> None:
     _write_rows(file, "support_vectors", model.support_vectors)
     for k, classifier in enumerate(model.classifiers):
         group = file.create_group(f"machines/{k}")
-        for name, dtype in _ARRAYS.items():
-            group.create_dataset(name, data=np.asarray(getattr(classifier, name), dtype=dtype))
-        if classifier.C is not None:
-            group.create_dataset("C", data=classifier.C)
-        for name in _NUMBERS:
-            value = getattr(classifier, name)
-            if value is not None:
+        for name, value in vars(classifier).items():
+            if name in _ARRAYS and value is not None:
+                group.create_dataset(name, data=np.asarray(value, dtype=_ARRAYS[name]))
+            elif name in _CLASSES:
+                group.attrs[name] = _storable(np.asarray(value))[()]
+            elif value is not None:
                 group.attrs[name] = float(value)
-        for name in _CLASSES:
-            group.attrs[name] = _storable(np.asarray(getattr(classifier, name)))[()]
 
 
 def _read_classifier(group: h5py.Group) -> BinaryClassifier:
-    found: dict[str, Any] = {name: _vector(group[name], dtype) for name, dtype in _ARRAYS.items()}
-    for name in _NUMBERS:
-        missing = name in _OPTIONAL and name not in group.attrs
-        found[name] = None if missing else float(group.attrs[name])
-    for name in _CLASSES:
-        found[name] = _class_values(group.attrs[name]).item()
-    found["C"] = _vector(group["C"], np.float64) if "C" in group else None
+    found: dict[str, Any] = {}
+    for field in fields(BinaryClassifier):
+        name, place = field.name, group if field.name in _ARRAYS else group.attrs
+        if name not in place and str(field.type).endswith("None"):
+            found[name] = None
+        elif name in _ARRAYS:
+            found[name] = _vector(place[name], _ARRAYS[name])
+        elif name in _CLASSES:
+            found[name] = _class_values(place[name]).item()
+        else:
+            found[name] = float(place[name])
     return BinaryClassifier(**found)
 
 
 def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
     """Vector of `dtype`; InputError where real numbers are stored in place of whole ones."""
-    kinds = "f" if dtype is np.float64 else "iu"
+    kinds = "iu" if issubclass(dtype, np.integer) else "f"
     if stored.ndim != 1 or stored.dtype.kind not in kinds:
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
     return np.asarray(stored[...].astype(dtype))
@@ -192,31 +194,17 @@ def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
             raise InputError(f"support_vectors has {dense.ndim} dimensions instead of 2")
         return dense
     n_rows, n_features = (int(size) for size in stored.attrs["shape"])
-    kinds = {"data": "f", "indices": "iu", "indptr": "iu"}
-    for part, kind in kinds.items():
-        if stored[part].ndim != 1 or stored[part].dtype.kind not in kind:
-            raise InputError("support_vectors is no valid CSR group")
-    rows = CSRRows(
-        stored["data"][...].astype(np.float32),
-        stored["indices"][...].astype(np.int32),
-        stored["indptr"][...].astype(np.int64),
-        n_features,
-    )
-    _check_csr(rows, n_rows)
-    return rows
-
-
-def _check_csr(rows: CSRRows, n_rows: int) -> None:
-    """Refuse damaged arrays, which compiled code would trust."""
-    n_stored = len(rows.data)
-    pointers, columns = rows.indptr, rows.indices
+    data = _vector(stored["data"], np.float32)
+    columns, pointers = _vector(stored["indices"], np.int32), _vector(stored["indptr"], np.int64)
+    # Damaged arrays are refused here, since compiled code would trust them.
     if (
-        len(rows) != n_rows
+        len(pointers) != n_rows + 1
         or pointers[0] != 0
-        or pointers[-1] != n_stored
-        or len(columns) != n_stored
+        or pointers[-1] != len(data)
+        or len(columns) != len(data)
         or (np.diff(pointers) < 0).any()
-        or (n_stored > 0 and not 0 <= columns.min() <= columns.max() < rows.n_features)
-        or canonical_csr(rows.data, columns, pointers, rows.n_features, "it").indices is not columns
+        or (len(data) > 0 and not 0 <= columns.min() <= columns.max() < n_features)
+        or canonical_csr(data, columns, pointers, n_features, "it").indices is not columns
     ):
         raise InputError("support_vectors is no valid CSR group")
+    return CSRRows(data, columns, pointers, n_features)

@@ -1,4 +1,4 @@
-"""The binary classifiers of pairs of classes: their order, their union, their vote.
+"""Binary classifiers of pairs of classes: their record, their order, their union, their vote.
 
 The prediction is the class with most votes; the sums of decision values decide between equal votes.
 Two classes have one binary classifier.
@@ -13,20 +13,76 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Solution, Status
+from ooc_fw.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class BinaryClassifier:
+    """Weights on some of the model's support vectors, and what training said of them.
+
+    Parameters
+    ----------
+    alpha : ndarray of float64, shape (n_support,)
+        Weights on the simplex.
+    labels : ndarray of int8, shape (n_support,)
+        -1 or +1 for each weight.
+    sv, rows : ndarray of int64, shape (n_support,)
+        Positions in `Model.support_vectors`, and row numbers in the training data.
+    rho, objective : float
+        Margin, by which decision values are divided, and the value of the dual, rho / 2.
+    certified_gap, sampled_gap : float or None
+        Relative gaps over all rows and over the rows last drawn; None when unknown.
+    positive, negative : float or str
+        Class values of +1 and -1.
+    C : ndarray of float64, shape (n_support,), or None
+        Penalty of each row; None where all have that of the model.
+    sigmoid_a, sigmoid_b : float or None
+        P(positive | f) = 1 / (1 + exp(a f + b)) for the decision value f; None without
+        probabilities.
+    """
+
+    alpha: Float64Array
+    labels: Int8Array
+    sv: Int64Array
+    rows: Int64Array
+    rho: float
+    objective: float
+    certified_gap: float | None
+    sampled_gap: float | None
+    positive: float | str
+    negative: float | str
+    C: Float64Array | None = None
+    sigmoid_a: float | None = None
+    sigmoid_b: float | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
+        if self.C is not None:
+            sizes.add(len(self.C))
+            if not ((self.C > 0) & (self.C < np.inf)).all():
+                raise InputError("C must be positive numbers")
+        if len(sizes) != 1 or 0 in sizes:
+            raise InputError(
+                f"alpha, labels, sv, rows and C must be of one length above 0, not {sorted(sizes)}"
+            )
+        if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
+            raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
+        if not (np.abs(self.labels) == 1).all():
+            raise InputError("labels must be -1 or +1")
+        if not 0 < self.rho < np.inf:
+            raise InputError(f"rho must be a positive number, not {self.rho}")
+        if not all(np.isfinite(x) for x in (self.sigmoid_a, self.sigmoid_b) if x is not None):
+            raise InputError(f"no sigmoid has a {self.sigmoid_a} and b {self.sigmoid_b}")
 
 
 @dataclass(frozen=True)
 class PairSolution:
-    """The solution for one pair of classes.
+    """The solution for a pair of classes, of which the `positive` one is larger and is +1.
 
-    Parameters
-    ----------
-    negative, positive : int
-        Places of the two classes; the second one is larger and is +1.
-    solution : Solution
-        Its `rows` are rows of the whole data set. One of several has no support vectors itself.
+    Its `rows` are rows of the whole data set. One of several has no support vectors itself.
     """
 
     negative: int
@@ -42,16 +98,9 @@ def class_pairs(n_classes: int) -> list[tuple[int, int]]:
 def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
     """Votes for each class, plus fractions that follow the sums of decision values.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n_rows, n_pairs)
-        Decision values; positive is for the larger class of a pair.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_rows, n_classes)
-        A vote is 1. The sum of the decision values for a class, mapped monotonously into (-1/3,
-        1/3), decides between equal votes.
+    `values` have the shape (n_rows, n_pairs), and are positive for the larger class of a pair. In
+    the result, of shape (n_rows, n_classes), a vote is 1; the sum of the decision values for a
+    class, mapped monotonously into (-1/3, 1/3), decides between equal votes.
     """
     return _scores(values, values, n_classes)
 

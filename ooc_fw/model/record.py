@@ -1,11 +1,8 @@
-"""A trained model: its record, and what it says of rows.
-
-The file is in :mod:`ooc_fw.model.file`, the computation of decision values in
-:mod:`ooc_fw.model.prediction`.
-"""
+"""A trained model: its record, what it says of rows, and which data it can be used with."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -19,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, open_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.model.checks import check_source
-from ooc_fw.model.classifier import BinaryClassifier
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
+    BinaryClassifier,
     PairSolution,
     class_scores,
     union_of_rows,
@@ -42,6 +38,8 @@ from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
     from ooc_fw.solver.state import Solution
+
+logger = logging.getLogger(__name__)
 
 _OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
 """Fields that a `Solution` and a `BinaryClassifier` have in common."""
@@ -62,8 +60,7 @@ class Model:
     scaling : Scaling or None
         Scaling of the training rows; None when it is unknown.
     status : str
-        How training ended, a value of `ooc_fw.solver.state.Status`; of several classifiers, the
-        status of one that did not converge, if there is any.
+        How training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers.
     support_vectors : Rows
         Scaled, as in the training data; classifiers share them.
     classifiers : list of BinaryClassifier
@@ -114,11 +111,7 @@ class Model:
         classes: npt.ArrayLike,
         scaling: Scaling | None,
     ) -> Model:
-        """Model of the solutions for all pairs of classes.
-
-        `support_vectors` are the rows `ooc_fw.model.pairs.union_of_rows` of the training data; for
-        the rest see `Model`.
-        """
+        """Model of the solutions for all pairs of classes, with the rows of `union_of_rows`."""
         values = as_class_values(classes)
         rows = union_of_rows(pairs)
         order = np.argsort(rows)
@@ -183,14 +176,13 @@ class Model:
         Returns
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
-            Divided by rho, so that the margin is at -1 and +1; positive means the larger class of
-            a pair.
+            The margin is at -1 and +1; positive means the larger class of a pair.
 
         Raises
         ------
         InputError
-            When `X` has another number of features or was scaled in another way, or cannot be read
-            by the processes that should.
+            When `X` has another number of features or another scaling, or the processes cannot
+            read it.
         ChildProcessError
             A worker died and could not be replaced.
         """
@@ -206,20 +198,11 @@ class Model:
         return values
 
     def iter_decisions(
-        self,
-        source: RowSource,
-        *,
-        threads: int = 1,
-        dask: Any = None,
-        labels_only: bool = False,
+        self, source: RowSource, *, threads: int = 1, dask: Any = None, labels_only: bool = False
     ) -> Iterator[tuple[int, Float64Array]]:
-        """Yield the first row of each block and the decision values of its rows.
-
-        Memory does not grow with the number of rows. Parameters and errors are those of
-        `decision_function`.
-        """
+        """Yield the first row of each block and the values of `decision_function` for its rows."""
         with self.engine(threads) as engine:
-            check_source(self, source)
+            self.check_source(source)
             slices = block_slices(source, 0, source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
@@ -285,17 +268,9 @@ class Model:
         return all(own.sigmoid_a is not None for own in self.classifiers)
 
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
-        """Probability of each class, given what `decision_function` returns.
+        """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
 
-        Returns
-        -------
-        ndarray of float64, shape (n_rows, n_classes)
-            In the order of `classes`; each row sums to 1.
-
-        Raises
-        ------
-        InputError
-            The model is not calibrated.
+        InputError where the model is not `calibrated`.
         """
         sigmoids = [
             (own.sigmoid_a, own.sigmoid_b)
@@ -308,6 +283,60 @@ class Model:
                 "probability=True)"
             )
         return class_probabilities(decision_values, sigmoids, len(self.classes))
+
+    # -- which data belong to it -----------------------------------------------------------------
+
+    def check_source(self, source: RowSource) -> None:
+        """Raise InputError unless rows of `source` can be compared with the support vectors."""
+        if source.n_features != self.n_features:
+            raise InputError(
+                f"{source.name} has {source.n_features} features but the model was trained on "
+                f"{self.n_features}; convert it with --like and the training file"
+            )
+        if source.scaling is None:
+            return
+        if self.scaling is None:
+            logger.warning(
+                "%s is scaled (%s), and the model has no record of the scaling of its training "
+                "data; the values are taken as they are",
+                source.name,
+                source.scaling.kind,
+            )
+        elif not source.scaling.same_as(self.scaling):
+            raise InputError(
+                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+                f"training data ({self.scaling.kind}); convert it with --like and the training file"
+            )
+
+    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
+        """Raise InputError unless `source` is the data the model was trained on.
+
+        Compares every support vector and its class with the row that it should come from; `codes`
+        has the place in `classes` of the label of each row.
+        """
+        self.check_source(source)
+        step = rows_at_once(self.n_features)
+        for own in self.classifiers:
+            of_pair = np.searchsorted(self.classes, [own.negative, own.positive])
+            order = np.argsort(own.rows)
+            last = own.rows[order[-1]]
+            if own.rows[order[0]] < 0 or last >= source.n_rows:
+                raise InputError(
+                    f"{source.name} has {source.n_rows} rows but the model was trained on row "
+                    f"{last}; give the file it was trained on"
+                )
+            for start in range(0, len(order), step):
+                part = order[start : start + step]
+                rows = own.rows[part]
+                found = _dense(source.take(rows))
+                expected = _dense(take_rows(self.support_vectors, own.sv[part]))
+                differs = (found != expected).any(axis=1)
+                differs |= codes[rows] != of_pair[(own.labels[part] > 0).astype(np.intp)]
+                if differs.any():
+                    raise InputError(
+                        f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
+                        f"vector of that row; give the file it was trained on"
+                    )
 
     # -- the file --------------------------------------------------------------------------------
 
@@ -326,14 +355,12 @@ class Model:
             return cls(**read_fields(file))
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model file.
+def _dense(rows: Rows) -> Float32Array:
+    return rows.toarray() if isinstance(rows, CSRRows) else rows
 
-    Raises
-    ------
-    InputError
-        When there is no such file, or it is no model, or is damaged.
-    """
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model file; InputError when there is none, or it is no model, or is damaged."""
     with opened(path) as file:
         return Model(**read_fields(file))
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.classifier import BinaryClassifier
-from ooc_fw.model.pairs import class_pairs, class_scores, is_decided
+from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor
 from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError

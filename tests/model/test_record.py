@@ -18,8 +18,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.checks import check_source, check_training_rows
-from ooc_fw.model.classifier import BinaryClassifier
+from ooc_fw.model.pairs import BinaryClassifier
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import kernel_values, to_csr
@@ -172,14 +171,14 @@ class WithScaling:
 
 def test_data_must_be_scaled_like_the_training_data_if_that_is_known(caplog):
     model = make_model(random_rows(4), scaling=minmax())
-    check_source(model, WithScaling(minmax()))
-    check_source(model, WithScaling(None))
+    model.check_source(WithScaling(minmax()))
+    model.check_source(WithScaling(None))
     assert caplog.text == ""
     other = Scaling("maxabs", False, np.zeros(D), np.ones(D))
     with pytest.raises(InputError, match=r"test\.h5 is scaled \(maxabs\) in another way .*--like"):
-        check_source(model, WithScaling(other))
+        model.check_source(WithScaling(other))
     with caplog.at_level(logging.WARNING):
-        check_source(make_model(random_rows(4)), WithScaling(minmax()))
+        make_model(random_rows(4)).check_source(WithScaling(minmax()))
     assert "test.h5 is scaled (minmax), and the model has no record" in caplog.text
 
 
@@ -204,7 +203,7 @@ def test_training_rows_are_recognised(monkeypatch):
     monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 3 * 4 * D)
     model = make_model(random_rows(4))
     X, y = training_data(model)
-    check_training_rows(model, open_source(X), (y + 1) // 2)
+    model.check_training_rows(open_source(X), (y + 1) // 2)
 
 
 @pytest.mark.parametrize("change", ["value", "label", "fewer rows"])
@@ -220,7 +219,7 @@ def test_other_data_is_refused(change):
         X, y = X[:6], y[:6]
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
-        check_training_rows(model, open_source(X), (y + 1) // 2)
+        model.check_training_rows(open_source(X), (y + 1) // 2)
 
 
 # -- record ----------------------------------------------------------------------------------------
