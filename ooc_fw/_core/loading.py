@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 logger = logging.getLogger(__name__)
 
 _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -57,6 +59,25 @@ def njit(**options: Any) -> Callable[[Any], Any]:
         return numba.njit(**options | {"cache": False})(function)
 
     return compiled
+
+
+def by_precision(single: Any, double: Any) -> Callable[[Any], Any]:
+    """Decorator of a function of one number: it is `single` for a float32, otherwise `double`.
+
+    Compiled code inlines the one that it needs.
+    """
+    import numba
+    from numba.extending import overload
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def chosen(t: Any) -> Any:
+            return (single if isinstance(t, np.float32) else double)(t)
+
+        overload(chosen, inline="always")(lambda t: single if t == numba.float32 else double)
+        return chosen
+
+    return decorate
 
 
 @functools.cache

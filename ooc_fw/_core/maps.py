@@ -5,8 +5,7 @@ vertices. `map_tile` turns it into kernel values in place; `sum_tile` also adds 
 to the result of each row, while that row is in the first-level cache. Functions take slices, since
 only a loop over a whole slice is vectorised.
 
-To add a kernel: a code, a function of one row for each precision, and their lines in `_map_row` and
-`_map_row64`.
+To add a map: a code, a function of one row, and its line in `_map_row`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.loading import njit
+from ooc_fw._core.loading import by_precision, njit
 
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
 """Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading)."""
@@ -61,13 +60,8 @@ _RBF, _LINEAR, _POLYNOMIAL = (int(c) for c in (MapCode.RBF, MapCode.LINEAR, MapC
 _F = np.float32
 
 
-@njit(cache=True, inline="always")
-def exp2_nonpositive(t):
-    """2^t in float32 for t <= 0, relative error below 2e-7; the least value is 2^-126.
-
-    The integer part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes through a
-    minimax polynomial of degree 6 (Cephes `exp2f`).
-    """
+def _exp2_float32(t):
+    """Relative error below 2e-7; the least value is 2^-126. Minimax polynomial (Cephes `exp2f`)."""
     t = max(t, _F(-126.0))
     whole = np.rint(t)
     r = t - whole
@@ -82,13 +76,8 @@ def exp2_nonpositive(t):
     return p * np.int32(bits).view(np.float32)
 
 
-@njit(cache=True, inline="always")
-def exp2_nonpositive64(t):
-    """2^t in float64 for t <= 0, relative error below 3e-16; the least value is 2^-1022.
-
-    As `exp2_nonpositive`, by the polynomial of degree 11 through Chebyshev points, whose error is
-    4e-18 before rounding.
-    """
+def _exp2_float64(t):
+    """Relative error below 3e-16; the least value is 2^-1022. Through Chebyshev points."""
     t = max(t, -1022.0)
     whole = np.rint(t)
     r = t - whole
@@ -108,16 +97,20 @@ def exp2_nonpositive64(t):
     return p * np.int64(bits).view(np.float64)
 
 
+@by_precision(_exp2_float32, _exp2_float64)
+def exp2_nonpositive(t):
+    """2^t for t <= 0, in the precision of t.
+
+    The whole part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes through a
+    polynomial.
+    """
+
+
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _rbf_row(row, x_term, z_terms, scale):
+    zero = row.dtype.type(0)
     for j in range(row.size):
-        row[j] = exp2_nonpositive(min(scale * row[j] - (x_term + z_terms[j]), _F(0.0)))
-
-
-@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _rbf_row64(row, x_term, z_terms, scale):
-    for j in range(row.size):
-        row[j] = exp2_nonpositive64(min(scale * row[j] - (x_term + z_terms[j]), 0.0))
+        row[j] = exp2_nonpositive(min(scale * row[j] - (x_term + z_terms[j]), zero))
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
@@ -146,18 +139,14 @@ def _polynomial_row(row, scale, shift, degree):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _laplacian_row(row, scale):
+    zero = row.dtype.type(0)
     for j in range(row.size):
-        row[j] = exp2_nonpositive(-scale * max(row[j], _F(0.0)))
-
-
-@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
-def _laplacian_row64(row, scale):
-    for j in range(row.size):
-        row[j] = exp2_nonpositive64(-scale * max(row[j], 0.0))
+        row[j] = exp2_nonpositive(-scale * max(row[j], zero))
 
 
 @njit(cache=True, nogil=True)
-def _map_row(code, row, x_term, z_terms, scale, shift, degree):
+def _map_row(kernel_map, row, x_term, z_terms):
+    code, scale, shift, degree = kernel_map
     if code == _RBF:
         _rbf_row(row, x_term, z_terms, scale)
     elif code == _POLYNOMIAL:
@@ -166,71 +155,33 @@ def _map_row(code, row, x_term, z_terms, scale, shift, degree):
         _laplacian_row(row, scale)
 
 
-@njit(cache=True, nogil=True)
-def _map_row64(code, row, x_term, z_terms, scale, shift, degree):
-    if code == _RBF:
-        _rbf_row64(row, x_term, z_terms, scale)
-    elif code == _POLYNOMIAL:
-        _polynomial_row(row, scale, shift, degree)
-    elif code != _LINEAR:
-        _laplacian_row64(row, scale)
-
-
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _weighted_row(row, weights):
+def dot(weights, row):
+    """sum_k weights[k] row[k] in float64, for k below the number of weights."""
     total = 0.0
-    for j in range(row.size):
-        total += weights[j] * np.float64(row[j])
+    for k in range(weights.size):
+        total += weights[k] * np.float64(row[k])
     return total
 
 
 @njit(cache=True, nogil=True)
 def map_tile(kernel_map, tile, x_terms, z_terms):
-    """Turn a tile of products into kernel values, in place.
+    """Turn a tile of products, shape (n, at least m), into kernel values, in place.
 
-    Parameters
-    ----------
-    kernel_map : KernelMap
-        The map, with constants of float32.
-    tile : ndarray of float32, shape (n, at least m)
-        Products of n rows with m vertices in its leading columns, which are modified.
-    x_terms, z_terms : ndarray of float32, shapes (n,) and (m,)
-        What the RBF map subtracts from each product: gamma log2(e) |x|^2; zeros for distances.
+    Tile, constants and terms have one precision. `x_terms`, shape (n,), and `z_terms`, shape (m,),
+    are what the RBF map subtracts: gamma log2(e) |x|^2, or zeros for distances.
     """
-    code, scale, shift, degree = kernel_map
     for i in range(tile.shape[0]):
-        _map_row(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
-
-
-@njit(cache=True, nogil=True)
-def map_tile64(kernel_map, tile, x_terms, z_terms):
-    """`map_tile` in float64."""
-    code, scale, shift, degree = kernel_map
-    for i in range(tile.shape[0]):
-        _map_row64(code, tile[i, : z_terms.size], x_terms[i], z_terms, scale, shift, degree)
+        _map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)
 
 
 @njit(cache=True, nogil=True)
 def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
-    """Add sum_j weights[j] k(x_i, z_j) to out[i], with float64 weights, sums and result.
-
-    The tile (see `map_tile`) is overwritten by kernel values.
-    """
-    code, scale, shift, degree = kernel_map
+    """`map_tile`, and out[i] += sum_j weights[j] k(x_i, z_j), with float64 weights and sums."""
     for i in range(tile.shape[0]):
         row = tile[i, : z_terms.size]
-        _map_row(code, row, x_terms[i], z_terms, scale, shift, degree)
-        out[i] += _weighted_row(row, weights)
-
-
-@njit(cache=True, nogil=True)
-def sum_tile64(kernel_map, tile, x_terms, z_terms, weights, out):
-    """`sum_tile` for a float64 tile."""
-    code, scale, shift, degree = kernel_map
-    for i in range(tile.shape[0]):
-        row = tile[i, : z_terms.size]
-        _map_row64(code, row, x_terms[i], z_terms, scale, shift, degree)
-        out[i] += _weighted_row(row, weights)
+        _map_row(kernel_map, row, x_terms[i], z_terms)
+        out[i] += dot(weights, row)
 
 
 @njit(cache=True, nogil=True)

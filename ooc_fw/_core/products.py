@@ -208,14 +208,11 @@ def _absolute_sum(values):
 
 
 @njit(cache=True, nogil=True)
-def square_norms(data, indptr, out):
-    """out[i] = |x_i|^2 in float64, row i being data[indptr[i]:indptr[i + 1]]."""
-    for i in range(out.size):
-        out[i] = _square_sum(data[indptr[i] : indptr[i + 1]])
+def row_norms(data, indptr, squared, out):
+    """out[i] = |x_i|^2, or |x_i|_1 where not `squared`, in float64.
 
-
-@njit(cache=True, nogil=True)
-def absolute_norms(data, indptr, out):
-    """out[i] = |x_i|_1 in float64, row i being data[indptr[i]:indptr[i + 1]]."""
+    Row i is data[indptr[i]:indptr[i + 1]].
+    """
     for i in range(out.size):
-        out[i] = _absolute_sum(data[indptr[i] : indptr[i + 1]])
+        row = data[indptr[i] : indptr[i + 1]]
+        out[i] = _square_sum(row) if squared else _absolute_sum(row)

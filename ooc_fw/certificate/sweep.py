@@ -21,7 +21,7 @@ from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slice
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.kernels.decisions import Approximation, DecisionFunctions, Weights
-from ooc_fw.kernels.distinct import DistinctRows, distinct_rows
+from ooc_fw.kernels.distinct import Groups, distinct_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
@@ -180,26 +180,26 @@ def _decisions(
 
 def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float, int]:
     """Decision values in float64, a bound on all their errors, and the number of distinct rows."""
-    distinct = distinct_rows(rows)
-    values, bounds = decisions.exact(distinct.rows)
-    return distinct.spread(values), float(bounds.max(initial=0.0)), len(bounds)
+    distinct, groups = distinct_rows(rows)
+    values, bounds = decisions.exact(distinct)
+    return values[groups], float(bounds.max(initial=0.0)), len(bounds)
 
 
 def _screen_bounds(
     lower: Float64Array,
     kernel: Kernel,
     decisions: DecisionFunctions,
-    distinct: DistinctRows,
+    groups: Groups,
     found: Approximation,
 ) -> Bounds:
     """What a `Screen` keeps of rows, given lower bounds on their gradients."""
-    spread, nearest = distinct.spread, found.nearest
+    nearest = found.nearest
     diagonal = kernel.diagonal(found.x.norms)
     if nearest is None:
-        return Bounds.outwards(lower, spread(diagonal))
+        return Bounds.outwards(lower, diagonal[groups])
     square = 2 * (diagonal - nearest.value + decisions.value_bound(found.x))
     distance = np.sqrt(np.maximum(square, 0.0))
-    return Bounds.outwards(lower, spread(diagonal), spread(nearest.place), spread(distance))
+    return Bounds.outwards(lower, diagonal[groups], nearest.place[groups], distance[groups])
 
 
 def _sweep_block(
@@ -227,10 +227,10 @@ def _sweep_block(
     y = block.labels[others]
 
     # 1. Gradients from float32 kernel values, and bounds on their errors.
-    decisions, distinct = shared.get(), distinct_rows(rows)
+    decisions, (distinct, groups) = shared.get(), distinct_rows(rows)
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
-    found = decisions.approximate(distinct.rows, with_nearest)
-    grad, error = y * distinct.spread(found.values), distinct.spread(found.bound)
+    found = decisions.approximate(distinct, with_nearest)
+    grad, error = y * found.values[groups], found.bound[groups]
     n_distinct = len(found.x)
 
     # 2. In float64 those that may be the least of all.
@@ -247,7 +247,7 @@ def _sweep_block(
     violators = np.flatnonzero(grad < target.threshold)
     bounds = None
     if target.with_bounds:
-        bounds = _screen_bounds(grad - error, target.kernel, decisions, distinct, found)
+        bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, found)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
     n_evaluations = n_distinct * decisions.n_vertices
     return _Findings(

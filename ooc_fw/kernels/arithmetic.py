@@ -1,26 +1,29 @@
-"""In which precision, and from which products, an engine computes kernel values.
+"""In which precision, and from which products, kernel values are computed; rows prepared for it.
 
 A distance from products, |x|^2 + |z|^2 - 2 x.z, loses the digits that its terms share: where
 gamma |x|^2 is large, all of them. Such rows take products in float64, or sums of differences. A
-probe of rows decides before anything is computed, so that a kernel value never depends on the block
-that it is computed in.
+probe of rows decides beforehand, so that a value never depends on the block it is computed in.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ooc_fw.data.rows import CSRRows, Float32Array, Rows
-from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.kernels.functions import (
+    FLOAT32_DIFFERENCES,
+    FLOAT32_PRODUCTS,
+    FLOAT64_DIFFERENCES,
+    FLOAT64_PRODUCTS,
+    Computed,
+    Kernel,
+    Method,
+)
 
-AnyFloat = npt.NDArray[Any]
-
-FEW_FEATURES = 32
-"""Up to so many features float32 differences beat float64 products (306 to 350 ms for 8 M)."""
-
+_FEW_FEATURES = 32  # up to so many, float32 differences beat float64 products (306 to 350 ms, 8 M)
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring saves digits
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
 
@@ -30,33 +33,6 @@ _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the s
 _FAST_ERROR = 1e-3
 _WIDE_ERROR = 1e-6
 _EXACT_ERROR = 1e-10
-
-
-class Method(NamedTuple):
-    """How kernel values are computed.
-
-    Parameters
-    ----------
-    dtype : type
-        float32 or float64, of products and maps.
-    differences : bool
-        Whether distances are sums of differences of the rows as they are, rather than products of
-        centred rows; for shift-invariant kernels.
-    """
-
-    dtype: type
-    differences: bool = False
-
-    @property
-    def unit(self) -> float:
-        """Unit roundoff."""
-        return FLOAT32_UNIT if self.dtype is np.float32 else FLOAT64_UNIT
-
-
-FLOAT32_PRODUCTS = Method(np.float32)
-FLOAT64_PRODUCTS = Method(np.float64)
-FLOAT32_DIFFERENCES = Method(np.float32, differences=True)
-FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
 
 
 class Arithmetic(NamedTuple):
@@ -69,13 +45,11 @@ class Arithmetic(NamedTuple):
         would cost digits in |x|^2 + |z|^2 - 2 x.z.
     sparse : bool
         Whether dense rows, too, take the sparse products.
-    fast : Method
-        For values that are stored as float32.
-    exact : Method
-        For values that are held in float64, and what certificates rest on.
+    fast, exact : Method
+        For values stored as float32; for those held in float64, which certificates rest on.
     """
 
-    center: AnyFloat | None = None
+    center: AnyArray | None = None
     sparse: bool = False
     fast: Method = FLOAT32_PRODUCTS
     exact: Method = FLOAT64_PRODUCTS
@@ -87,31 +61,68 @@ class Arithmetic(NamedTuple):
             return self._replace(center=None, sparse=sparse)
         return self._replace(center=np.asarray(self.center, dtype=np.float32), sparse=sparse)
 
+    def prepare(self, kernel: Kernel, rows: Rows, method: Method) -> Operand:
+        """Rows, sparse or dense as all rows of that width, with their norms and map terms."""
+        sparse = self.sparse or isinstance(rows, CSRRows)
+        if method.differences and rows.shape[1] <= _FEW_FEATURES:
+            sparse = False
+        if isinstance(rows, CSRRows):
+            rows = rows if sparse else rows.toarray()
+        elif sparse:
+            rows = CSRRows.from_dense(rows)
+        values = rows
+        if not (sparse or method.differences):
+            values = centred(rows, method.dtype, self.center)
+        norms = kernel.norms(values)
+        terms = np.zeros(len(norms)) if method.differences else kernel.map_terms(norms)
+        kept = values if method.dtype is np.float32 else rows
+        return Operand(kept, norms, terms.astype(method.dtype), method)
 
-def centred(rows: Rows, dtype: type, center: AnyFloat | None) -> AnyFloat:
-    """Dense rows minus `center`, in a precision; the rows themselves where nothing changes."""
-    values: AnyFloat = np.asarray(rows).astype(dtype, copy=False)
-    return values if center is None else values - center
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Rows prepared for products.
 
-def prefers_sparse(rows: Rows) -> bool:
-    """Whether the sparse product is the faster one for rows like these."""
-    if isinstance(rows, CSRRows):
-        return True
-    return bool(np.count_nonzero(rows) < _DENSE_ENOUGH * rows.size)
-
-
-def choose_center(rows: Rows) -> Float32Array | None:
-    """Mean of `rows` where it is large enough for centring to pay, else None.
-
-    Any centre is right for a shift-invariant kernel. Small means are left alone, since the products
-    of small whole numbers are exact without a centre.
+    Parameters
+    ----------
+    values : Rows
+        The rows; sparse where few values are nonzero. They are centred where the engine centres and
+        takes float32 products. Float64 products centre tile by tile; differences need no centre.
+    norms : ndarray of float64, shape (n,)
+        `Kernel.norms` of `values`.
+    terms : ndarray of float32 or float64, shape (n,)
+        `Kernel.map_terms` of `norms`, in the precision of `method`.
+    method : Method
+        How products and kernel values of these rows are computed.
     """
-    if isinstance(rows, CSRRows):
-        return None
-    mean = rows.mean(axis=0, dtype=np.float64)
-    mean_square_norm = np.square(rows, dtype=np.float64).sum(axis=1).mean()
-    return mean.astype(np.float32) if mean @ mean > _LARGE_MEAN * mean_square_norm else None
+
+    values: Rows
+    norms: Float64Array
+    terms: AnyArray
+    method: Method
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def __getitem__(self, key: slice) -> Operand:
+        return Operand(self.values[key], self.norms[key], self.terms[key], self.method)
+
+    def take(self, places: Int64Array) -> Operand:
+        """Rows by number."""
+        values = take_rows(self.values, places)
+        return Operand(values, self.norms[places], self.terms[places], self.method)
+
+    def n_terms(self) -> Int64Array:
+        """Number of stored values of each row, shape (n,)."""
+        if isinstance(self.values, CSRRows):
+            return np.diff(self.values.indptr)
+        return np.full(len(self), self.values.shape[1])
+
+
+def centred(rows: Rows, dtype: type, center: AnyArray | None) -> AnyArray:
+    """Dense rows minus `center`, in a precision; the rows themselves where nothing changes."""
+    values: AnyArray = np.asarray(rows).astype(dtype, copy=False)
+    return values if center is None else values - center
 
 
 def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
@@ -122,34 +133,37 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     float64 products or else float64 differences if there are many; other kernels take float64
     products.
     """
-    center = choose_center(probe)
-    sparse = prefers_sparse(probe)
-    as_sparse = sparse or kernel.uses_distance
-    values = probe
-    if not isinstance(probe, CSRRows) and kernel.shift_invariant and not as_sparse:
-        values = centred(probe, np.float64, center)
-    norms = kernel.norms(values)
-    n_terms = np.full(len(norms), probe.shape[1])
+    chosen = _suiting_storage(probe)
+    # Rows whose bound overflows are refused when an engine prepares them.
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = chosen.suited_to(kernel).prepare(kernel, probe, FLOAT64_PRODUCTS)
+        norm = x.norms.max(initial=0)
+
+        def largest_error(method: Method) -> float:
+            by = Computed(method, np.full(len(x), norm), norm, x.n_terms())
+            return float(kernel.error_bound(by).max(initial=0))
+
+        if largest_error(FLOAT32_PRODUCTS) <= _FAST_ERROR:
+            return chosen
+        error = largest_error(FLOAT64_PRODUCTS)
+    if kernel.shift_invariant and probe.shape[1] <= _FEW_FEATURES:
+        return chosen._replace(fast=FLOAT32_DIFFERENCES, exact=FLOAT64_DIFFERENCES)
+    exact = FLOAT64_DIFFERENCES
+    if not kernel.shift_invariant or not error > _EXACT_ERROR:
+        exact = FLOAT64_PRODUCTS
+    return chosen._replace(fast=exact if error > _WIDE_ERROR else FLOAT64_PRODUCTS, exact=exact)
+
+
+def _suiting_storage(probe: Rows) -> Arithmetic:
+    """Sparse products where they are the faster ones, and the mean of rows where centring pays.
+
+    Any centre is right for a shift-invariant kernel. Small means are left alone, since the products
+    of small whole numbers are exact without a centre.
+    """
     if isinstance(probe, CSRRows):
-        n_terms = np.diff(probe.indptr)
-    elif as_sparse:
-        n_terms = np.count_nonzero(probe, axis=1)
-
-    def largest_error(unit: float) -> float:
-        most = np.full(len(norms), norms.max(initial=0))
-        # Rows whose bound overflows are refused when they are prepared.
-        with np.errstate(over="ignore", invalid="ignore"):
-            bounds = kernel.error_bound(most, most.max(initial=0), n_terms, unit)
-            return float(bounds.max(initial=0))
-
-    fast, exact = FLOAT32_PRODUCTS, FLOAT64_PRODUCTS
-    if not largest_error(FLOAT32_UNIT) <= _FAST_ERROR:
-        fast = FLOAT64_PRODUCTS
-        error = largest_error(FLOAT64_UNIT)
-        if kernel.shift_invariant and probe.shape[1] <= FEW_FEATURES:
-            fast, exact = FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES
-        elif kernel.shift_invariant and error > _EXACT_ERROR:
-            exact = FLOAT64_DIFFERENCES
-            if error > _WIDE_ERROR:
-                fast = FLOAT64_DIFFERENCES
-    return Arithmetic(center, sparse, fast, exact)
+        return Arithmetic(sparse=True)
+    sparse = bool(np.count_nonzero(probe) < _DENSE_ENOUGH * probe.size)
+    mean = probe.mean(axis=0, dtype=np.float64)
+    mean_square_norm = np.square(probe, dtype=np.float64).sum(axis=1).mean()
+    large = mean @ mean > _LARGE_MEAN * mean_square_norm
+    return Arithmetic(mean.astype(np.float32) if large else None, sparse)

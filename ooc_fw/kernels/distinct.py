@@ -5,38 +5,19 @@ Real data repeat themselves: 70 % of the rows of KDD Cup 99 are copies of others
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.rows import hash_rows
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
+from ooc_fw.kernels.functions import stored_arrays
 
-_Value = TypeVar("_Value", bound=np.generic)
+Groups: TypeAlias = npt.NDArray[np.intp] | slice
+"""Group of each row of a block."""
 
 _WORTHWHILE = 0.9  # share of distinct rows above which copying them costs more than it saves
-
-
-@dataclass(frozen=True)
-class DistinctRows:
-    """The different rows of a block.
-
-    Parameters
-    ----------
-    rows : Rows
-        One of each group of equal rows.
-    inverse : ndarray of int64, shape (n_block,), or None
-        Group of each row of the block; None when `rows` is the whole block.
-    """
-
-    rows: Rows
-    inverse: npt.NDArray[np.intp] | None
-
-    def spread(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
-        """Values of the groups, given to each row of the block."""
-        return values if self.inverse is None else values[self.inverse]
 
 
 def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
@@ -44,31 +25,25 @@ def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
 
     Dense and sparse forms of a row hash differently.
     """
-    if isinstance(rows, CSRRows):
-        data, columns, indptr = rows.data, rows.indices, rows.indptr
-    else:
-        data, columns = rows.reshape(-1), np.empty(0, dtype=np.int32)
-        indptr = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+    data, columns, indptr = stored_arrays(rows)
     hashes = np.empty(len(rows), dtype=np.uint64)
     hash_rows(np.ascontiguousarray(data).view(np.uint32), columns, indptr, hashes)
     return hashes
 
 
-def distinct_rows(rows: Rows) -> DistinctRows:
-    """Group equal rows; O(stored values + n log n).
+def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
+    """One of each group of equal rows, and the group of each row; O(stored values + n log n).
 
-    Rows of equal 64-bit hash are compared bit by bit; on a collision nothing is grouped, so that
-    the result is exact. Where few rows repeat, nothing is grouped either.
+    ``values[groups]`` gives values of the groups to all rows. Rows of equal 64-bit hash are
+    compared bit by bit; on a collision nothing is grouped, so that the result is exact. Where few
+    rows repeat, nothing is grouped either: the groups are then a slice of all rows.
     """
-    n = len(rows)
-    hashes = row_hashes(rows)
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    if len(first) > _WORTHWHILE * n:
-        return DistinctRows(rows, None)
-    distinct = take_rows(rows, first)
-    if not _equal(take_rows(distinct, inverse), rows):
-        return DistinctRows(rows, None)
-    return DistinctRows(distinct, inverse)
+    _, first, groups = np.unique(row_hashes(rows), return_index=True, return_inverse=True)
+    if len(first) <= _WORTHWHILE * len(rows):
+        distinct = take_rows(rows, first)
+        if _equal(take_rows(distinct, groups), rows):
+            return distinct, groups
+    return rows, slice(None)
 
 
 def _equal(a: Rows, b: Rows) -> bool:

@@ -1,7 +1,7 @@
 """Blocks of kernel values and kernel sums, tile by tile, on all threads.
 
 The formulas are in :mod:`ooc_fw.kernels.functions`, the choice of precision and products in
-:mod:`ooc_fw.kernels.arithmetic`, the products in :mod:`ooc_fw.kernels.tiles`, and the compiled
+:mod:`ooc_fw.kernels.arithmetic`, the products in :mod:`ooc_fw.kernels.products`, and the compiled
 loops in :mod:`ooc_fw._core`.
 """
 
@@ -10,24 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from ooc_fw._core.maps import (
+    KernelMap,
     map_tile,
-    map_tile64,
     raise_largest,
     sum_columns,
     sum_tile,
-    sum_tile64,
 )
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
-from ooc_fw.kernels.arithmetic import FEW_FEATURES, AnyFloat, Arithmetic, Method, centred
-from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel
-from ooc_fw.kernels.tiles import TILE, Operand, Workspace
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.kernels.arithmetic import Arithmetic, Operand
+from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
+from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
 
@@ -35,52 +33,27 @@ _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
-_MAPS: dict[type, Any] = {np.float32: map_tile, np.float64: map_tile64}
-_SUMS: dict[type, Any] = {np.float32: sum_tile, np.float64: sum_tile64}
+_UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
 class Nearest:
-    """The vertex of largest kernel value for each of some rows, found tile by tile.
+    """The vertex of largest kernel value for each of some rows, of a kernel that is never negative.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-
-    Attributes
-    ----------
-    value : ndarray of float32, shape (n_rows,)
-        Largest value so far of a kernel that is never negative; 0 before the first.
-    place : ndarray of int64, shape (n_rows,)
-        The place of its vertex.
+    `value`, float32, and `place`, int64, have shape (n_rows,). Places count the vertices of all
+    sums that this was given to, `n_seen` of them.
     """
 
     def __init__(self, n_rows: int) -> None:
         self.value = np.zeros(n_rows, dtype=np.float32)
         self.place = np.zeros(n_rows, dtype=np.int64)
-
-    def or_nearer(self, other: Nearest) -> Nearest:
-        """The nearer of two, row by row."""
-        place = np.where(other.value > self.value, other.place, self.place)
-        both = Nearest(len(place))
-        both.value, both.place = np.maximum(self.value, other.value), place
-        return both
+        self.n_seen = 0
 
 
-@dataclass(frozen=True)
-class ManyWeights:
+class ManyWeights(NamedTuple):
     """Weights of several sums over the same vertices, stored vertex by vertex.
 
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (n_vertices + 1,)
-        Where the entries of each vertex begin.
-    sums : ndarray of int64, shape (n_entries,)
-        The sum that an entry belongs to.
-    values : ndarray of float64, shape (n_entries,)
-        The weights.
-    n_sums : int
-        Number of sums.
+    Vertex j has the weight ``values[p]`` in the sum ``sums[p]`` for p in
+    ``indptr[j]:indptr[j + 1]``.
     """
 
     indptr: Int64Array
@@ -105,7 +78,7 @@ class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
     Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
-    float64 values for what a certificate rests on (see `Arithmetic`). Sums are float64 in both.
+    float64 values for what a certificate rests on. Sums are float64 in both.
 
     Parameters
     ----------
@@ -170,31 +143,22 @@ class Engine:
         InputError
             For rows of which float32 cannot hold a product or a kernel value.
         """
-        method = self.arithmetic.exact if exact else self.arithmetic.fast
-        values = self._in_form(rows, method)
-        if method.differences or isinstance(values, CSRRows):
-            norms = self.kernel.norms(values)
-        else:
-            centred_values = centred(values, method.dtype, self.arithmetic.center)
-            norms = self.kernel.norms(centred_values)
-            if method.dtype is np.float32:
-                values = centred_values
-        _check_range(self.kernel, norms)
-        terms = np.zeros(len(norms)) if method.differences else self.kernel.map_terms(norms)
-        return Operand(values, norms, terms.astype(method.dtype), method)
-
-    def _in_form(self, rows: Rows, method: Method) -> Rows:
-        """Rows sparse or dense, as the products of all rows of that width take them."""
-        sparse = self.arithmetic.sparse or isinstance(rows, CSRRows)
-        if method.differences and rows.shape[1] <= FEW_FEATURES:
-            sparse = False
-        if sparse:
-            return rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
-        return rows.toarray() if isinstance(rows, CSRRows) else rows
+        arithmetic = self.arithmetic
+        with np.errstate(over="ignore"):  # of rows that are refused
+            method = arithmetic.exact if exact else arithmetic.fast
+            x = arithmetic.prepare(self.kernel, rows, method)
+            largest = max(x.norms.max(initial=0), self.kernel.diagonal(x.norms).max(initial=0))
+        if max(1.0, self.kernel.gamma) * largest > _LARGEST:
+            raise InputError(
+                f"a row of norm {x.norms.max():.3g} is too large for the {self.kernel.name} kernel "
+                f"in float32; scale the features first (ooc-fw convert --scale maxabs) or lower "
+                f"gamma"
+            )
+        return x
 
     # -- values and sums -------------------------------------------------------------------------
 
-    def block(self, x: Operand, z: Operand, out: AnyFloat) -> None:
+    def block(self, x: Operand, z: Operand, out: AnyArray) -> None:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
 
         `out` is of float32; of float64 for exact rows; or of uint16, for values in [0, 1] as
@@ -206,15 +170,14 @@ class Engine:
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
-        map_products, kernel_map = _MAPS[x.method.dtype], self._map(x)
-        quantised = out.dtype == np.uint16
+        kernel_map, quantised = self._map(x), out.dtype == np.uint16
 
-        def fill(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
+        def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             narrow = len(zt) < _NARROW
             if narrow:  # maps are vectorised along rows of the tile
                 tile = np.ascontiguousarray(tile[:, : len(zt)].T)
                 xt, zt = zt, xt
-            map_products(kernel_map, tile, xt.terms, zt.terms)
+            map_tile(kernel_map, tile, xt.terms, zt.terms)
             tile = tile[:, : len(zt)]
             if quantised:
                 tile *= np.float32(65535)
@@ -231,16 +194,17 @@ class Engine:
         With `nearest`, the vertices of largest kernel value are found in the same pass.
         """
         out = np.zeros(len(x))
-        sum_products, kernel_map = _SUMS[x.method.dtype], self._map(x)
+        kernel_map = self._map(x)
 
-        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            sum_products(kernel_map, tile, xt.terms, zt.terms, weights[cols], out[rows])
+        def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
+            sum_tile(kernel_map, tile, xt.terms, zt.terms, weights[cols], out[rows])
             if nearest is not None:
-                largest, place = nearest.value[rows], nearest.place[rows]
-                values = tile.astype(np.float32, copy=False)
-                raise_largest(values, len(zt), cols.start, largest, place)
+                values, first = tile.astype(np.float32, copy=False), nearest.n_seen + cols.start
+                raise_largest(values, len(zt), first, nearest.value[rows], nearest.place[rows])
 
         self._for_tiles(x, z, add)
+        if nearest is not None:
+            nearest.n_seen += len(z)
         return out
 
     def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
@@ -249,10 +213,10 @@ class Engine:
         Each is that of `weighted_sum`, up to the order of additions.
         """
         out = np.zeros((len(x), weights.n_sums))
-        map_products, kernel_map = _MAPS[x.method.dtype], self._map(x)
+        kernel_map = self._map(x)
 
-        def add(rows: slice, cols: slice, tile: AnyFloat, xt: Operand, zt: Operand) -> None:
-            map_products(kernel_map, tile, xt.terms, zt.terms)
+        def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
+            map_tile(kernel_map, tile, xt.terms, zt.terms)
             indptr = weights.indptr[cols.start : cols.stop + 1]
             sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
@@ -265,26 +229,16 @@ class Engine:
         Each tile off the diagonal serves twice, as it is and transposed. Each strip of tiles has
         sums of its own, added up in the order of strips, so that threads change no bit.
         """
-        dtype, kernel_map = z.method.dtype, self._map(z)
-        width = self._workspace.product(z).width
+        kernel_map, width = self._map(z), self._workspace.width(z)
 
-        def run(x0: int) -> Float64Array:
-            rows = slice(x0, min(x0 + width, len(z)))
-            out = np.zeros(rows.stop)
-            product = self._workspace.product(z)
-            try:
-                product.load(z[rows])
-                for y0 in range(0, x0 + 1, width):
-                    cols = slice(y0, min(y0 + width, len(z)))
-                    n, m = cols.stop - y0, rows.stop - x0
-                    tile = self._workspace.tile(product.tile_shape(n, m), dtype)
-                    product.into(z[cols], tile)
-                    terms = z.terms[cols], z.terms[rows]
-                    _SUMS[dtype](kernel_map, tile[:n], *terms, weights[rows], out[cols])
-                    if y0 < x0:
-                        out[rows] += weights[cols] @ tile[:n, :m]
-            finally:
-                product.unload()
+        def run(start: int) -> Float64Array:
+            strip = slice(start, min(start + width, len(z)))
+            zt, own = z[strip], weights[strip]
+            out = np.zeros(strip.stop)
+            for rows, xt, tile in self._workspace.products(z[: strip.stop], zt, width):
+                sum_tile(kernel_map, tile, xt.terms, zt.terms, own, out[rows])
+                if rows.start < start:
+                    out[strip] += weights[rows] @ tile[:, : len(zt)]
             return out
 
         self.count(len(z) * (len(z) + width) // 2)
@@ -295,8 +249,10 @@ class Engine:
             total[: len(sums)] += sums
         return total
 
-    def _map(self, x: Operand) -> Any:
-        return self.kernel.map_in(x.method.dtype, x.method.differences)
+    def _map(self, x: Operand) -> KernelMap:
+        dtype = x.method.dtype
+        scale, shift, degree = self.kernel.map_constants(x.method.differences)
+        return KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
 
     # -- bounds on rounding ----------------------------------------------------------------------
 
@@ -307,25 +263,19 @@ class Engine:
         where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
         The shape is (len(x),) or that of `mean`, which may be (len(x), n_sums).
         """
-        kernel, method = self.kernel, x.method
+        method = x.method
         sparse_differences = method.differences and isinstance(x.values, CSRRows)
         n_terms = x.n_terms()  # of a sum of products: no more than one side stores
-        if kernel.uses_distance or sparse_differences:
+        if self.kernel.uses_distance or sparse_differences:
             n_terms = np.maximum(n_terms, z.n_terms().max(initial=0))
         if sparse_differences:
             n_terms = 2 * n_terms  # a sum has a term for each value that either row stores
-        largest, norms = self._largest_value(x, z), x.norms
+        summation = len(z) * FLOAT64_UNIT * self._largest_value(x, z)  # sums are always float64
+        norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:
-            largest, norms, n_terms = largest[:, None], norms[:, None], n_terms[:, None]
-        if method.differences:
-            values = kernel.distance_error_bound(n_terms, method.unit, mean)
-        else:
-            z_norm = float(z.norms.max(initial=0))
-            one = 1.0 if mean is None else mean
-            values = kernel.error_bound(norms, z_norm, n_terms, method.unit, one)
-        summation = len(z) * FLOAT64_UNIT * largest  # sums are float64 in both precisions
-        bound = np.asarray(values + summation)
-        return bound if mean is None else np.broadcast_to(bound, mean.shape)
+            norms, n_terms, summation = norms[:, None], n_terms[:, None], summation[:, None]
+        bound = self.kernel.error_bound(Computed(method, norms, z_norm, n_terms, mean)) + summation
+        return np.asarray(bound) if mean is None else np.broadcast_to(bound, mean.shape)
 
     def value_bound(self, x: Operand, z: Operand) -> Float64Array:
         """Bound on the error of a float32 value of `block` or `Nearest`, shape (len(x),)."""
@@ -361,54 +311,26 @@ class Engine:
         else:
             list(self._pool.map(run, parts))
 
-    def _for_tiles(
-        self,
-        x: Operand,
-        z: Operand,
-        use: Callable[[slice, slice, AnyFloat, Operand, Operand], None],
-    ) -> None:
+    def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
-        Columns of products beyond the vertices of `z_tile` are padding. Rows are divided among the
-        threads; each thread takes the tiles of vertices in order, so that sums are the same for any
-        number of threads.
+        Rows are divided among the threads; each thread takes the tiles of vertices in order, so
+        that sums are the same for any number of threads.
         """
         if len(z) == 0:
             return
         self.count(len(x) * len(z))
-        width = min(self._workspace.product(x).width, len(z))
+        width = min(self._workspace.width(x), len(z))
         height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:
-            product = self._workspace.product(x)
-            try:
-                for z0 in range(0, len(z), width):
-                    cols = slice(z0, min(z0 + width, len(z)))
-                    z_tile = z[cols]
-                    product.load(z_tile)
-                    for x0 in range(part.start, part.stop, height):
-                        rows = slice(x0, min(x0 + height, part.stop))
-                        x_tile = x[rows]
-                        shape = product.tile_shape(len(x_tile), len(z_tile))
-                        tile = self._workspace.tile(shape, x.method.dtype)
-                        product.into(x_tile, tile)
-                        use(rows, cols, tile[: len(x_tile)], x_tile, z_tile)
-                    product.unload()
-            finally:  # an interrupt must not leave vertices in the scratch
-                product.unload()
+            for start in range(0, len(z), width):
+                cols = slice(start, min(start + width, len(z)))
+                zt = z[cols]
+                for rows, xt, tile in self._workspace.products(x[part], zt, height):
+                    use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
         self.share(len(x), len(x) * len(z), run)
-
-
-def _check_range(kernel: Kernel, norms: Float64Array) -> None:
-    """Refuse rows of which float32 could not hold a product or a kernel value."""
-    with np.errstate(over="ignore"):
-        largest = max(norms.max(initial=0), kernel.diagonal(norms).max(initial=0))
-    if max(1.0, kernel.gamma) * largest > _LARGEST:
-        raise InputError(
-            f"a row of norm {norms.max():.3g} is too large for the {kernel.name} kernel in "
-            f"float32; scale the features first (ooc-fw convert --scale maxabs) or lower gamma"
-        )
 
 
 def _split(n: int, parts: int) -> list[slice]:

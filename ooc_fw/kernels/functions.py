@@ -7,15 +7,16 @@ To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name i
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.maps import LOG2_E, KernelMap, MapCode
-from ooc_fw._core.products import absolute_norms, square_norms
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw._core.maps import LOG2_E, MapCode
+from ooc_fw._core.products import row_norms
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.system.errors import InputError, check_number
 
 FLOAT32_UNIT = 2.0**-24
@@ -26,18 +27,64 @@ _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # exp(-t) underfl
 _EXPONENTIAL_UNITS = 5.0  # relative error of the compiled exponentials and of libm's, in units
 
 
+class Method(NamedTuple):
+    """How kernel values are computed.
+
+    Products and maps are of `dtype`, float32 or float64. With `differences`, distances are sums of
+    differences of the rows as they are, rather than products of centred rows.
+    """
+
+    dtype: type
+    differences: bool = False
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff."""
+        return FLOAT32_UNIT if self.dtype is np.float32 else FLOAT64_UNIT
+
+
+FLOAT32_PRODUCTS = Method(np.float32)
+FLOAT64_PRODUCTS = Method(np.float64)
+FLOAT32_DIFFERENCES = Method(np.float32, differences=True)
+FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
+
+
+class Computed(NamedTuple):
+    """What bounds the rounding of k(x, z), for n rows x and every vertex z.
+
+    Parameters
+    ----------
+    method : Method
+        How values were computed.
+    x_norms : ndarray of float64, shape (n,)
+        From `Kernel.norms`.
+    z_norm : float
+        Largest norm among the vertices.
+    n_terms : ndarray of int64, shape (n,)
+        Largest number of products or differences in one sum that are not exact zeros.
+    mean : ndarray of float64, shape (n,), or None
+        For a bound on the error of a mean of k(x, z) over the z: that mean as computed. It helps
+        where kernel values are positive and err in proportion to themselves. None bounds the error
+        of any single value.
+    """
+
+    method: Method
+    x_norms: Float64Array
+    z_norm: float
+    n_terms: Int64Array
+    mean: Float64Array | None = None
+
+
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(ABC):
     """What all kernels have in common; subclasses give the formulas.
 
     Parameters
     ----------
     gamma : float
         Scale of the product; positive.
-    degree : int
-        Degree of the polynomial kernel, ignored by others.
-    coef0 : float
-        Constant of the polynomial kernel, ignored by others.
+    degree, coef0 : int, float
+        Degree, and constant in the base, of the polynomial kernel; ignored by others.
     """
 
     gamma: float = 1.0
@@ -72,13 +119,9 @@ class Kernel:
 
     def norms(self, rows: Rows) -> Float64Array:
         """Squared Euclidean norm of each row, or its L1 norm where the kernel uses distances."""
-        if isinstance(rows, CSRRows):
-            data, indptr = rows.data, rows.indptr
-        else:
-            data = rows.reshape(-1)
-            indptr = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+        data, _, indptr = stored_arrays(rows)
         out = np.empty(len(rows))
-        (absolute_norms if self.uses_distance else square_norms)(data, indptr, out)
+        row_norms(data, indptr, not self.uses_distance, out)
         return out
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
@@ -89,127 +132,22 @@ class Kernel:
         """What the compiled map subtracts from products of each row (`_core.maps.map_tile`)."""
         return np.zeros(len(norms))
 
-    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
+    def map_constants(self, differences: bool) -> tuple[float, float, int]:
         """Scale, shift and degree of the compiled map (`_core.maps.KernelMap`).
 
-        With `from_distances` they are for tiles of |x - z|^2, or of |x - z|_1 where the kernel
-        takes that, and for terms of 0; only shift-invariant kernels have these.
+        With `differences` they are for tiles of |x - z|^2, or of |x - z|_1 where the kernel takes
+        that, and for terms of 0; only shift-invariant kernels have these.
         """
         return 1.0, 0.0, 1
 
-    def map_in(self, dtype: type, from_distances: bool = False) -> KernelMap:
-        """The compiled map with constants in a precision, float32 or float64."""
-        scale, shift, degree = self.map_constants(from_distances)
-        return KernelMap(int(self.code), dtype(scale), dtype(shift), degree)
+    @abstractmethod
+    def error_bound(self, by: Computed) -> Float64Array:
+        """Bound on the rounding error of kernel values, shape (n,).
 
-    def error_bound(
-        self,
-        x_norms: Float64Array,
-        z_norm: float,
-        n_terms: Int64Array,
-        unit: float,
-        mean: Float64Array | float = 1.0,
-    ) -> Float64Array:
-        """Bound on the rounding error of k(x, z) for every z with norm up to `z_norm`.
-
-        Parameters
-        ----------
-        x_norms : ndarray of float64, shape (n,)
-            From `norms`.
-        z_norm : float
-            Largest norm among the vertices.
-        n_terms : ndarray of int64, shape (n,)
-            Largest number of products in one sum that are not exact zeros.
-        unit : float
-            Unit roundoff of the arithmetic: `FLOAT32_UNIT` or `FLOAT64_UNIT`.
-        mean : ndarray of float64, shape (n,), or float
-            For a bound on the error of a mean of k(x, z) over the z: that mean as computed. It
-            helps where kernel values are positive and err in proportion to themselves. 1 bounds
-            the error of any single value.
-
-        Notes
-        -----
         A sum of n products carries at most n units of |x||z|, in any order of summation (Higham,
         Accuracy and Stability of Numerical Algorithms, section 3.1). A few units more cover scale,
         map terms and centring; the error then goes through the derivative of the map.
         """
-        raise TypeError(f"{type(self).__name__} must state its rounding bound")
-
-    def distance_error_bound(
-        self, n_terms: Int64Array, unit: float, mean: Float64Array | float | None = None
-    ) -> Float64Array:
-        """`error_bound` of a shift-invariant kernel whose distances are sums of differences.
-
-        `n_terms` is the largest number of differences in one sum; a `mean` of None stands for any
-        single value.
-
-        Notes
-        -----
-        The n squares of a sum are positive, so that an exponent t errs by at most (n + 6) units of
-        itself (differences 2, squares 1, additions n, scale 2, one to spare), however large the
-        rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
-        concave in k: its mean is at most -m ln(m) at the mean m of the k.
-        """
-        relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
-        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
-        if mean is None:
-            slope: Float64Array | float = math.exp(-1)
-            mean = 1.0
-        else:
-            mean = np.minimum(1.0, mean * (1 + 2 * _EXPONENTIAL_UNITS * unit) + _LEAST_EXPONENTIAL)
-            below = np.minimum(mean, math.exp(-1))  # -m ln(m) is largest there
-            slope = -below * np.log(below)
-        underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
-        return np.asarray(
-            growth * (relative * slope + underflow * mean)
-            + 2 * _EXPONENTIAL_UNITS * unit * mean
-            + 100 * _LEAST_EXPONENTIAL
-        )
-
-
-def _exponential_bound(
-    exponent: Float64Array, unit: float, mean: Float64Array | float
-) -> Float64Array:
-    """Error of a mean of exp(-t) with t >= 0, given a bound on the error of t.
-
-    Each value errs by a factor of at most 1 + delta, hence the true mean is at most the computed
-    one over 1 - delta. Values lie in [0, 1], which bounds the error where delta is large.
-    """
-    delta = np.expm1(np.minimum(exponent, 1.0)) + _EXPONENTIAL_UNITS * unit
-    true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
-    return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
-
-
-@dataclass(frozen=True)
-class RBF(Kernel):
-    """k(x, z) = exp(-gamma |x - z|^2)."""
-
-    name = "rbf"
-    code = MapCode.RBF
-    shift_invariant = True
-    constant_diagonal = True
-
-    @classmethod
-    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
-        return 1 / (2 * sigma2())
-
-    def map_terms(self, norms: Float64Array) -> Float64Array:
-        return np.asarray(self.gamma * LOG2_E * norms)
-
-    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
-        return (-1 if from_distances else 2) * self.gamma * LOG2_E, 0.0, 1
-
-    def error_bound(
-        self,
-        x_norms: Float64Array,
-        z_norm: float,
-        n_terms: Int64Array,
-        unit: float,
-        mean: Float64Array | float = 1.0,
-    ) -> Float64Array:
-        products = 2 * np.sqrt(x_norms * z_norm)
-        exponent = unit * self.gamma * (n_terms * products + 8 * (x_norms + products + z_norm))
-        return _exponential_bound(exponent, unit, mean)
 
 
 @dataclass(frozen=True)
@@ -223,15 +161,8 @@ class Linear(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return norms.copy()
 
-    def error_bound(
-        self,
-        x_norms: Float64Array,
-        z_norm: float,
-        n_terms: Int64Array,
-        unit: float,
-        mean: Float64Array | float = 1.0,
-    ) -> Float64Array:
-        return np.asarray((n_terms + 1) * unit * np.sqrt(x_norms * z_norm))
+    def error_bound(self, by: Computed) -> Float64Array:
+        return np.asarray((by.n_terms + 1) * by.method.unit * np.sqrt(by.x_norms * by.z_norm))
 
 
 @dataclass(frozen=True)
@@ -248,52 +179,109 @@ class Polynomial(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return np.asarray((self.gamma * norms + self.coef0) ** self.degree)
 
-    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
+    def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return self.gamma, self.coef0, int(self.degree)
 
-    def error_bound(
-        self,
-        x_norms: Float64Array,
-        z_norm: float,
-        n_terms: Int64Array,
-        unit: float,
-        mean: Float64Array | float = 1.0,
-    ) -> Float64Array:
-        largest = self.gamma * np.sqrt(x_norms * z_norm) + self.coef0
-        relative = (n_terms + 4) * unit  # of the base, measured against `largest`
+    def error_bound(self, by: Computed) -> Float64Array:
+        unit = by.method.unit
+        largest = self.gamma * np.sqrt(by.x_norms * by.z_norm) + self.coef0
+        relative = (by.n_terms + 4) * unit  # of the base, measured against `largest`
         return np.asarray(
             largest**self.degree * np.expm1(self.degree * (np.log1p(relative) + 2 * unit))
         )
 
 
+class _Exponential(Kernel):
+    """exp(-t), where t >= 0 depends on the difference of the rows."""
+
+    shift_invariant = True
+    constant_diagonal = True
+
+    @abstractmethod
+    def exponent_bound(self, by: Computed) -> Float64Array:
+        """Bound on the error of t from products."""
+
+    def error_bound(self, by: Computed) -> Float64Array:
+        return self._bound_by_differences(by) if by.method.differences else self._bound(by)
+
+    def _bound(self, by: Computed) -> Float64Array:
+        """From products.
+
+        Each value errs by a factor of at most 1 + delta, hence the true mean is at most the
+        computed one over 1 - delta. Values lie in [0, 1], which bounds the error where delta is
+        large.
+        """
+        mean = 1.0 if by.mean is None else by.mean
+        delta = np.expm1(np.minimum(self.exponent_bound(by), 1.0))
+        delta = delta + _EXPONENTIAL_UNITS * by.method.unit
+        true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
+        return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
+
+    def _bound_by_differences(self, by: Computed) -> Float64Array:
+        """From sums of differences.
+
+        The n terms of a sum are positive, so that an exponent t errs by at most (n + 6) units of
+        itself (differences 2, squares 1, additions n, scale 2, one to spare), however large the
+        rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
+        concave in k: its mean is at most -m ln(m) at the mean m of the k.
+        """
+        n_terms, unit = by.n_terms, by.method.unit
+        relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
+        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
+        units = 2 * _EXPONENTIAL_UNITS * unit
+        slope: Float64Array | float = math.exp(-1)
+        mean: Float64Array | float = 1.0
+        if by.mean is not None:
+            mean = np.minimum(1.0, by.mean * (1 + units) + _LEAST_EXPONENTIAL)
+            below = np.minimum(mean, math.exp(-1))  # -m ln(m) is largest there
+            slope = -below * np.log(below)
+        underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
+        bound = growth * (relative * slope + underflow * mean) + units * mean
+        return np.asarray(bound + 100 * _LEAST_EXPONENTIAL)
+
+
 @dataclass(frozen=True)
-class Laplacian(Kernel):
+class RBF(_Exponential):
+    """k(x, z) = exp(-gamma |x - z|^2)."""
+
+    name = "rbf"
+    code = MapCode.RBF
+
+    @classmethod
+    def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
+        return 1 / (2 * sigma2())
+
+    def map_terms(self, norms: Float64Array) -> Float64Array:
+        return np.asarray(self.gamma * LOG2_E * norms)
+
+    def map_constants(self, differences: bool) -> tuple[float, float, int]:
+        return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
+
+    def exponent_bound(self, by: Computed) -> Float64Array:
+        products = 2 * np.sqrt(by.x_norms * by.z_norm)
+        sizes = by.n_terms * products + 8 * (by.x_norms + products + by.z_norm)
+        return np.asarray(by.method.unit * self.gamma * sizes)
+
+
+@dataclass(frozen=True)
+class Laplacian(_Exponential):
     """k(x, z) = exp(-gamma |x - z|_1)."""
 
     name = "laplacian"
     code = MapCode.LAPLACIAN
     uses_distance = True
-    shift_invariant = True
-    constant_diagonal = True
 
     @classmethod
     def auto_gamma(cls, sigma2: Callable[[], float], n_features: int) -> float:
         return 1 / n_features
 
-    def map_constants(self, from_distances: bool = False) -> tuple[float, float, int]:
+    def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return self.gamma * LOG2_E, 0.0, 1
 
-    def error_bound(
-        self,
-        x_norms: Float64Array,
-        z_norm: float,
-        n_terms: Int64Array,
-        unit: float,
-        mean: Float64Array | float = 1.0,
-    ) -> Float64Array:
+    def exponent_bound(self, by: Computed) -> Float64Array:
         # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
-        exponent = (2 * n_terms + 8) * unit * self.gamma * (x_norms + 3 * z_norm)
-        return _exponential_bound(exponent, unit, mean)
+        units = (2 * by.n_terms + 8) * by.method.unit
+        return np.asarray(units * self.gamma * (by.x_norms + 3 * by.z_norm))
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -309,7 +297,7 @@ def make_kernel(
     Parameters
     ----------
     name : str
-        Name in `KERNELS`.
+        "rbf", "linear", "poly" or "laplacian".
     gamma : float, optional
         Scale of the product. All kernels but the linear one need it; `resolve_gamma` finds one for
         given rows.
@@ -351,3 +339,14 @@ def resolve_gamma(
         return float(gamma)
     except ValueError:
         raise InputError(f'gamma must be "auto" or a positive number, not {gamma!r}') from None
+
+
+def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
+    """Values of rows one after the other, their columns, and where each row begins.
+
+    Dense rows store all of their values, and no columns.
+    """
+    if isinstance(rows, CSRRows):
+        return rows.data, rows.indices, rows.indptr
+    starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+    return rows.reshape(-1), np.empty(0, dtype=np.int32), starts

@@ -1,65 +1,96 @@
-"""Products of dense rows by BLAS, with the same bits whichever block computes them.
+"""Products of rows with one tile of vertices after the other, in the workspace of a thread.
 
-BLAS runs other code, which rounds in another order, for the borders of a block and for small
-blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
-common libraries, hence rows and vertices are padded to such shapes. One trial tells whether that is
-enough with the library at hand; if not, products are computed in float64, where it is, and rounded.
+Which product serves depends on the storage of the rows and on the `Method`: BLAS for dense rows,
+the compiled loops of :mod:`ooc_fw._core.products` otherwise. A product of two rows has the same
+bits whichever block computes it, and whichever row is the vertex.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-AnyFloat = npt.NDArray[Any]
+from ooc_fw._core.products import (
+    clear_columns,
+    difference_tile,
+    distance_tile,
+    dot_tile,
+    scatter_columns,
+    sparse_difference_tile,
+)
+from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array
+from ooc_fw.kernels.arithmetic import Operand, centred
+from ooc_fw.kernels.functions import Method, stored_arrays
+
+TILE = 512
+"""Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""
 
 STEP = 16
-"""Sides of a padded block are multiples of this."""
+"""Sides of a block for BLAS are multiples of this."""
 
-_SMALL = 1_000_000  # multiplications up to which libraries run other code
+_SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of vertices as columns
+_LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
+
+_SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to, so that few rows make a block not small
 _TRIAL_SIDE = 512
 _TRIAL_SHAPES = ((512, 512), (512, 16), (480, 208), (304, 496), (48, 512), (16, 512))
 _TRIAL_FEATURES = 512  # columns in a trial, which limit its time; up to 63 more
 
 
-class DenseProduct:
-    """Dot products of dense rows with a tile of vertices.
+class _Product(ABC):
+    """Products of rows with one tile of at most `width` vertices."""
 
-    Parameters
-    ----------
-    dtype : type
-        float32 or float64, of the products and of the rows.
-    n_features : int
-        Columns of rows and vertices.
-    """
+    width: int = TILE
 
-    def __init__(self, dtype: type, n_features: int) -> None:
-        self._n_features = max(n_features, _LEAST_FEATURES)
-        uniform = is_uniform(dtype, self._n_features)
-        self._dtype = dtype if uniform else np.float64
-        self._rounds = self._dtype is not dtype
-        self._vertices: AnyFloat = np.empty((0, self._n_features), dtype=self._dtype)
-        self._rest: AnyFloat = self._vertices
+    @abstractmethod
+    def load(self, z: Operand) -> None:
+        """Make `z` the tile of vertices."""
 
-    def load(self, vertices: AnyFloat) -> None:
-        """Make `vertices`, shape (m, n_features), the tile of vertices."""
-        self._vertices = self._padded(vertices, _round_up(len(vertices)))
-
-    def unload(self) -> None:
-        """Forget the tile of vertices."""
-        self._vertices = self._vertices[:0]
+    @abstractmethod
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        """Write the products of `x` with the loaded vertices into the leading corner of `tile`."""
 
     def tile_shape(self, n: int, m: int) -> tuple[int, int]:
         """Shape of the tile that `into` needs for `n` rows and `m` vertices."""
+        return n, m
+
+    def unload(self) -> None:  # noqa: B027  # most have nothing to do
+        """Forget the tile of vertices; harmless when there is none."""
+
+
+class _DenseProduct(_Product):
+    """Dot products by BLAS of dense rows, minus `center` where there is one.
+
+    BLAS runs other code, which rounds in another order, for the borders of a block and for small
+    blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
+    common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
+    that is enough with the library at hand; if not, products are computed in float64, where it is,
+    and rounded.
+    """
+
+    def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
+        self._n_features = max(n_features, _LEAST_FEATURES)
+        self._center = center
+        self._given = dtype
+        self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
+        self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
+        self._rest: AnyArray = self._vertices
+
+    def load(self, z: Operand) -> None:
+        vertices = centred(z.values, self._given, self._center)
+        self._vertices = self._padded(vertices, _round_up(len(vertices)))
+
+    def tile_shape(self, n: int, m: int) -> tuple[int, int]:
         whole, rest = self._parts(n, _round_up(m))
         return whole + rest, _round_up(m)
 
-    def into(self, rows: AnyFloat, tile: AnyFloat) -> None:
-        """Write products into the leading corner of `tile`, which has `tile_shape`."""
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        rows = centred(x.values, self._given, self._center)
         whole, rest = self._parts(len(rows), len(self._vertices))
         # Values of the padding are arbitrary and may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
@@ -72,11 +103,11 @@ class DenseProduct:
                 part[: len(rows) - whole, : rows.shape[1]] = rows[whole:]
                 self._multiply(part, tile[whole:])
 
-    def _multiply(self, rows: AnyFloat, out: AnyFloat) -> None:
-        if self._rounds:
-            out[...] = rows @ self._vertices.T
-        else:
+    def _multiply(self, rows: AnyArray, out: AnyArray) -> None:
+        if self._dtype is self._given:
             np.matmul(rows, self._vertices.T, out=out)
+        else:
+            out[...] = rows @ self._vertices.T
 
     def _parts(self, n: int, width: int) -> tuple[int, int]:
         """How many of `n` rows are multiplied as they are, and the length the rest is padded to."""
@@ -86,11 +117,11 @@ class DenseProduct:
             return 0, max(least, _round_up(n))
         return whole, max(least, STEP) if whole < n else 0
 
-    def _padded(self, rows: AnyFloat, length: int) -> AnyFloat:
+    def _padded(self, rows: AnyArray, length: int) -> AnyArray:
         """Rows in the precision of the product, padded by zeros; themselves if they fit."""
         if rows.shape == (length, self._n_features):
             return rows.astype(self._dtype, copy=False)
-        padded: AnyFloat = np.zeros((length, self._n_features), dtype=self._dtype)
+        padded: AnyArray = np.zeros((length, self._n_features), dtype=self._dtype)
         padded[: len(rows), : rows.shape[1]] = rows
         return padded
 
@@ -108,7 +139,7 @@ def is_uniform(dtype: type, n_features: int) -> bool:
     if n_features > _TRIAL_FEATURES:
         n_features = _TRIAL_FEATURES + n_features % 64
     rng = np.random.default_rng(0)
-    both: AnyFloat = rng.standard_normal((2 * _TRIAL_SIDE, n_features)).astype(dtype)
+    both: AnyArray = rng.standard_normal((2 * _TRIAL_SIDE, n_features)).astype(dtype)
     rows, vertices = both[:_TRIAL_SIDE], both[_TRIAL_SIDE:]
     expected = rows @ vertices.T
     for n, m in _TRIAL_SHAPES:
@@ -121,3 +152,147 @@ def is_uniform(dtype: type, n_features: int) -> bool:
         if not np.array_equal(vertices[-m:] @ rows[-n:].T, part.T):
             return False
     return True
+
+
+class _DifferenceProduct(_Product):
+    """Squared or L1 distances of dense rows, as sums of differences."""
+
+    def __init__(self, dtype: type, n_features: int, squared: bool) -> None:
+        self._squared = squared
+        self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
+        self.width = _fitting_width(dtype, n_features)
+        self._columns: AnyArray = np.zeros((self._n_features, self.width), dtype=dtype)
+
+    def load(self, z: Operand) -> None:
+        values = np.asarray(z.values)
+        self._columns[: values.shape[1], : len(z)] = values.T
+
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        rows = np.asarray(x.values)
+        if rows.shape[1] < self._n_features or rows.dtype != tile.dtype:
+            padded: AnyArray = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
+            padded[:, : rows.shape[1]] = rows
+            rows = padded
+        difference_tile(np.ascontiguousarray(rows), self._columns, self._squared, tile)
+
+
+class _SparseDifferenceProduct(_Product):
+    """Squared or L1 distances of sparse rows in float64, as sums of differences."""
+
+    def __init__(self, squared: bool) -> None:
+        self._squared = squared
+
+    def load(self, z: Operand) -> None:
+        self._vertices = stored_arrays(z.values)
+
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        sparse_difference_tile(*stored_arrays(x.values), *self._vertices, self._squared, tile)
+
+
+class _SparseProduct(_Product):
+    """Dot products or L1 distances of sparse rows, with the vertices scattered into columns.
+
+    The scratch has a line for each feature that a vertex of the tile has a value of, and `_places`
+    says which: the size of the scratch follows the rows and not the number of features.
+    """
+
+    def __init__(self, dtype: type, uses_distance: bool, places: Int32Array) -> None:
+        self.width = _fitting_width(dtype, len(places))
+        self._places = places
+        self._columns: AnyArray = np.zeros((1, self.width), dtype=dtype)
+        self._uses_distance = uses_distance
+        self._z: Operand | None = None
+
+    def load(self, z: Operand) -> None:
+        data, indices, indptr = stored_arrays(z.values)
+        lines = 1 + min(len(self._places), len(indices))
+        if len(self._columns) < lines:
+            self._columns = np.zeros((lines, self.width), dtype=self._columns.dtype)
+        self._z = z
+        scatter_columns(data, indices, indptr, self._places, self._columns)
+
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        rows = stored_arrays(x.values)
+        if self._uses_distance:
+            assert self._z is not None
+            x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
+            distance_tile(*rows, x_norms, self._places, self._columns, z_norms, tile)
+        else:
+            dot_tile(*rows, self._places, self._columns, tile)
+
+    def unload(self) -> None:
+        if self._z is not None:
+            _, indices, indptr = stored_arrays(self._z.values)
+            clear_columns(indices, indptr, self._places, self._columns)
+            self._z = None
+
+
+def _fitting_width(dtype: type, n_features: int) -> int:
+    """Vertices whose columns fit the scratch."""
+    fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
+    return min(TILE, max(_LEAST_WIDTH, fitting))
+
+
+class Workspace(threading.local):
+    """Products and tile buffer of one thread, kept from call to call.
+
+    `uses_distance` says that products are L1 distances. `center` is subtracted from dense rows by
+    products in float64; others get centred rows.
+    """
+
+    def __init__(self, uses_distance: bool, center: AnyArray | None) -> None:
+        self._uses_distance = uses_distance
+        self._center = center
+        self._products: dict[tuple[bool, Method, int], _Product] = {}
+        self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
+        self._tile = np.empty(0, dtype=np.uint8)
+
+    def products(
+        self, x: Operand, z: Operand, height: int
+    ) -> Iterator[tuple[slice, Operand, AnyArray]]:
+        """Products of `height` rows after the other with one tile of vertices: rows and products.
+
+        Columns beyond the vertices are padding. The products may be overwritten; the next ones
+        overwrite them.
+        """
+        product = self._product(x)
+        try:  # an interrupt must not leave vertices in the scratch
+            product.load(z)
+            for start in range(0, len(x), height):
+                rows = slice(start, min(start + height, len(x)))
+                tile = self._buffer(product.tile_shape(rows.stop - start, len(z)), x.method.dtype)
+                product.into(x[rows], tile)
+                yield rows, x[rows], tile[: rows.stop - start]
+        finally:
+            product.unload()
+
+    def width(self, x: Operand) -> int:
+        """The largest tile of vertices for rows like `x`."""
+        return self._product(x).width
+
+    def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
+        """Uninitialised tile of the shape that a product asks for, padding included."""
+        n, m = shape
+        n_bytes = n * m * np.dtype(dtype).itemsize
+        if n_bytes > len(self._tile):
+            # Two tiles of float64 have room for most padding and are not touched before use.
+            self._tile = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
+        return self._tile[:n_bytes].view(dtype).reshape(n, m)
+
+    def _product(self, x: Operand) -> _Product:
+        key = isinstance(x.values, CSRRows), x.method, x.values.shape[1]
+        if key not in self._products:
+            self._products[key] = self._new_product(*key)
+        return self._products[key]
+
+    def _new_product(self, sparse: bool, method: Method, n_features: int) -> _Product:
+        if method.differences:
+            squared = not self._uses_distance
+            if sparse:
+                return _SparseDifferenceProduct(squared)
+            return _DifferenceProduct(method.dtype, n_features, squared)
+        if sparse:
+            places = self._places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
+            return _SparseProduct(method.dtype, self._uses_distance, places)
+        center = self._center if method.dtype is np.float64 else None
+        return _DenseProduct(method.dtype, n_features, center)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solver.kernel_rows import BlockBudgetError, KernelRows, value_type
 from ooc_fw.solver.newton import minimise
 from ooc_fw.solver.vertices import VertexTable

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Int64Array
+from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solver.growing import GrowingArray, LazyTable
 
 logger = logging.getLogger(__name__)

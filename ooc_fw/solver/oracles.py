@@ -22,9 +22,9 @@ from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import BlockSampler, Sampler
 from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.distinct import distinct_rows
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.tiles import Operand
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.steps import StepRecord
 
@@ -135,8 +135,8 @@ class SampledLMO(LMO):
             return nothing
         rows = self._source.take(row_ids)
         labels = self._labels[row_ids]
-        distinct = distinct_rows(rows)
-        grads = labels * distinct.spread(active.decision_at(active.prepare(distinct.rows)))
+        distinct, groups = distinct_rows(rows)
+        grads = labels * active.decision_at(active.prepare(distinct))[groups]
         chosen = self._choose(row_ids, grads, request, active)
         k = int(grads.argmin())
         seen = replace(nothing, least=min(nothing.least, float(grads[k])), worst=int(row_ids[k]))

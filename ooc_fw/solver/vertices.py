@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.tiles import Operand
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.growing import GrowingArray, GrowingRows
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from ooc_fw.kernels.tiles import TILE, Workspace
 from threadpoolctl import threadpool_info
 
 from ooc_fw.data.rows import CSRRows
@@ -24,7 +25,6 @@ from ooc_fw.kernels.arithmetic import (
 from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.kernels.products import DenseProduct
-from ooc_fw.kernels.tiles import TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
 from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
