@@ -27,7 +27,7 @@ def compile_something(installation, tmp_path, **environment):
     """Outcome of a process whose home cannot be written to, and what it kept."""
     code = (
         "import numpy as np; from ooc_fw._core import products; print(products.__file__); "
-        "products.square_norms(np.ones(2, np.float32), np.array([0, 2]), np.empty(1))"
+        "products.row_norms(np.ones(2, np.float32), np.array([0, 2]), True, np.empty(1))"
     )
     kept = {"PYTHONPATH", "OOC_FW_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}
     inherited = {name: value for name, value in os.environ.items() if name not in kept}
@@ -49,13 +49,13 @@ def test_a_private_temporary_directory_where_nothing_else_can_be_written(install
     assert compile_something(installation, tmp_path) == ""
     (private,) = tmp_path.iterdir()
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    assert list(private.rglob("products.square_norms*"))
+    assert list(private.rglob("products.row_norms*"))
 
 
 def test_the_directory_that_the_environment_names(installation, tmp_path):
     named = tmp_path / "named"
     assert compile_something(installation, tmp_path, OOC_FW_CACHE=str(named)) == ""
-    assert list(named.rglob("products.square_norms*"))
+    assert list(named.rglob("products.row_norms*"))
     assert list(tmp_path.iterdir()) == [named]
 
 

@@ -8,23 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
-from ooc_fw.kernels.tiles import TILE, Workspace
 from threadpoolctl import threadpool_info
 
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.kernels.arithmetic import (
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
+from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
+from ooc_fw.kernels.functions import (
     FLOAT32_DIFFERENCES,
     FLOAT32_PRODUCTS,
     FLOAT64_DIFFERENCES,
     FLOAT64_PRODUCTS,
-    Arithmetic,
-    choose_arithmetic,
-    choose_center,
-    prefers_sparse,
+    KERNELS,
+    make_kernel,
 )
-from ooc_fw.kernels.engine import Engine, ManyWeights, Nearest
-from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.kernels.products import DenseProduct
+from ooc_fw.kernels.products import TILE
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
 from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
@@ -90,7 +87,8 @@ def test_blocks_larger_than_a_tile(name, sparse):
         x, z = engine.prepare(rows), engine.prepare(rows[: TILE + 9])
         block = block_of(engine, rows, rows[: TILE + 9])
         nearest = Nearest(len(x))
-        sums = engine.weighted_sum(x, z, np.full(len(z), 1 / len(z)), nearest)
+        sums = engine.weighted_sum(x, z[:TILE], np.full(TILE, 1 / len(z)), nearest)
+        sums += engine.weighted_sum(x, z[TILE:], np.full(9, 1 / len(z)), nearest)
         bound = engine.error_bound(x, z)
     expected = kernel_values(problem.kernel, problem.X, problem.X[: len(z)])
     assert (np.abs(block - expected) <= bound[:, None]).all()
@@ -113,14 +111,13 @@ def test_sparse_rows_wider_than_the_scratch(name):
     assert (np.abs(out - kernel_values(kernel, used, used)) <= bound[:, None]).all()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
 @SPARSE
 @pytest.mark.parametrize("n_rows", [1, 100, TILE + 9, 2 * TILE + 77])
-def test_symmetric_sums_are_the_sums_of_vertices_with_themselves(n_rows, sparse, threads):
+def test_symmetric_sums_are_the_sums_of_vertices_with_themselves(n_rows, sparse):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, density=0.5)
     weights = np.random.default_rng(0).normal(size=n_rows)
     weights /= np.abs(weights).sum()
-    with Engine(problem.kernel, threads) as engine:
+    with Engine(problem.kernel, 2) as engine:
         z = engine.prepare(problem.rows(sparse), exact=True)
         expected = engine.weighted_sum(z, z, weights)
         before = engine.evaluations
@@ -142,26 +139,22 @@ def test_no_rows_give_no_sums_and_no_vertices_sums_of_zero(name, sparse):
             assert engine.error_bound(x, none).shape == (4,)
 
 
-# -- centring and the choice of arithmetic -------------------------------------------------------
+# -- the choice of arithmetic --------------------------------------------------------------------
 
 
-def test_large_column_means_cost_digits_unless_rows_are_centred():
-    X = (np.random.default_rng(0).normal(size=(50, 4)) + 300).astype(np.float32)
-    kernel = make_kernel("rbf", gamma=0.2)
+@pytest.mark.parametrize(
+    ("n_features", "mean", "gamma", "method"),
+    [(4, 300, 0.2, FLOAT32_PRODUCTS), (50, 3e4, 0.01, FLOAT64_PRODUCTS)],
+)
+def test_large_column_means_cost_digits_unless_rows_are_centred(n_features, mean, gamma, method):
+    X = (np.random.default_rng(0).normal(size=(50, n_features)) + mean).astype(np.float32)
+    kernel = make_kernel("rbf", gamma=gamma)
+    chosen = choose_arithmetic(kernel, X)._replace(fast=method)
     errors = []
-    for center in (None, X.mean(axis=0)):
-        with Engine(kernel, arithmetic=Arithmetic(center)) as engine:
+    for arithmetic in (Arithmetic(fast=FLOAT32_PRODUCTS), chosen):
+        with Engine(kernel, arithmetic=arithmetic) as engine:
             errors.append(np.abs(block_of(engine, X, X) - kernel_values(kernel, X, X)).max())
     assert errors[1] < 1e-6 < errors[0]
-
-
-def test_centred_float64_products_keep_the_digits_of_a_large_offset():
-    X = (np.random.default_rng(0).normal(size=(30, 50)) + 3e4).astype(np.float32)
-    kernel = make_kernel("rbf", gamma=0.01)
-    arithmetic = Arithmetic(choose_center(X), fast=FLOAT64_PRODUCTS)
-    with Engine(kernel, arithmetic=arithmetic) as engine:
-        error = np.abs(block_of(engine, X, X) - kernel_values(kernel, X, X))
-    assert error.max() < 1e-6
 
 
 def test_a_centre_is_ignored_where_it_would_change_the_kernel():
@@ -172,36 +165,29 @@ def test_a_centre_is_ignored_where_it_would_change_the_kernel():
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_dense_rows_of_few_nonzeros_prefer_the_sparse_product():
-    X = np.zeros((10, 8), dtype=np.float32)
-    X[:, 0] = 1
-    assert prefers_sparse(X)
-    assert prefers_sparse(to_csr(np.ones_like(X)))
-    assert not prefers_sparse(np.ones_like(X))
-
-
 @NAMES
-def test_only_large_rows_take_other_arithmetic_than_float32_products(name):
+def test_what_rows_take_other_products_than_dense_ones_in_float32(name):
     problem = make_problem(make_kernel(name, gamma=1.0), n_rows=100, n_features=22)
     chosen = choose_arithmetic(problem.kernel, problem.X)
-    assert (chosen.fast, chosen.exact) == (FLOAT32_PRODUCTS, FLOAT64_PRODUCTS)
+    assert chosen == (None, False, FLOAT32_PRODUCTS, FLOAT64_PRODUCTS)
     large = choose_arithmetic(problem.kernel, problem.X * np.float32(1e4))
     assert large.fast != FLOAT32_PRODUCTS
+    few = problem.X * (np.arange(22) < 5)
+    assert choose_arithmetic(problem.kernel, few).sparse
+    assert choose_arithmetic(problem.kernel, to_csr(problem.X)).sparse
 
 
 @SPARSE
-@NAMES
-def test_rows_whose_products_float32_cannot_hold_are_refused(name, sparse):
-    X = np.full((2, 3), 1e19 if name != "laplacian" else 1e38, dtype=np.float32)
-    with Engine(make_kernel(name, gamma=1.0)) as engine:
+@pytest.mark.parametrize(
+    ("name", "value", "degree"),
+    [("rbf", 1e19, 2), ("linear", 1e19, 2), ("poly", 1e19, 2), ("poly", 100, 20)]
+    + [("laplacian", 1e38, 2)],
+)
+def test_rows_whose_products_or_values_float32_cannot_hold_are_refused(name, value, degree, sparse):
+    X = np.full((2, 3), value, dtype=np.float32)
+    with Engine(make_kernel(name, gamma=1.0, degree=degree)) as engine:
         with pytest.raises(InputError, match=f"too large for the {name} kernel .* scale"):
             engine.prepare(to_csr(X) if sparse else X)
-
-
-def test_values_whose_power_float32_cannot_hold_are_refused():
-    with Engine(make_kernel("poly", gamma=1.0, degree=20)) as engine:
-        with pytest.raises(InputError, match="too large for the poly kernel"):
-            engine.prepare(np.full((1, 1), 100, dtype=np.float32))
 
 
 # -- BLAS and memory -----------------------------------------------------------------------------
@@ -254,49 +240,38 @@ def test_engines_on_several_threads_compute_the_same_bits_with_one_blas_thread()
 
 
 def test_the_scratch_of_sparse_rows_does_not_grow_with_the_features():
-    n_features = 1_000_000
     rng = np.random.default_rng(0)
-    columns = np.sort(rng.choice(n_features, (200, 30)), axis=1).astype(np.int32)
-    columns += np.arange(30, dtype=np.int32)  # no column occurs twice in a row
-    values = rng.normal(size=columns.shape).astype(np.float32)
-    indptr = np.arange(0, 200 * 30 + 1, 30)
-    rows = CSRRows(values.ravel(), columns.ravel(), indptr, n_features + 30)
+    peaks = []
     with Engine(make_kernel("rbf", gamma=0.01)) as engine:
-        operands = [engine.prepare(rows, exact) for exact in (False, True)]
-        tracemalloc.start()
-        for x in operands:
-            engine.weighted_sum(x, x, np.ones(200))
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 16 * n_features
-
-
-@pytest.mark.parametrize("n_features", range(1, 41))
-def test_a_padded_tile_of_any_shape_has_room(n_features):
-    """Shapes alone: no products are computed."""
-    workspace, product = Workspace(False, None), DenseProduct(np.float64, n_features)
-    for m in range(1, TILE + 1):
-        height = TILE * TILE // max(32, m)
-        for n in {*range(1, height, 97), height - 15, height - 1, height} | {625, 3000}:
-            shape = product.tile_shape(min(n, height), m)
-            assert workspace.tile(shape, np.float64).shape == shape
+        for n_features in (1_000, 1_000_000):  # the first one compiles
+            columns = np.sort(rng.choice(n_features, (200, 5)), axis=1).astype(np.int32)
+            columns += np.arange(5, dtype=np.int32)  # no column occurs twice in a row
+            values = rng.normal(size=columns.shape).astype(np.float32)
+            indptr = np.arange(0, 200 * 5 + 1, 5)
+            rows = CSRRows(values.ravel(), columns.ravel(), indptr, n_features + 5)
+            operands = [engine.prepare(rows, exact) for exact in (False, True)]
+            tracemalloc.start()
+            for x in operands:
+                engine.weighted_sum(x, x, np.ones(200))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 16 * n_features
 
 
 # -- rows of any size, and all methods -----------------------------------------------------------
 
 METHODS = [FLOAT32_PRODUCTS, FLOAT32_DIFFERENCES, FLOAT64_PRODUCTS, FLOAT64_DIFFERENCES]
-DIFFERENCES = pytest.mark.parametrize("method", [FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES])
 INVARIANT = sorted(name for name in KERNELS if KERNELS[name].shift_invariant)
 
 
 @st.composite
-def raw_engines(draw, threads=1):
+def raw_engines(draw):
     """Rows of any size, and an engine that suits them; gamma has nothing to do with either."""
     X = draw(raw_tables())
     name = draw(st.sampled_from(sorted(KERNELS)))
     kernel = make_kernel(name, gamma=draw(powers_of_ten(-8, 4)), degree=2, coef0=1.0)
     form = to_csr if draw(st.booleans()) else np.asarray
-    engine = Engine(kernel, threads, choose_arithmetic(kernel, form(X)))
+    engine = Engine(kernel, 1, choose_arithmetic(kernel, form(X)))
     try:
         engine.prepare(form(X))
     except InputError:  # rows that are refused are no case of the properties
@@ -332,22 +307,17 @@ def test_values_of_rows_of_any_size_lose_no_digits(case, seed):
                     assert (np.abs(nearest.value - expected.max(axis=1)) <= single).all()
 
 
-@DIFFERENCES
-@given(gamma=powers_of_ten(-8, 4), X=raw_tables(max_features=6), name=st.sampled_from(INVARIANT))
-def test_differences_err_by_units_whatever_the_size_of_rows(method, gamma, X, name):
-    with Engine(make_kernel(name, gamma=gamma), arithmetic=Arithmetic(fast=method)) as engine:
-        x = engine.prepare(X)
-        bound = engine.value_bound(x, x)
-        assert bound.max() <= 40 * 2**-24
-        assert (np.abs(block_of(engine, X, X) - kernel_values(engine.kernel, X, X)) <= bound).all()
-
-
-@DIFFERENCES
+@pytest.mark.parametrize("method", [FLOAT32_DIFFERENCES, FLOAT64_DIFFERENCES])
 @given(X=raw_tables(max_rows=30, max_features=32), name=st.sampled_from(INVARIANT))
-def test_differences_of_few_features_have_the_same_bits_from_dense_and_sparse_rows(method, X, name):
-    with Engine(make_kernel(name, gamma=1e-3), arithmetic=Arithmetic(fast=method)) as engine:
-        dense, sparse = block_of(engine, X, X), block_of(engine, to_csr(X), to_csr(X))
-        np.testing.assert_array_equal(dense, sparse)
+def test_differences_have_the_same_bits_from_dense_and_sparse_rows_of_any_size(method, X, name):
+    """And err by few units, whatever gamma is."""
+    for gamma in (1e-8, 1e-3, 1e4):
+        with Engine(make_kernel(name, gamma=gamma), arithmetic=Arithmetic(fast=method)) as engine:
+            x, values = engine.prepare(X), block_of(engine, X, X)
+            bound = engine.value_bound(x, x)
+            assert bound.max() <= 40 * 2**-24
+            assert (np.abs(values - kernel_values(engine.kernel, X, X)) <= bound).all()
+            np.testing.assert_array_equal(block_of(engine, to_csr(X), to_csr(X)), values)
 
 
 @st.composite
@@ -390,59 +360,50 @@ def test_a_value_has_the_same_bits_whatever_computes_it(case, seed):
             assert value[0, 0] == whole[i, j]
 
 
-@pytest.mark.parametrize("n_vertices", [3, 40, 600])
-@pytest.mark.parametrize("n_rows", [1, 70, 194, 700, 1500])
-def test_any_number_of_threads_gives_the_same_bits(n_rows, n_vertices):
-    """Whatever the shapes that BLAS treats differently: few rows, few columns, few products."""
-    rng = np.random.default_rng(0)
-    for n_features in (1, 7, 127):
-        X = rng.normal(size=(n_rows, n_features)).astype(np.float32)
-        Z = rng.normal(size=(n_vertices, n_features)).astype(np.float32)
-        weights = rng.random(n_vertices)
-        results = []
-        for threads in (1, 2, 5):
-            with Engine(make_kernel("rbf", gamma=0.1 / n_features), threads) as engine:
-                found = [block_of(engine, X, Z)]
-                for exact in (False, True):
-                    x, z = engine.prepare(X, exact), engine.prepare(Z, exact)
-                    found.append(engine.weighted_sum(x, z, weights))
-                results.append([part.tobytes() for part in found])
-        assert results[0] == results[1] == results[2]
+def all_sums(engine, rows, n_vertices):
+    """Block and sums of every kind, as arrays of shape (len(rows), ...), and their weights."""
+    weights = np.random.default_rng(0).normal(size=n_vertices)
+    third = n_vertices // 3
+    places = [np.arange(2 * third), np.arange(third, n_vertices)]
+    many = ManyWeights.of(n_vertices, places, [weights[own] for own in places])
+    x, z = engine.prepare(rows), engine.prepare(rows[:n_vertices], exact=True)
+    found = [
+        block_of(engine, rows, rows[:n_vertices]),
+        engine.weighted_sum(x, z, weights),
+        engine.weighted_sums(x, z, many),
+        engine.symmetric_sum(z, weights),
+    ]
+    matrix = np.zeros((n_vertices, 2))
+    for k, own in enumerate(places):
+        matrix[own, k] = weights[own]
+    return found, [np.eye(n_vertices), weights, matrix, weights]
 
 
 @SPARSE
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        (name, own)
-        for name in KERNELS
-        for own in METHODS
-        if name in INVARIANT or not own.differences
-    ],
-)
+@pytest.mark.parametrize("method", METHODS)
+@NAMES
 def test_threads_and_recipes_change_no_bit_of_any_sum(name, method, sparse):
+    """Whatever the shapes that BLAS treats differently: few rows, few columns, few products."""
     kernel = make_kernel(name, gamma=1.0)
-    problem = make_problem(kernel, n_rows=300, n_features=40, density=0.5)
-    rows = problem.rows(sparse)
-    weights = np.random.default_rng(0).normal(size=100)
-    many = ManyWeights.of(100, [np.arange(60), np.arange(30, 100)], [weights[:60], weights[30:]])
-    arithmetic = Arithmetic(problem.X.mean(axis=0), fast=method, exact=method)
-    results = []
-    with Engine(kernel, 1, arithmetic) as first, Engine(kernel, 2, arithmetic) as second:
-        with second.recipe()() as third:
-            assert third.threads == 1
-            for engine in (first, second, third):
-                x, z = engine.prepare(rows), engine.prepare(rows[:100], exact=True)
-                sums = [
-                    engine.weighted_sum(x, z, weights),
-                    engine.symmetric_sum(z, weights),
-                    *engine.weighted_sums(x, z, many).T,
-                ]
-                results.append([own.tobytes() for own in sums])
-    assert results[0] == results[1] == results[2]
-    expected = kernel_values(kernel, problem.X, problem.X[:100]).astype(float)
-    size = np.abs(expected).max()
-    np.testing.assert_allclose(sums[0], expected @ weights, atol=1e-4 * size)
-    np.testing.assert_allclose(sums[1], (expected @ weights)[:100], atol=1e-4 * size)
-    np.testing.assert_allclose(sums[2], expected[:, :60] @ weights[:60], atol=1e-4 * size)
-    np.testing.assert_allclose(sums[3], expected[:, 30:] @ weights[30:], atol=1e-4 * size)
+    if method.differences and not kernel.shift_invariant:
+        return
+    for n_rows, n_vertices, n_features in ((300, 100, 40), (70, 3, 127), (1500, 600, 1)):
+        problem = make_problem(kernel, n_rows=n_rows, n_features=n_features, density=0.5)
+        arithmetic = Arithmetic(problem.X.mean(axis=0), fast=method, exact=method)
+        with (
+            Engine(kernel, 1, arithmetic) as first,
+            Engine(kernel, 2, arithmetic) as second,
+            Engine(kernel, 5, arithmetic) as third,
+            second.recipe()() as fourth,
+        ):
+            assert fourth.threads == 1
+            engines = (first, second, third, fourth)
+            results = [all_sums(engine, problem.rows(sparse), n_vertices) for engine in engines]
+        found, weights = results[0]
+        for others, _ in results[1:]:
+            for own, other in zip(found, others, strict=True):
+                np.testing.assert_array_equal(own, other)
+        expected = kernel_values(kernel, problem.X, problem.X[:n_vertices]).astype(float)
+        atol = 1e-4 * np.abs(expected).max()
+        for own, by in zip(found, weights, strict=True):
+            np.testing.assert_allclose(own, (expected @ by)[: len(own)], atol=atol)
