@@ -18,8 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 logger = logging.getLogger(__name__)
 
 _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -72,7 +70,7 @@ def by_precision(single: Any, double: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def chosen(t: Any) -> Any:
-            return (single if isinstance(t, np.float32) else double)(t)
+            return (single if t.itemsize == 4 else double)(t)
 
         overload(chosen, inline="always")(lambda t: single if t == numba.float32 else double)
         return chosen
