@@ -18,8 +18,7 @@ from ooc_fw.solver.state import Status, Stop
 logger = logging.getLogger(__name__)
 
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
-_FEW_UNSCREENED = 0.5
-"""Share of rows that may violate, above which a pass looks at all rows and renews the screen."""
+_FEW_UNSCREENED = 0.5  # share of unscreened rows from which a pass looks at all, for a new screen
 
 
 class Certification:
@@ -55,21 +54,10 @@ class Certification:
     def certify(
         self, active: ActiveSet, tolerance: float, on_block: Callable[[float], None]
     ) -> Certificate:
-        """Make a pass over all rows, or over those that may violate.
+        """Make a pass over all rows, or over those that may violate by more than the tolerance.
 
-        Parameters
-        ----------
-        active : ActiveSet
-            Weights, with a gradient just computed in float64.
-        tolerance : float
-            Relative gap above which a row is a violator.
-        on_block : callable
-            Told the share of the pass that is done, after each block.
-
-        Raises
-        ------
-        Stop
-            When the pass will not end within the time limit.
+        The gradient of the active set was just computed in float64. `on_block` is told the share
+        of the pass that is done. Stop is raised when the pass will not end within the time limit.
         """
         setting, support, unscreened = self._setting, active.support, self._unscreened(active)
         ids, alpha = active.ids[support], active.alpha[support]

@@ -19,11 +19,8 @@ from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX
 
 logger = logging.getLogger(__name__)
 
-_SETTLED_GAP = 1e-2
-"""Relative gap on the vertices to which the weights of a run that stops early are optimised."""
-
-_UNCERTIFIED_DRAW = 2048
-"""Least number of rows over which the gap of a run without certificate is known."""
+_SETTLED_GAP = 1e-2  # relative gap on the vertices to which a run that stops early optimises
+_UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
 
 
 def settle(state: RunState, seconds: float) -> bool:

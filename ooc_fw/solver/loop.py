@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +36,13 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.ending import last_sampled_gap, settle
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.reporter import Reporter
 from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import Setting, plan_before, plan_run, prepare
+from ooc_fw.solver.setup import Setting, prepare
 from ooc_fw.solver.start import Warm, check_warm, start
 from ooc_fw.solver.state import Callback, Phase, Solution, Status, Stop
 from ooc_fw.solver.steps import LEAST_BATCH, FullyCorrective
@@ -52,9 +51,7 @@ from ooc_fw.system.memory import MemoryPlan
 
 logger = logging.getLogger(__name__)
 
-_BRIEF = 1.0
-"""Seconds for settling the weights after an interrupt, and as many for choosing among states."""
-
+_BRIEF = 1.0  # seconds for settling the weights after an interrupt, and for choosing among states
 _LITTLE_ROOM = 64  # with less room than this part of the vertices allowed, none are sought
 _IDLE_ROUNDS = 8  # rounds without new violators or a smaller gap that end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps on the same vertices without progress before a change
@@ -70,6 +67,7 @@ def solve(
     callbacks: Sequence[Callback] = (),
     *,
     penalties: Float64Array | None = None,
+    warm: Warm | None = None,
     **circumstances: Any,
 ) -> Solution:
     """Train one binary classifier; `solve_problem` does the same for those who have records.
@@ -78,13 +76,11 @@ def solve(
     ----------
     source, labels, kernel, penalties
         See `ooc_fw.problem.BinaryProblem`.
-    options
+    options, warm
         See `solve_problem`.
     callbacks, **circumstances
-        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`; and
-        `warm`, see `solve_problem`.
+        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`.
     """
-    warm = circumstances.pop("warm", None)
     problem = BinaryProblem(source, labels, kernel, penalties)
     return solve_problem(problem, options, Session(callbacks, **circumstances), warm)
 
@@ -113,8 +109,8 @@ def solve_problem(
     Returns
     -------
     Solution
-        Not converging, an interrupt or a full active set are statuses, not errors; the weights
-        returned are feasible in every case.
+        Not converging, an interrupt or a full active set are statuses, not errors; the weights are
+        feasible in every case.
 
     Raises
     ------
@@ -125,37 +121,26 @@ def solve_problem(
         Before the first step; for a second signal at any time.
     """
     session = session or Session()
-    source = problem.source
     if session.checkpoint is not None:
-        check_outputs([Output("checkpoint", session.checkpoint.path)], [source.name])
+        check_outputs([Output("checkpoint", session.checkpoint.path)], [problem.source.name])
     if warm is not None:
-        check_warm(*warm, source.n_rows)
-    plan = before = None
-    if session.resume is not None:
-        here = plan_run(source, options, session.held)
-        before = load_checkpoint(session.resume)
-        plan = plan_before(MemoryPlan(**before[1]["plan"]), here, session.resume)
-    with prepare(problem, options, session, plan) as setting:
+        check_warm(*warm, problem.source.n_rows)
+    with prepare(problem, options, session) as setting:
         logger.info("%s", setting.choice)
         logger.info("memory plan: %s", setting.plan)
         run = _Run(setting, session.started)
-        if session.checkpoint is not None or before is not None:
-            run.reporter.identify()
-        if before is not None:
-            run.reporter.resume(*before)
+        run.reporter.begin()
         return run.solve(warm)
 
 
-class Path:
+class Path(ExitStack):
     """Binary classifiers of one kernel and rows for one C after another; a context manager.
 
     Each begins with the weights of the one before: the simplex does not depend on C, so that they
     are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
-    C. The parameters are those of `solve_problem`, but rows have no penalties, `C` of the options
-    is not used, and of the session callbacks and the bytes held are.
-
-    `plan` is a memory plan of these rows or more, and is made here by default. What one path took
-    is there for the next, so that several in one process share the plan made before the first.
+    C. The parameters are those of `solve_problem`, but rows have no penalties, and C of the options
+    is not used. Several paths in one process share the memory plan made before the first: what one
+    took is there for the next.
     """
 
     def __init__(
@@ -165,22 +150,13 @@ class Path:
         session: Session | None = None,
         plan: MemoryPlan | None = None,
     ) -> None:
-        self._resources = ExitStack()
+        super().__init__()
         prepared = prepare(problem, options, session or Session(), plan)
-        self._setting = self._resources.enter_context(prepared)
+        self._setting = self.enter_context(prepared)
         self._active: ActiveSet | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._resources.close()
-
     def solve(self, C: float, warm: Warm | None = None) -> Solution:
-        """Classifier of the next C; counts and times in the solution are its own.
-
-        `warm` is what the first one begins with, as for `solve_problem`.
-        """
+        """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""
         setting = replace(self._setting, options=replace(self._setting.options, C=C))
         setting.engine.evaluations = 0
         if self._active is not None:

@@ -8,7 +8,7 @@ import os
 import time
 
 from ooc_fw.solver import checkpoint
-from ooc_fw.solver.checkpoint import Identity, State
+from ooc_fw.solver.checkpoint import Identity
 from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError
@@ -18,13 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Tells callbacks how a run stands, writes checkpoints, and ends the run when it is asked to.
-
-    Attributes
-    ----------
-    interrupt : DeferredInterrupt
-        Signals that arrived.
-    """
+    """Tells callbacks how a run stands, writes checkpoints, and ends the run when asked to."""
 
     def __init__(self, state: RunState) -> None:
         self._state, self._setting = state, state.setting
@@ -56,13 +50,7 @@ class Reporter:
         return state.deadline.is_over(len(state.active), state.pass_work())
 
     def report(self) -> None:
-        """Tell the callbacks; a signal, a callback that returns False, or the clock ends the run.
-
-        Raises
-        ------
-        Stop
-            When the run has to end.
-        """
+        """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
         if self.interrupt.noted is not None:
             raise Stop(Status.INTERRUPTED)
         if self._state.course.phase is not Phase.CERTIFY and self.is_over():
@@ -102,20 +90,24 @@ class Reporter:
             self._failed = True
         self._saved_at = time.perf_counter()
 
-    def identify(self) -> None:
-        """Say which run this is, for checkpoints; what that reads does not count."""
+    def begin(self) -> None:
+        """Say which run this is, for checkpoints, and resume from one if there is one.
+
+        What is read to say so does not count. InputError is raised for a checkpoint of another run.
+        """
+        session, before = self._setting.session, self._setting.before
+        if session.checkpoint is None and before is None:
+            return
         rows, n_bytes = self._source.rows_read, self._source.bytes_read
         self._identity = checkpoint.run_identity(self._setting.problem, self._setting.options)
+        if before is not None:
+            assert session.resume is not None
+            identity, image = before
+            checkpoint.check_same_run(session.resume, identity, self._identity)
+            self._state.restore(image)
+            progress = self._state.progress
+            rows, n_bytes = progress.rows_read, progress.bytes_read
+            self._setting.engine.evaluations = progress.kernel_evaluations
+            self._started -= progress.elapsed_s
+            self.interrupt.defer()
         self.count_reads_from(rows, n_bytes)
-
-    def resume(self, before: Identity, image: State) -> None:
-        """Go on from a checkpoint, as `load_checkpoint` read it; InputError if of another run."""
-        path = self._setting.session.resume
-        assert path is not None
-        checkpoint.check_same_run(path, before, self._identity)
-        self._state.restore(image)
-        progress = self._state.progress
-        self._setting.engine.evaluations = progress.kernel_evaluations
-        self.count_reads_from(progress.rows_read, progress.bytes_read)
-        self._started -= progress.elapsed_s
-        self.interrupt.defer()

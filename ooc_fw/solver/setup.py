@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.checkpoint import Identity, State, load_checkpoint
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.steps import STEP_RULES
@@ -29,18 +30,11 @@ from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_tota
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
-_FULL_LIMIT = 10_000
-"""Rows of the source up to which steps that take one vertex use the full oracle."""
-
-_FLOAT32_ROWS = 1 << 15
-"""Rows of the source whose kernel values with each other take at most 4 GiB in float32."""
-
-_GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16
-"""Stretches of a source, and rows of each, on which gamma is tried."""
-
+_FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
+_FLOAT32_ROWS = 1 << 15  # rows whose kernel values with each other take 4 GiB in float32
+_GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
 _UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
-_RELATED_SHARE = 0.01
-"""Share of pairs of rows that are related; below it, gamma is called too large."""
+_RELATED_SHARE = 0.01  # least share of pairs of rows that are related where gamma is not too large
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,7 @@ class Setting:
     engine: Engine  # computes kernel values
     rows: CachedSource  # the source, with its rows kept in RAM where the plan has room
     workers: Workers | None  # where passes over the data are made; None is this process
+    before: tuple[Identity, State] | None  # the checkpoint to resume from
 
     @property
     def penalties(self) -> float | Float64Array:
@@ -77,40 +72,34 @@ def prepare(
 ) -> Iterator[Setting]:
     """Choose everything that a run needs; the engine and the workers are closed at the end.
 
-    Parameters
-    ----------
-    problem, options, session
-        As for `ooc_fw.solver.loop.solve_problem`.
-    plan : MemoryPlan, optional
-        Made here by default.
+    The parameters are those of `ooc_fw.solver.loop.solve_problem`; `plan` is made here by default.
     """
     source = problem.source
     method, lmo, choice = choose_method(options, source.n_rows)
     options = replace(options, method=method, lmo=lmo)
     plan = plan_run(source, options, session.held) if plan is None else plan
+    before = None
+    if session.resume is not None:
+        before = load_checkpoint(session.resume)
+        plan = _plan_before(MemoryPlan(**before[1]["plan"]), plan, session.resume)
     options = replace(options, threads=min(options.threads, plan.max_threads))
-    sampler = make_sampler(problem)
+    sampler = _make_sampler(problem)
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
-    arithmetic = choose_arithmetic(problem.kernel, probe)
-    dask = session.dask
-    with (
-        Engine(problem.kernel, options.threads, arithmetic) as engine,
-        nullcontext() if dask is None else borrow_workers(dask, options.threads) as workers,
-    ):
-        if workers is not None:
+    with ExitStack() as stack:
+        arithmetic = choose_arithmetic(problem.kernel, probe)
+        engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
+        workers = None
+        if session.dask is not None:
+            workers = stack.enter_context(borrow_workers(session.dask, options.threads))
             shared_source(source, workers)  # what cannot be read there is refused at once
         rows = CachedSource(source, plan.row_cache)
-        yield Setting(problem, options, session, choice, plan, sampler, engine, rows, workers)
+        yield Setting(
+            problem, options, session, choice, plan, sampler, engine, rows, workers, before
+        )
 
 
 def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
-    """Replace "auto": method, oracle, and one line that says why.
-
-    Raises
-    ------
-    InputError
-        For an unknown method.
-    """
+    """Replace "auto": method, oracle, and one line that says why."""
     if options.method != "auto" and options.method not in STEP_RULES:
         raise InputError(
             f"method must be auto or one of {', '.join(STEP_RULES)}, not {options.method!r}"
@@ -136,10 +125,7 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
 def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
     """Memory plan of a run; `held` is as for `ooc_fw.solver.session.Session`.
 
-    Raises
-    ------
-    InputError
-        When the limit cannot be met.
+    InputError is raised when the limit cannot be met.
     """
     method, lmo, _ = choose_method(options, source.n_rows)
     if held is None:
@@ -160,13 +146,10 @@ def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) 
     return plan_memory(work, options.memory_limit, memory_total())
 
 
-def plan_before(plan: MemoryPlan, here: MemoryPlan, path: str | os.PathLike[str]) -> MemoryPlan:
+def _plan_before(plan: MemoryPlan, here: MemoryPlan, path: str | os.PathLike[str]) -> MemoryPlan:
     """The plan of a run that is resumed from `path`, which it keeps; `here` is that of a new run.
 
-    Raises
-    ------
-    InputError
-        Where there is too little memory for it.
+    InputError is raised where there is too little memory for it.
     """
     available = max(memory_total(), here.total())
     if plan.limit is None and plan.total() > available:
@@ -190,7 +173,7 @@ def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
 
 
-def make_sampler(problem: BinaryProblem) -> Sampler:
+def _make_sampler(problem: BinaryProblem) -> Sampler:
     """What draws rows of a source; a warning where that is slow."""
     source = problem.source
     sampler = choose_sampler(

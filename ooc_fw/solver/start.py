@@ -45,7 +45,7 @@ def start(state: RunState, warm: Warm | None) -> None:
 
 
 def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
-    """Begin with rows and weights that were given; of too many, those of largest weight."""
+    """Add rows with their weights; of too many, those of largest weight."""
     chosen = np.flatnonzero(alpha > 0)
     if len(chosen) > state.active.capacity:
         order = np.argsort(-alpha[chosen], kind="stable")

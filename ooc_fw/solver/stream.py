@@ -98,10 +98,8 @@ class Stream:
         more vertices, and at least 512 more. So the kernel block takes at most
         ``6.25 max_support^2`` bytes if `max_support` is 2,048 or more, and twice that if C is so
         large that kernel values have to be float64.
-    solution : Solution, optional
-        Weights to begin with; the rows of the stream are other rows.
-    n_rows : int
-        Number of rows from which `solution` was trained.
+    solution, n_rows : Solution and int, optional
+        Weights to begin with, and from how many rows they come; those of the stream are others.
 
     Attributes
     ----------
@@ -110,8 +108,6 @@ class Stream:
         ``sampled_gap`` covers the rows of the last chunk and the active set.
     n_rows, n_features : int
         Number of rows so far, and of the columns of the widest of them.
-    progress : SolverState
-        Counts of this stream.
 
     Notes
     -----
@@ -168,10 +164,7 @@ class Stream:
     def retune(self, options: TrainOptions, max_support: int) -> None:
         """Change options between two chunks.
 
-        Raises
-        ------
-        InputError
-            For a bound or a stopping test that cannot be used; nothing has changed then.
+        InputError is raised for a bound or a stopping test that cannot be used; nothing changes.
         """
         if max_support < 2:
             raise InputError(f"a stream needs at least 2 support vectors, not {max_support}")
@@ -203,22 +196,12 @@ class Stream:
     def learn(
         self, chunks: Iterable[tuple[Rows, Int8Array]], callbacks: Sequence[Callback] = ()
     ) -> None:
-        """Learn from chunks, one after the other.
+        """Learn from chunks, one after the other: rows, and +1 or -1 for each.
 
-        After an error or an interrupt everything is as it was before the first of them.
-
-        Parameters
-        ----------
-        chunks : iterable of (Rows, ndarray of int8)
-            Rows, and +1 or -1 for each. They may have fewer or more columns than those before: the
-            columns that a row lacks are zeros.
-        callbacks : sequence of Callback
-            They are called after every part of a chunk; what they return is ignored.
-
-        Raises
-        ------
-        InputError
-            For labels other than -1 and +1, or values too large for the kernel in float32.
+        Rows may have fewer or more columns than those before: columns that a row lacks are zeros.
+        Callbacks are called after every part of a chunk; what they return is ignored. After an
+        error or an interrupt everything is as it was before the first chunk. InputError is raised
+        for labels other than -1 and +1, or values too large for the kernel in float32.
         """
         before = self.__getstate__()
         try:
@@ -320,11 +303,9 @@ class _Lesson:
     def _in_form(self, rows: Rows) -> Rows:
         """Rows as the active set stores them: dense or sparse, and as wide as the widest so far."""
         sparse, width = self.stream._sparse, self.stream.n_features
-        if not isinstance(rows, CSRRows):
-            if not sparse:
-                missing = width - rows.shape[1]
-                return np.pad(rows, ((0, 0), (0, missing))) if missing else rows
-            rows = CSRRows.from_dense(rows)
+        if not sparse and not isinstance(rows, CSRRows):
+            return np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
+        rows = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
         wide = CSRRows(rows.data, rows.indices, rows.indptr, width)
         return wide if sparse else wide.toarray()
 
@@ -405,10 +386,10 @@ class _Lesson:
     def _step(self, chosen: Int64Array) -> None:
         """Add rows to the active set, optimise on it, drop vertices of weight zero."""
         violation = 0.0
-        if self._room() < len(chosen):
+        if len(self.active) + len(chosen) > self.active.capacity:
             self._forget()
             chosen = chosen[self.stream.admits(self.ids[chosen])]
-        chosen = chosen[: self._room()]
+        chosen = chosen[: self.active.capacity - len(self.active)]
         if len(chosen) > 0:
             violation = 1 - float(np.median(self.margins[chosen]))
             self._add(chosen)
@@ -416,9 +397,6 @@ class _Lesson:
         record = self.rule.step(self.active, 0)
         self.rule.prune(self.active)
         self.stream.progress.count_step(record.kind, record.drops)
-
-    def _room(self) -> int:
-        return self.active.capacity - len(self.active)
 
     def _add(self, chosen: Int64Array) -> None:
         """Add rows of the chunk as vertices of weight 0."""
