@@ -6,13 +6,11 @@ process ends.
 
 from __future__ import annotations
 
-import io
 import os
 import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,24 +51,19 @@ class RowBlock:
     def __getitem__(self, key: slice) -> RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
-
-class _Records(NamedTuple):
-    """Whole records of rows."""
-
-    words: npt.NDArray[np.uint32]
-    starts: Int64Array  # first word of each record
-    n_stored: int  # stored values of all rows
+    def bits(self) -> RowBits:
+        """The same memory, as the compiled code takes it."""
+        rows, ids, labels = self.rows, self.row_ids.view(np.uint32), self.labels.view(np.uint32)
+        return RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)
 
 
 class _Bucket:
     """Records of rows, in the order of their arrival, in an unnamed file."""
 
-    def __init__(self, directory: str | os.PathLike[str], value_words: int) -> None:
-        self._value_words = value_words
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
         self._writing = threading.Lock()
-        self.n_bytes = 0
-        self.n_rows = 0
+        self.n_bytes = self.n_rows = 0
         self.close = self._file.close
 
     def append(self, words: npt.NDArray[np.uint32], n_rows: int) -> None:
@@ -82,22 +75,20 @@ class _Bucket:
             self.n_bytes += words.nbytes
             self.n_rows += n_rows
 
-    def parts(self, n_bytes: int) -> Iterator[_Records]:
-        """Read all records, in parts of about `n_bytes`."""
+    def parts(self, n_bytes: int) -> Iterator[npt.NDArray[np.uint32]]:
+        """Read all records; the first words of a part are the end of those of the one before."""
         self._file.seek(0)
         left = self.n_bytes // 4
-        begun = np.empty(0, dtype=np.uint32)
         while left > 0:
-            words = np.empty(len(begun) + min(left, n_bytes // 4 + 1), dtype=np.uint32)
-            words[: len(begun)] = begun
-            _fill(self._file, words[len(begun) :].view(np.uint8))
-            left -= len(words) - len(begun)
-            starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
-            counts = np.empty_like(starts)
-            n_rows, end = index_records(words, self._value_words, starts, counts)
-            if n_rows > 0:
-                yield _Records(words[:end], starts[:n_rows], int(counts[:n_rows].sum()))
-            begun = words[end:]
+            words = np.empty(min(left, n_bytes // 4 + 1), dtype=np.uint32)
+            view = words.data.cast("B")
+            while view:
+                count = self._file.readinto(view)
+                if not count:
+                    raise OSError("a temporary file lost its end; is the disk full?")
+                view = view[count:]
+            left -= len(words)
+            yield words
 
 
 class Spool:
@@ -160,26 +151,23 @@ class Spool:
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets; with a seed, for any thread and in any order."""
         rows = block.rows
-        numbers = self._bucket_numbers(block.row_ids)
+        numbers = np.zeros(len(block), dtype=np.uint16)
+        if self._bits and self.seed is not None:
+            keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
+            numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
         sizes = np.zeros(1 << self._bits, dtype=np.int64)
         measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
         ends = np.cumsum(sizes)
         words = np.empty(ends[-1], dtype=np.uint32)
         places = ends - sizes
-        pack_records(_bits(block), numbers, self._value_words, places, Memory.of(words))
+        pack_records(block.bits(), numbers, self._value_words, places, Memory.of(words))
         counts = np.bincount(numbers, minlength=len(sizes))
         for number in np.flatnonzero(counts).tolist():
             end = ends[number]
             with self._opening:
                 if number not in self._buckets:
-                    self._buckets[number] = _Bucket(self._directory, self._value_words)
+                    self._buckets[number] = _Bucket(self._directory)
             self._buckets[number].append(words[end - sizes[number] : end], int(counts[number]))
-
-    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
-        if self._bits == 0 or self.seed is None:
-            return np.zeros(len(row_ids), dtype=np.uint16)
-        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
-        return (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
         """Read the rows back, once, declared to have `n_features` columns.
@@ -190,13 +178,11 @@ class Spool:
             bucket = self._buckets.pop(number)
             try:
                 if self.seed is None:
-                    for records in bucket.parts(self._bucket_bytes):
-                        yield self._unpack(records, n_features)
+                    yield from self._read(bucket, self._bucket_bytes, n_features)
                 elif bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    for records in bucket.parts(bucket.n_bytes):
-                        yield self._unpack(records, n_features, self.seed)
+                    yield from self._read(bucket, bucket.n_bytes, n_features, self.seed)
             finally:
                 bucket.close()
 
@@ -207,6 +193,7 @@ class Spool:
         self._buckets.clear()
 
     def _split(self, bucket: _Bucket, n_features: int) -> Iterator[RowBlock]:
+        """Rows of a bucket that is too large to be sorted in memory."""
         parts = Spool(
             self._directory,
             self.seed,
@@ -216,30 +203,40 @@ class Spool:
             bucket_bytes=self._bucket_bytes,
         )
         try:
-            for records in bucket.parts(self._bucket_bytes):
-                parts.add(self._unpack(records, n_features))
+            for block in self._read(bucket, self._bucket_bytes, n_features):
+                parts.add(block)
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
             parts.close()
 
-    def _unpack(self, records: _Records, n_features: int, seed: int | None = None) -> RowBlock:
-        """Rows of some records, in the order of their keys if there is a seed."""
-        words, starts, n_stored = records
-        if seed is not None:
-            row_ids = np.empty(len(starts), dtype=np.int64)
-            record_ids(words, starts, row_ids.view(np.uint32))
-            starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
-        n_rows = len(starts)
-        rows = CSRRows(
-            np.empty(n_stored, dtype=self.dtype),
-            np.empty(n_stored, dtype=np.int32),
-            np.empty(n_rows + 1, dtype=np.int64),
-            n_features,
-        )
-        block = RowBlock(rows, np.empty(n_rows), np.empty(n_rows, dtype=np.int64))
-        unpack_records(Memory.of(words), starts, self._value_words, _bits(block))
-        return block
+    def _read(
+        self, bucket: _Bucket, n_bytes: int, n_features: int, seed: int | None = None
+    ) -> Iterator[RowBlock]:
+        """Rows of a bucket in parts of about `n_bytes`, each ordered by its keys if seeded."""
+        begun = np.empty(0, dtype=np.uint32)  # a record whose end was not read yet
+        for part in bucket.parts(n_bytes):
+            words = np.concatenate([begun, part]) if len(begun) else part
+            starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
+            counts = np.empty_like(starts)
+            n_rows, end = index_records(words, self._value_words, starts, counts)
+            begun = words[end:]
+            if n_rows == 0:
+                continue
+            starts, n_stored = starts[:n_rows], int(counts[:n_rows].sum())
+            row_ids = np.empty(n_rows, dtype=np.int64)
+            if seed is not None:
+                record_ids(words, starts, row_ids.view(np.uint32))
+                starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
+            rows = CSRRows(
+                np.empty(n_stored, dtype=self.dtype),
+                np.empty(n_stored, dtype=np.int32),
+                np.empty(n_rows + 1, dtype=np.int64),
+                n_features,
+            )
+            block = RowBlock(rows, np.empty(n_rows), row_ids)
+            unpack_records(Memory.of(words), starts, self._value_words, block.bits())
+            yield block
 
 
 def shuffle_bits(n_bytes: int | None, bucket_bytes: int = BUCKET_BYTES) -> int:
@@ -263,19 +260,3 @@ def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31))
-
-
-def _fill(file: io.FileIO, out: npt.NDArray[np.uint8]) -> None:
-    """Fill `out` with the next bytes of the file."""
-    view = out.data
-    while view:
-        count = file.readinto(view)
-        if not count:
-            raise OSError("a temporary file lost its end; is the disk full?")
-        view = view[count:]
-
-
-def _bits(block: RowBlock) -> RowBits:
-    rows = block.rows
-    ids, labels = block.row_ids.view(np.uint32), block.labels.view(np.uint32)
-    return RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -22,9 +22,17 @@ from ooc_fw.data.sources.checksums import (
     read_checksums,
 )
 from ooc_fw.data.sources.hdf5 import is_converted, rows_of_pointers, rows_of_values
-from ooc_fw.data.sources.hdf5_arrays import DatasetSlices, chunk_length, open_array
-from ooc_fw.data.sources.opening import check_filters, close_file, open_file, structure_errors
+from ooc_fw.data.sources.hdf5_arrays import chunk_length, open_array
+from ooc_fw.data.sources.opening import (
+    check_filters,
+    close_file,
+    file_name,
+    open_file,
+    structure_errors,
+)
 from ooc_fw.system.errors import DamageError, InputError
+
+RowsOf: TypeAlias = Callable[[int, int], Range]
 
 READ_BYTES = 4 << 20
 """Bytes that are read and compared at once."""
@@ -101,12 +109,11 @@ def verify_file(
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
         sums = read_checksums(file) if is_converted(file) else {}
-        if sums:
-            arrays = _compare(file, sums, progress)
-        else:
-            arrays = _read_all(path, x_name, y_name, progress)
+        found = (
+            _compare(file, sums, progress) if sums else _read_all(path, x_name, y_name, progress)
+        )
+        report = VerifyReport(path, os.path.getsize(path), bool(sums), tuple(found))
         stamp.check()
-        report = VerifyReport(path, os.path.getsize(path), bool(sums), arrays)
     if report.intact and sums:
         open_source(path).close()  # checks that the arrays fit each other
     return report
@@ -114,51 +121,39 @@ def verify_file(
 
 def _compare(
     root: Any, sums: dict[str, Checksums], progress: Progress | None
-) -> tuple[ArrayReport, ...]:
+) -> Iterator[ArrayReport]:
     """Compare all arrays of a converted file with their checksums."""
     meter = Meter(progress, sum(root[name].nbytes for name in sums))
-    reports: list[ArrayReport] = []
     done = 0
-    of_values: Callable[[int, int], Range] | None = None
     # The row pointers come first: they tell to which rows damaged values belong.
+    rows_of: dict[str, RowsOf] = {"X/indptr": rows_of_pointers}
     for name in sorted(sums, key=lambda name: (name != "X/indptr", name)):
-        rows_of: Callable[[int, int], Range] | None = None
-        if name == "X/indptr":
-            rows_of = rows_of_pointers
-        elif name in ("X/data", "X/indices"):
-            rows_of = of_values
-        report = _compare_array(root[name], sums[name], rows_of, partial(meter.at, passed=done))
+        on_bytes = partial(meter.at, passed=done)
+        report = _compare_array(root[name], sums[name], rows_of.get(name), on_bytes)
         if name == "X/indptr" and not report.n_damaged:
             of_values = partial(rows_of_values, np.asarray(root[name][...]))
+            rows_of |= {"X/data": of_values, "X/indices": of_values}
         done += root[name].nbytes
-        reports.append(report)
-    return tuple(reports)
+        yield report
 
 
 def _compare_array(
-    dataset: Any,
-    sums: Checksums,
-    rows_of: Callable[[int, int], Range] | None,
-    on_bytes: Callable[[int], None],
+    dataset: Any, sums: Checksums, rows_of: RowsOf | None, on_bytes: Callable[[int], None]
 ) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
     name = dataset.name.removeprefix("/")
     n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
     report = ArrayReport(name, dataset.nbytes, -(-n_rows // chunk_length(dataset)))
-    damage: list[str] = []
-    n_damaged = 0
     check_filters(dataset)
-    with ExitStack() as stack:
-        try:
-            array = open_array(dataset)
-        except DamageError as error:
-            return replace(report, n_damaged=1, damage=(str(error),))
-        if not isinstance(array, DatasetSlices):
-            stack.enter_context(closing(array))
+    try:
+        array = open_array(dataset)
+    except DamageError as error:
+        return replace(report, n_damaged=1, damage=(str(error),))
+    with closing(array):
         checked = CheckedSlices(
             array,
             sums,
-            path=str(dataset.file.filename),
+            path=file_name(dataset),
             name=name,
             chunk_length=chunk_length(dataset),
             rows_of=rows_of,
@@ -171,6 +166,8 @@ def _compare_array(
         def work(part: Range) -> tuple[int, list[str]]:
             return part[1], list(_damage(array, sums, checked, part))
 
+        damage: list[str] = []
+        n_damaged = 0
         for stop, found in ordered_map(work, parts):
             n_damaged += len(found)
             damage += found[: SHOWN - len(damage)]
@@ -182,32 +179,28 @@ def _damage(
     array: Sliceable, sums: Checksums, checked: CheckedSlices, part: Range
 ) -> Iterator[str]:
     """Sentences about the damaged stretches of one part."""
+    start, stop = part
     try:
-        for stretch in sums.mismatches(array[part[0] : part[1]], part[0]):
+        for stretch in sums.mismatches(array[start:stop], start):
             yield checked.describe(int(stretch))
     except DamageError as error:  # the part cannot be read: find the stretches, one by one
-        if part[1] - part[0] <= sums.length:
-            yield f"{checked.describe(part[0] // sums.length)} ({error})"
+        if stop - start <= sums.length:
+            yield f"{checked.describe(start // sums.length)} ({error})"
             return
-        for start in range(part[0], part[1], sums.length):
-            yield from _damage(array, sums, checked, (start, min(part[1], start + sums.length)))
+        for first in range(start, stop, sums.length):
+            yield from _damage(array, sums, checked, (first, min(stop, first + sums.length)))
 
 
 def _read_all(
     path: str, x_name: str, y_name: str, progress: Progress | None
-) -> tuple[ArrayReport, ...]:
+) -> Iterator[ArrayReport]:
     """Read rows and labels of a file without checksums; the source checks them."""
     with open_source(path, x_name=x_name, y_name=y_name) as source:
-        meter = Meter(progress, source.decoded_bytes)
-        n_bytes = 0
-        for start, rows in iter_blocks(source, 0, source.n_rows, READ_BYTES):
-            n_bytes = source.bytes_read
-            meter.at(source.decoded_bytes * (start + len(rows)) // source.n_rows)
-        reports = [ArrayReport(x_name, n_bytes, -(-source.n_rows // source.chunk_rows))]
+        n_rows, meter = source.n_rows, Meter(progress, source.decoded_bytes)
+        for start, rows in iter_blocks(source, 0, n_rows, READ_BYTES):
+            meter.at(source.decoded_bytes * (start + len(rows)) // n_rows)
+        yield ArrayReport(x_name, source.bytes_read, -(-n_rows // source.chunk_rows))
         if source.has_labels:
-            n_bytes = sum(
-                source.labels(start, min(source.n_rows, start + LABELS)).nbytes
-                for start in range(0, source.n_rows, LABELS)
-            )
-            reports.append(ArrayReport(y_name, n_bytes, 1))
-    return tuple(reports)
+            starts = range(0, n_rows, LABELS)
+            labels = (source.labels(start, min(n_rows, start + LABELS)) for start in starts)
+            yield ArrayReport(y_name, sum(part.nbytes for part in labels), 1)

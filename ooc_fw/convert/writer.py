@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
@@ -84,16 +85,13 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
 
     def check(self) -> None:
         """Raise the first error of the disk, if there was one."""
-        if self._sink.error is not None:
-            raise self._sink.error
+        if self._sink.failure is not None:
+            raise self._sink.failure
 
     def close(self) -> None:
         """Write what is left and close the file; a second time does nothing."""
         super().close()
         self._sink.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         self.close()
@@ -102,13 +100,13 @@ class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
 
 
 class _Sink(io.FileIO):
-    """The file object that HDF5 writes to; it remembers its first error and continues."""
+    """The file object that HDF5 writes to; it remembers its first failure and continues."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, "w+b")
         self._path = os.fspath(path)
         self._behind = DropBehind(self.fileno())
-        self.error: OSError | None = None
+        self.failure: OSError | None = None
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, with zeros where nothing was written, as any HDF5 driver does."""
@@ -121,7 +119,7 @@ class _Sink(io.FileIO):
         view = memoryview(data).cast("B")
         n_bytes, offset = view.nbytes, self.tell()
         with self._remembering():
-            while view and self.error is None:
+            while view and self.failure is None:
                 count = os.pwrite(self.fileno(), view, offset)
                 view, offset = view[count:], offset + count
             self._behind.wrote(offset)
@@ -130,7 +128,7 @@ class _Sink(io.FileIO):
     def truncate(self, size: int | None = None) -> int:
         """Set the size of the file."""
         with self._remembering():
-            if self.error is None:
+            if self.failure is None:
                 super().truncate(size)
         return size or 0
 
@@ -139,16 +137,17 @@ class _Sink(io.FileIO):
         try:
             yield
         except OSError as error:
-            self.error = OSError(error.errno, error.strerror, self._path)
+            self.failure = OSError(error.errno, error.strerror, self._path)
 
 
 def chunk_rows(n_features: int) -> int:
     """Rows of a dense chunk of about CHUNK_BYTES."""
-    return _chunk_length(4 * max(1, n_features))
+    return _chunk_length(4 * n_features)
 
 
 def _chunk_length(row_bytes: int) -> int:
     """Rows or elements of a chunk of about CHUNK_BYTES: a whole number of stretches."""
+    row_bytes = max(1, row_bytes)
     length = stretch_length(row_bytes)
     return max(1, CHUNK_BYTES // (length * row_bytes)) * length
 
@@ -170,8 +169,8 @@ def filter_options(compression: str) -> dict[str, Any]:
     return {**chosen, "shuffle": True}
 
 
-class ChunkAppender:
-    """Append to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
+class _Appender:
+    """Appends to a data set chunk by chunk, without HDF5's own buffers if there is no filter.
 
     Checksums of a chunk are computed in `pool` while it is written.
     """
@@ -187,27 +186,24 @@ class ChunkAppender:
         self._filled = 0
 
     def append(self, block: AnyArray) -> None:
-        """Write elements below those written so far."""
+        """Write elements below those written so far; a whole chunk is written without a copy."""
+        fits = block.flags.c_contiguous and block.dtype == self._chunk.dtype
         while len(block) > 0:
-            if self._filled == 0 and len(block) >= len(self._chunk) and self._fits(block):
-                self._write(block[: len(self._chunk)], len(self._chunk))
-                block = block[len(self._chunk) :]
-                continue
             taken = min(len(self._chunk) - self._filled, len(block))
-            self._chunk[self._filled : self._filled + taken] = block[:taken]
-            self._filled += taken
+            if taken == len(self._chunk) and fits:
+                self._write(block[:taken], taken)
+            else:
+                self._chunk[self._filled : self._filled + taken] = block[:taken]
+                self._filled += taken
+                if self._filled == len(self._chunk):
+                    self.flush()
             block = block[taken:]
-            if self._filled == len(self._chunk):
-                self._write(self._chunk, self._filled)
-
-    def _fits(self, block: AnyArray) -> bool:
-        """Whether a block of at least a chunk's length can be written without a copy."""
-        return bool(block.flags.c_contiguous and block.dtype == self._chunk.dtype)
 
     def flush(self) -> None:
-        """Write the last chunk, which need not be full."""
+        """Write the chunk being filled, which need not be full."""
         if self._filled > 0:
             self._write(self._chunk, self._filled)
+        self._filled = 0
 
     def checksums(self) -> Checksums:
         """Checksums of what was written."""
@@ -224,7 +220,6 @@ class ChunkAppender:
             self._dataset[self._start : self._start + n_rows] = written
         self._sums.append(summing.result())
         self._start += n_rows
-        self._filled = 0
 
 
 class DatasetWriter:
@@ -234,35 +229,37 @@ class DatasetWriter:
         self._file = file
         self._layout = layout
         self._filter = filter_options(layout.compression)
-        self._row = 0
-        self._stored = 0
+        self._row = self._stored = 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
+        self._parts: dict[str, _Appender] = {}
         n_rows, n_features = layout.n_rows, layout.n_features
-        self._parts = {"y": self._create("y", n_rows, np.float64)} if layout.labelled else {}
-        self._parts["row"] = self._create("row", n_rows, np.int64)
-        if layout.sparse:
-            self._parts["X/data"] = self._create("X/data", layout.n_stored, np.float32)
-            self._parts["X/indices"] = self._create("X/indices", layout.n_stored, np.int32)
-            self._parts["X/indptr"] = self._create("X/indptr", n_rows + 1, np.int64)
-            self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
-            # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
-            # length, which is never read here.
-            file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
-            file["X"].attrs["encoding-type"] = "csr_matrix"
-            file["X"].attrs["encoding-version"] = "0.1.0"
-        else:
-            chunks = (min(chunk_rows(n_features), n_rows), n_features)
-            dense = file.create_dataset(
-                "X", (n_rows, n_features), np.float32, chunks=chunks, **self._filter
-            )
-            self._parts["X"] = ChunkAppender(dense, not self._filter, self._pool)
+        if layout.labelled:
+            self._create("y", np.float64, n_rows)
+        self._create("row", np.int64, n_rows)
+        if not layout.sparse:
+            self._create("X", np.float32, n_rows, n_features)
+            return
+        self._create("X/data", np.float32, layout.n_stored)
+        self._create("X/indices", np.int32, layout.n_stored)
+        self._create("X/indptr", np.int64, n_rows + 1)
+        self._parts["X/indptr"].append(np.zeros(1, dtype=np.int64))
+        # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
+        # length, which is never read here.
+        file["X"].attrs["shape"] = np.array([n_rows, n_features], dtype=np.int64)
+        file["X"].attrs["encoding-type"] = "csr_matrix"
+        file["X"].attrs["encoding-version"] = "0.1.0"
 
-    def _create(self, name: str, length: int, dtype: type) -> ChunkAppender:
-        chunk = min(_chunk_length(np.dtype(dtype).itemsize), max(1, length))
+    def _create(self, name: str, dtype: type, length: int, *width: int) -> None:
+        row_bytes = np.dtype(dtype).itemsize * math.prod(width)
         dataset = self._file.create_dataset(
-            name, (length,), dtype, maxshape=(None,), chunks=(chunk,), **self._filter
+            name,
+            (length, *width),
+            dtype,
+            maxshape=None if width else (None,),
+            chunks=(min(_chunk_length(row_bytes), max(1, length)), *width),
+            **self._filter,
         )
-        return ChunkAppender(dataset, not self._filter, self._pool)
+        self._parts[name] = _Appender(dataset, not self._filter, self._pool)
 
     def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
         """Write rows below those written so far; OSError if the disk is full or failing."""
@@ -294,14 +291,15 @@ class DatasetWriter:
             self._file["X/data"].resize((self._stored,))
             self._file["X/indices"].resize((self._stored,))
         names = sorted(summary.class_counts)
-        counts = [summary.class_counts[name] for name in names]
         attributes = self._file.attrs
         attributes["format_version"] = FORMAT_VERSION
         attributes["n_rows"] = self._row
         attributes["n_features"] = self._layout.n_features
         attributes["n_classes"] = len(names)
         attributes["class_names"] = np.array(names, dtype=np.float64)
-        attributes["class_counts"] = np.array(counts, np.int64)
+        attributes["class_counts"] = np.array(
+            [summary.class_counts[name] for name in names], np.int64
+        )
         attributes["shuffled"] = summary.seed is not None
         if summary.seed is not None:
             attributes["shuffle_seed"] = summary.seed
