@@ -12,8 +12,7 @@ from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.convert.advice import Circumstances
-    from ooc_fw.convert.preflight import Findings, Labels
+    from ooc_fw.convert.preflight import Circumstances, Findings, Labels
     from ooc_fw.data.scaling import Scaling
     from ooc_fw.model.record import Model
 
@@ -116,8 +115,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
-    from ooc_fw.convert.advice import Circumstances
-    from ooc_fw.convert.preflight import inspect_labels, inspect_source
+    from ooc_fw.convert.preflight import Circumstances, inspect_labels, inspect_source
 
     with common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
@@ -150,9 +148,8 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
     import numpy as np
 
-    from ooc_fw.convert.advice import Circumstances
     from ooc_fw.convert.libsvm import iter_libsvm
-    from ooc_fw.convert.preflight import TEXT_BYTES, count_labels, inspect_rows
+    from ooc_fw.convert.preflight import TEXT_BYTES, Circumstances, inspect_rows, measure_labels
     from ooc_fw.data.rows import rows_bytes
 
     kept, labels, n_bytes, whole = [], [], 0, True
@@ -165,7 +162,7 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
             kept.append(rows)
             labels.append(block_labels)
             n_bytes += rows_bytes(rows)
-    found, counted = inspect_rows(kept), count_labels([np.concatenate(labels)])
+    found, counted = inspect_rows(kept), measure_labels([np.concatenate(labels)])
     return {
         "kind": "text",
         "n_rows": found.n_looked if whole else None,
@@ -176,9 +173,8 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Content of the beginning of a table, and the command to convert it."""
-    from ooc_fw.convert.advice import advice_on_table
     from ooc_fw.convert.inputs import open_table
-    from ooc_fw.convert.preflight import inspect_table
+    from ooc_fw.convert.preflight import advice_on_table, inspect_table
     from ooc_fw.convert.tables import find_column
 
     options = common.record_from(ConvertOptions, args, label=None)
@@ -207,7 +203,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
 
 def _inspection(labels: Labels | None, found: Findings, data: Circumstances) -> dict[str, Any]:
     """Rows of each class, measures of the sample of rows, and the advice that follows."""
-    from ooc_fw.convert.advice import advice
+    from ooc_fw.convert.preflight import advice
 
     counts, rarest = None, None
     if labels is not None:

@@ -265,6 +265,6 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
             names, numbers = np.unique(left, return_counts=True)
             return counts | dict(zip(names.tolist(), numbers.tolist(), strict=True))
         others = left[left != left[0]]
-        counts[left[0].item()] = len(left) - len(others)
+        counts[left[:1].tolist()[0]] = len(left) - len(others)
         left = others
     return counts

@@ -1,4 +1,4 @@
-"""Measures of data before training; `ooc_fw.convert.advice` turns them into sentences.
+"""A look at data before training: what would spoil a model or waste a run, and what to do.
 
 Small files are read whole. Of large ones, labels are read whole (8 bytes each), and rows are
 sampled from all parts of the file, at a cost that does not grow with it.
@@ -6,15 +6,19 @@ sampled from all parts of the file, at a cost that does not grow with it.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ooc_fw.convert.delimited import is_foreign_number, parse_number
+from ooc_fw.convert.passes import count_labels
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
@@ -44,6 +48,23 @@ TEXT_BYTES = 32 << 20
 
 FOREIGN = "numbers with commas"
 """Kind of a column whose numbers have decimal commas or separators of thousands."""
+
+RAW_SQUARE = 100.0
+"""Squared distance of two rows, per column, above which there is advice on gamma."""
+
+UNRELATED = 1e-6
+"""Kernel values below which two rows have nothing in common."""
+
+MANY_CLASSES = 100
+"""Number of classes, or of words in a column of labels, above which they are no classes."""
+
+FEW_ROWS = 20
+"""With fewer rows than these, categories cannot be told from names."""
+
+LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
+"""Frequent names of columns of labels."""
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -92,36 +113,30 @@ class Findings:
         top = int(np.argmax(self.deviation))
         small = (self.deviation < SWAMPED * self.deviation[top]) & (spread < SWAMPED * spread[top])
         n_small = int(np.count_nonzero(small & (spread > 0)))
-        heavy = np.flatnonzero(~small & (spread > 0))
-        if n_small == 0:
-            return heavy[:0], 0
+        heavy = np.flatnonzero(~small & (spread > 0) & (n_small > 0))
         return heavy[np.argsort(-self.deviation[heavy], kind="stable")], n_small
 
 
 def inspect_labels(source: RowSource) -> Labels | None:
     """Read all labels; None where there are none."""
-    if not source.has_labels:
-        return None
-    starts = range(0, source.n_rows, LABELS)
-    return count_labels(
-        source.labels(start, min(source.n_rows, start + LABELS)) for start in starts
-    )
+    n_rows = source.n_rows
+    starts = range(0, n_rows, LABELS)
+    blocks = (source.labels(start, min(n_rows, start + LABELS)) for start in starts)
+    return measure_labels(blocks) if source.has_labels else None
 
 
-def count_labels(blocks: Iterable[AnyArray]) -> Labels:
-    """Count labels that arrive in blocks."""
+def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
+    """Measure labels that arrive in blocks."""
     counts: Counter[Any] = Counter()
     n_runs = n_missing = 0
     last: Any = None
     for labels in blocks:
         if labels.dtype.kind == "f":
-            there = ~np.isnan(labels)
-            n_missing += len(labels) - int(np.count_nonzero(there))
-            labels = labels[there]
+            n_missing += int(np.count_nonzero(np.isnan(labels)))
+            labels = labels[~np.isnan(labels)]
         if len(labels) == 0:
             continue
-        values, numbers = np.unique(labels, return_counts=True)
-        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+        counts.update(count_labels(labels))
         n_runs += int(np.count_nonzero(labels[1:] != labels[:-1])) + int(labels[0] != last)
         last = labels[-1]
     return Labels(dict(sorted(counts.items())), n_runs, n_missing)
@@ -153,10 +168,10 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     rng = np.random.default_rng(SAMPLE_SEED)
     length = wanted // STRETCHES
     borders = [n_rows * place // STRETCHES for place in range(STRETCHES + 1)]
-    starts = [
+    starts = (
         int(rng.integers(begin, end - length, endpoint=True))
         for begin, end in itertools.pairwise(borders)
-    ]
+    )
     return [(start, start + length) for start in starts]
 
 
@@ -179,6 +194,7 @@ class _Sample:
         except DamageError:
             raise
         except InputError as error:
+            source.check_unchanged()
             if stop - start == 1:
                 self._n_bad += 1
                 self._bad_example = self._bad_example or str(error).partition(";")[0]
@@ -212,6 +228,142 @@ class _Sample:
         )
 
 
+# --- advice on rows -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What else is known about the data."""
+
+    n_rows: int
+    storage: str  # "dense", "csr" or "text"
+    names: Sequence[str] | None = None  # of the columns
+    shuffled: bool | None = None  # None where it is unknown
+    filter: str | None = None  # compression
+    has_checksums: bool = False
+    chunk_bytes: int = 0  # size of a chunk of rows
+
+
+def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Iterator[str]:
+    """Sentences of advice, the most serious first."""
+    whole = found.n_looked >= data.n_rows
+    where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
+    if found.n_bad:
+        yield (
+            f"{found.n_bad} of {where} hold values that are missing or not finite "
+            f"({found.bad_example}): training refuses them; replace them, or convert with --impute "
+            f"mean"
+        )
+    yield from _advice_on_labels(labels, data)
+    yield from _advice_on_columns(found, where, data)
+    if found.n_repeated >= 0.1 * max(1, found.n_looked):
+        yield (
+            f"{found.n_repeated} of {where} repeat an earlier one: this costs little in training, "
+            f"but copies of training rows in a test set make a model look better than it is"
+        )
+    yield from _advice_on_storage(found, labels, data)
+
+
+def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[str]:
+    if labels is None:
+        if data.storage != "text":
+            yield "there are no labels: name them with --y-name or --labels before training"
+        return
+    if labels.n_missing:
+        yield f"{labels.n_missing} labels are missing: training refuses them; leave the rows out"
+    n_classes = len(labels.counts)
+    total = sum(labels.counts.values())
+    if n_classes == 1:
+        yield "all rows have the same label: training needs rows of at least two classes"
+    elif n_classes > MANY_CLASSES:
+        yield (
+            f"there are {n_classes} different labels: if they are amounts and not classes, this is "
+            f"regression, which ooc-fw does not do"
+        )
+    elif n_classes > 1:
+        rare, count = min(labels.counts.items(), key=lambda item: item[1])
+        if count < 0.02 * total:
+            word = f"{rare:g}" if isinstance(rare, float) else rare
+            yield (
+                f"class {word} has {count} of {total} rows ({100 * count / total:.2g} %): "
+                f"accuracy says little about it; look at the balanced accuracy"
+            )
+
+
+def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iterator[str]:
+    constant = found.constant
+    if len(constant):
+        yield (
+            f"{len(constant)} of {len(found.low)} columns have one value in {where} "
+            f"({_names(constant, data.names)}): they carry no information and can be left out"
+        )
+    heavy, n_small = found.swamping()
+    if n_small:
+        j = int(heavy[0])
+        verb = "outweighs" if len(heavy) == 1 else "outweigh"
+        again = " again from its source" if data.storage != "text" else ""
+        yield (
+            f"the columns are not scaled alike: {_names(heavy, data.names)} (from "
+            f"{found.low[j]:g} to {found.high[j]:g}) {verb} {n_small} others, which hardly count "
+            f"in the distances of an RBF kernel; convert{again} with --scale minmax or --scale "
+            f"standard"
+        )
+    square = 2 * float(np.square(found.deviation).sum())
+    if square > RAW_SQUARE * max(1, len(found.low)):
+        yield (
+            f"two rows are {np.sqrt(square):.3g} apart on average: with an RBF kernel and a gamma "
+            f"above {-np.log(UNRELATED) / square:.1g} they have nothing in common; scale the "
+            f"columns (--scale standard) or take --gamma auto, here about {0.5 / square:.1g}"
+        )
+
+
+def _advice_on_storage(
+    found: Findings, labels: Labels | None, data: Circumstances
+) -> Iterator[str]:
+    if data.storage == "text":
+        yield (
+            "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
+            "and, if you like, scaled columns (--scale)"
+        )
+        return
+    if not data.shuffled:
+        order = "may be in any order" if data.shuffled is None else "keep the order of their input"
+        if labels is not None and labels.sorted:
+            order = "are sorted by class"
+        yield (
+            f"the rows {order}: training then samples from all over the file, which is slower; "
+            f"ooc-fw convert shuffles once (a test file needs no shuffling)"
+        )
+    n_zeros = f"{100 * (1 - found.density):.0f} % of the values are zeros"
+    if data.storage == "dense" and found.density < 0.1 and len(found.low) > 10:
+        yield (f"{n_zeros}: ooc-fw convert --sparse would store a fraction of the bytes")
+    if data.storage == "csr" and found.density > 0.5:
+        yield (f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster")
+    if data.filter not in (None, "none"):
+        if data.chunk_bytes > 32 << 20:
+            yield (
+                f"a compressed chunk holds {data.chunk_bytes >> 20} MiB of rows, and each read "
+                f"unpacks a whole one; ooc-fw convert writes chunks of 2 MiB"
+            )
+        elif data.filter == "gzip":
+            yield (
+                "gzip is slow to unpack in every pass over the data: --compression lz4 or none is "
+                "faster"
+            )
+    if not data.has_checksums:
+        yield "the file has no checksums, so damage may go unnoticed; ooc-fw convert adds them"
+
+
+def _names(columns: Int64Array, names: Sequence[str] | None) -> str:
+    """Word some columns, by name or by number."""
+    shown = [names[j] if names is not None else str(j) for j in columns[:_SHOWN].tolist()]
+    more = [f"and {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []
+    return ("columns " if len(columns) > 1 else "column ") + ", ".join(shown + more)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class TableColumn:
     """What the first rows of a column of a table hold."""
@@ -230,7 +382,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
     usable = [name for name in reader.proper_columns if name not in reader.unusable]
-    numbers = [n for n in usable if not (reader.untyped or n in reader.words)]
+    numbers = [name for name in usable if not (reader.untyped or name in reader.words)]
     words = [name for name in usable if name not in numbers]
     cells = reader.parse(block, Wanted(None, tuple(numbers), tuple(words), skip=True))
     found = {name: TableColumn(name, f"type {kind}", 0) for name, kind in reader.unusable.items()}
@@ -238,22 +390,90 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
         for name, column in zip(numbers, cells.numbers.T, strict=True):
             found[name] = _number_column(name, column)
     for name, texts in zip(words, cells.words, strict=True):
-        values = [parse_number(word) for word in texts.values]
-        strange = [word for word, value in zip(texts.values, values, strict=True) if value is None]
-        n_missing = int(np.count_nonzero(texts.codes < 0))
-        if not reader.untyped or strange:
-            foreign = reader.untyped and all(map(is_foreign_number, strange))
-            kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
-            found[name] = TableColumn(name, kind, n_missing, n_words)
-        else:
-            known = np.array([*values, np.nan], dtype=np.float64)
+        values = {word: parse_number(word) for word in texts.values}
+        strange = [word for word, value in values.items() if value is None]
+        if reader.untyped and not strange:
+            known = np.array([*values.values(), np.nan], dtype=np.float64)
             found[name] = _number_column(name, known[texts.codes])
+            continue
+        foreign = reader.untyped and all(map(is_foreign_number, strange))
+        kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
+        n_missing = int(np.count_nonzero(texts.codes < 0))
+        found[name] = TableColumn(name, kind, n_missing, n_words)
     return len(cells), [found[name] for name in reader.columns if name in found]
 
 
 def _number_column(name: str, column: Float64Array) -> TableColumn:
     there = column[~np.isnan(column)]
-    if len(there) == 0:
-        return TableColumn(name, "numbers", len(column))
-    low, high = float(there.min()), float(there.max())
+    low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
     return TableColumn(name, "numbers", len(column) - len(there), 0, low, high)
+
+
+def advice_on_table(
+    columns: Sequence[TableColumn], n_looked: int, label: str | None, command: Sequence[str]
+) -> Iterator[str]:
+    """How to convert a table of which `n_looked` rows were read: `command`, with options added."""
+    if label is None and (label := _likely_label(columns)) is not None:
+        yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
+    features = [column for column in columns if column.name != label]
+    kinds = {
+        kind: [c for c in features if c.kind == kind] for kind in ("words", "numbers", FOREIGN)
+    }
+    too_many = min(MANY_CLASSES, max(FEW_ROWS, n_looked // 2))
+    words = [c.name for c in kinds["words"] if c.n_different <= too_many]
+    many = [c.name for c in kinds["words"] if c.n_different > too_many]
+    foreign = [c.name for c in kinds[FOREIGN]]
+    other = [c.name for c in features if c.kind not in kinds]
+    constant = [c.name for c in kinds["numbers"] if c.low == c.high]
+    numbers = [c for c in kinds["numbers"] if c.low != c.high]
+    missing = [c.name for c in numbers if c.n_missing]
+    ranges = [c.high - c.low for c in numbers]
+    options = ["--label", label or "COLUMN"]
+    if words:
+        options += ["--one-hot", _joined(words)]
+        yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"
+    if foreign:
+        yield (
+            f"numbers with decimal commas or separators of thousands in {', '.join(foreign)}: "
+            f"write them with decimal points first"
+        )
+    if many or other:
+        options += ["--drop", _joined([*many, *other])]
+    if many:
+        yield (
+            f"more than {too_many} different words in {', '.join(many)}, many for categories: they "
+            f"may be names, to be left out with --drop"
+        )
+    if other:
+        yield f"neither numbers nor words: {', '.join(other)}; leave them out with --drop"
+    if constant:
+        listed = ", ".join(constant)
+        yield f"one value only in the {n_looked} rows read: {listed}; drop them if so in all"
+    if missing:
+        options += ["--impute", "mean"]
+        yield f"missing numbers in {', '.join(missing)}: --impute mean fills them"
+    if ranges and min(ranges) < SWAMPED * max(ranges):
+        options += ["--scale", "standard"]
+        yield (
+            f"the ranges of the columns go from {min(ranges):g} to {max(ranges):g}: scale them, or "
+            f"the large ones swamp the others in an RBF kernel"
+        )
+    yield f"convert it: {shlex.join([*command, *options])}"
+
+
+def _likely_label(columns: Sequence[TableColumn]) -> str | None:
+    """Column with a usual name of labels, or the last one, if it holds a few words."""
+    for column in columns:
+        if column.name.lower() in LABEL_NAMES:
+            return column.name
+    for column in columns[-1:]:
+        if column.kind == "words" and column.n_different <= MANY_CLASSES:
+            return column.name
+    return None
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names as an option expects them: with commas between, and quotes around names with commas."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()

@@ -4,20 +4,22 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import preflight
-from ooc_fw.convert.advice import Circumstances, advice, advice_on_table
 from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.preflight import (
-    count_labels,
+    Circumstances,
+    advice,
+    advice_on_table,
     inspect_labels,
     inspect_rows,
     inspect_source,
     inspect_table,
+    measure_labels,
     sample_slices,
 )
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import open_source
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError
+from ooc_fw.system.errors import InputError
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -72,7 +74,7 @@ def test_damage_is_no_finding(tmp_path):
     np.save(tmp_path / "X.npy", np.ones((100, 3)))
     with open_source(tmp_path / "X.npy") as source:
         (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:500])
-        with pytest.raises(DamageError):
+        with pytest.raises(InputError, match="was changed while it was in use"):
             inspect_source(source)
 
 
@@ -120,8 +122,8 @@ def test_labels_are_counted_in_blocks(monkeypatch):
     assert labels.counts == {1: 20, 2: 20, 3: 9}
     assert (labels.n_runs, labels.n_missing, labels.sorted) == (3, 1, True)
     shuffled = np.random.default_rng(0).permutation(y[:40])
-    assert not count_labels([shuffled]).sorted
-    assert count_labels([np.array(["b", "a"])]).counts == {"a": 1, "b": 1}
+    assert not measure_labels([shuffled]).sorted
+    assert measure_labels([np.array(["b", "a"])]).counts == {"a": 1, "b": 1}
     assert inspect_labels(open_source(np.ones((5, 1)))) is None
 
 
