@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+# Attribute of the labels of a data file: the words that their values 0, 1, ... stand for.
 LABEL_NAMES = "label_names"
-"""Attribute of the labels of a data file: the words that their values 0, 1, ... stand for."""
 
 
 def as_text(value: Any) -> str:
@@ -21,13 +21,9 @@ def as_text(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
-def _as_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
 def put_text(attributes: Any, name: str, text: str) -> None:
     """Store `text` in HDF5 attributes."""
-    attributes[name] = np.bytes_(_as_bytes(text))
+    attributes[name] = np.bytes_(text.encode("utf-8", "surrogateescape"))
 
 
 def get_text(attributes: Any, name: str) -> str:
@@ -37,7 +33,8 @@ def get_text(attributes: Any, name: str) -> str:
 
 def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
     """Store several texts as an array of one fixed length."""
-    attributes[name] = np.array([_as_bytes(text) for text in texts], dtype=np.bytes_)
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    attributes[name] = np.array(encoded, dtype=np.bytes_)
 
 
 def get_texts(attributes: Any, name: str) -> list[str] | None:

@@ -13,9 +13,7 @@ from ooc_fw.system.errors import InputError
 
 HEAD_BYTES = 4096
 
-PACKED = ("gzip", "bzip2", "xz")
-"""Compressions that the reader of text undoes."""
-
+PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",
@@ -55,20 +53,11 @@ def read_head(path: str) -> bytes:
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
-    """Tell the format of an input.
+    """Tell the format of a file, or of standard input ("-").
 
-    Parameters
-    ----------
-    path : str
-        A file, or "-" for standard input.
-    is_table : bool
-        Whether an option was given that only tables have, so that text must be CSV.
-
-    Returns
-    -------
-    str
-        "npy", "npz", "parquet", "hdf5", "csv" or "libsvm". Text is CSV because of its name, or
-        because its first line has separators but no INDEX:VALUE. All else counts as "libsvm".
+    It is "npy", "npz", "parquet", "hdf5", "csv" or "libsvm". Text is CSV if it `is_table` because
+    of an option, by its name, or because its first line has separators but no INDEX:VALUE. All else
+    counts as "libsvm".
     """
     text = "csv" if is_table else "libsvm"
     if path == "-" or (

@@ -15,15 +15,12 @@ from ooc_fw.data.rows import AnyArray, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
 from ooc_fw.system.errors import InputError
 
-LABEL_ROWS = 1 << 20
-"""Labels that are read together."""
-
+LABEL_ROWS = 1 << 20  # labels that are read together
+# More different labels than these are taken for the targets of a regression: one binary classifier
+# is trained for each pair of classes.
 MAX_CLASSES = 256
-"""More different labels than these are taken for the targets of a regression: one binary classifier
-is trained for each pair of classes."""
-
+# Number of classes up to which comparing all labels takes less time than searching them.
 _FEW_CLASSES = 4
-"""Number of classes up to which comparing all labels takes less time than searching them."""
 
 
 def is_exact_label(text: str) -> bool:
@@ -50,20 +47,10 @@ def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
 
 
 def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
-    """Translate the label values of a source into codes of classes.
+    """Label values of a source in increasing order, and the place of each row's label in them.
 
-    Returns
-    -------
-    classes : ndarray, shape (n_classes,)
-        Label values in increasing order.
-    codes : ndarray of int64, shape (n_rows,)
-        Place in `classes` of the label of each row.
-
-    Raises
-    ------
-    InputError
-        There are no labels, one is missing or cannot be stored, all are equal, or there are more
-        than `MAX_CLASSES` different ones.
+    InputError is raised when there are no labels, one is missing or cannot be stored, all are
+    equal, or there are more than `MAX_CLASSES` different ones.
     """
     codes = np.empty(source.n_rows, dtype=np.int64)
     found = source.labels(0, 1)
@@ -114,49 +101,31 @@ def _check_labels(labels: AnyArray, start: int, name: str) -> None:
             f"float64 does not tell from its neighbours; give the labels as words, or number the "
             f"classes anew"
         )
-    if labels.dtype.kind in "SU":
-        for word in np.unique(labels).tolist():
-            if not _is_unicode(word):
-                place = int(np.flatnonzero(labels == word)[0])
-                raise InputError(
-                    f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; write "
-                    f"it again in UTF-8"
-                )
+    for word in np.unique(labels).tolist() if labels.dtype.kind in "SU" else ():
+        try:
+            word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
+        except UnicodeError:
+            place = int(np.flatnonzero(labels == word)[0])
+            raise InputError(
+                f"the label {word!r} of row {start + place} of {name} is not UTF-8 text; write it "
+                f"again in UTF-8"
+            ) from None
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         place = int(np.flatnonzero(~np.isfinite(labels))[0])
         what = "missing (NaN)" if np.isnan(labels[place]) else "infinite"
         raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
 
 
-def _is_unicode(word: str | bytes) -> bool:
-    """Whether text can be written as UTF-8, or bytes be read as ASCII."""
-    try:
-        word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
-    except UnicodeError:
-        return False
-    return True
-
-
 class TwoLabels:
     """The labels of a stream as -1 and +1.
 
-    Parameters
-    ----------
-    name : str
-        Name of the rows, for messages.
-    classes : ndarray of shape (2,), optional
-        The two values in increasing order. By default the value that comes first is -1, even if it
-        turns out to be the larger one. Signs may be exchanged at the end: the problem is the same.
-
-    Attributes
-    ----------
-    known : list
-        The values given or found so far: that of -1, then that of +1.
+    If no two `classes` are given, in increasing order, the value that comes first is -1, even if it
+    turns out to be the larger one. Signs may be exchanged at the end: the problem is the same.
     """
 
     def __init__(self, name: str, classes: AnyArray | None = None) -> None:
         self.name = name
-        self.known = [] if classes is None else list(classes)
+        self.known = [] if classes is None else list(classes)  # values of -1 and +1, if known
 
     @property
     def classes(self) -> AnyArray:
@@ -176,19 +145,8 @@ class TwoLabels:
     def encode(self, labels: AnyArray, first_row: int = 0, after: str = "") -> Int8Array:
         """Give -1 or +1 for each label.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_rows,)
-            Label values.
-        first_row : int
-            Number of the first row, for messages.
-        after : str
-            Where in the input it is, for messages.
-
-        Raises
-        ------
-        InputError
-            For a missing label, or one that is neither of the two; `known` is as before then.
+        InputError is raised for a label that is missing or neither of the two; it names the row,
+        counted from `first_row`, and its place `after` in the input. `known` is as before then.
         """
         known = list(self.known)
         signs = np.zeros(len(labels), dtype=np.int8)

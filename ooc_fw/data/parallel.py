@@ -1,9 +1,8 @@
-"""An ordered map over parts of a file: in this process, in others, or on a Dask cluster.
+"""An ordered map over parts of a file: on threads, in other processes, or on a Dask cluster.
 
-Results are returned in the order of the items. A task depends on its item alone, and results are
-merged in a fixed tree, so that every way of running gives the same bits. Dask is imported only for
-a cluster. A task for another process is a function of an importable module; objects that all tasks
-need are sent as `Shared`.
+A task depends on its item alone, and results are merged in a fixed tree, so that every way of
+running gives the same bits. A task for another process is a function of an importable module;
+objects that all tasks need are sent as `Shared`. Dask is imported only for a cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -28,30 +26,19 @@ from ooc_fw.system.errors import InputError
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
+# Tasks, or groups of them, that are handed to each thread or process before it asks for them.
 _AHEAD = 2
-"""Tasks, or groups of them, that are handed to each thread or process before it asks for them."""
-
-_CLUSTER_AHEAD = 4
-"""The same for the workers of a cluster, which are further away."""
-
+_CLUSTER_AHEAD = 4  # the same for the workers of a cluster, which are further away
+# Items that are sent to a process together, because what they share is sent with them.
 _LARGEST_GROUP = 16
-"""Items that are sent to a process together, because what they share is sent with them."""
-
+# Least number of groups per process in a map of many items, so that no process waits long.
 _GROUPS = 32
-"""Least number of groups per process in a map of many items, so that no process waits long."""
-
-_KEPT = 3
-"""Shared objects that a process keeps after the tasks that used them."""
-
-_CONNECT_SECONDS = 10
-"""Time limit for the connection to a cluster."""
+_KEPT = 3  # shared objects that a process keeps after the tasks that used them
+_CONNECT_SECONDS = 10  # time limit for the connection to a cluster
 
 
 class Workers(ABC):
-    """Where tasks run, made by `borrow_workers`.
-
-    If `remote`, they run in other processes, which see files but no arrays of this one.
-    """
+    """Where tasks run. If `remote`, they see files but no arrays of this process."""
 
     remote: bool
 
@@ -61,12 +48,8 @@ class Workers(ABC):
     ) -> Generator[Result, None, None]:
         """Yield ``task(*common, *item)`` for each item, in order; close it to stop early.
 
-        Raises
-        ------
-        InputError
-            As a task raised it.
-        ChildProcessError
-            A worker died and nobody can take its place.
+        InputError comes through as a task raised it; ChildProcessError is raised when a worker died
+        and nobody can take its place.
         """
 
     @abstractmethod
@@ -82,16 +65,10 @@ def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
     ----------
     dask : None, {"threads", "processes"}, str, distributed.Client or Workers
         None and "threads" run tasks on threads of this process, "processes" in processes of this
-        machine; any other text is the address of a `distributed` scheduler, ``tcp://host:8786``. A
-        client or workers are used and left open.
+        machine; any other text is the address of a `distributed` scheduler, ``tcp://host:8786``.
+        InputError is raised for another value, and if no scheduler answers.
     threads : int
         Tasks at a time. A cluster has its own number.
-
-    Raises
-    ------
-    InputError
-        There is no such scheduler, nobody answers at the address, or `distributed` is not
-        installed.
     """
     if isinstance(dask, Workers):
         yield dask
@@ -114,14 +91,11 @@ def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
 def merge_tree(
     n: int, results: Iterator[Result], merge: Callable[[Result, Result], Result]
 ) -> Result:
-    """Merge `n` results in a tree that depends on their number only.
+    """Merge `n` results of neighbouring parts in a tree that depends on their number only.
 
-    `merge` takes two results of neighbouring parts, the earlier first. Results are used in order,
-    and one per level of the tree is held. Sums in floating point have the same bits wherever their
-    parts were computed.
+    Results are used in order, and one per level of the tree is held. Sums in floating point have
+    the same bits wherever their parts were computed.
 
-    Examples
-    --------
     >>> merge_tree(3, iter([1, 2, 3]), lambda earlier, later: (earlier, later))
     (1, (2, 3))
     """
@@ -142,15 +116,16 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 class Shared(Generic[Value]):
     """An object that tasks use: itself in this process, made once in every other process.
 
-    The `recipe` is called without arguments there to make an equal object; what it needs is sent
-    with it. It is None if the object must stay in this process.
+    The `recipe` is called without arguments there to make an equal object. It is None if the object
+    must stay in this process.
     """
 
-    def __init__(self, value: Value | None, recipe: Callable[[], Value] | None) -> None:
-        self._value = value
-        self._recipe = recipe
+    def __init__(
+        self, value: Value | None, recipe: Callable[[], Value] | None, token: str | None = None
+    ) -> None:
+        self._value, self._recipe = value, recipe
+        self._token = token or uuid.uuid4().hex
         self._making = threading.Lock()
-        self._token = uuid.uuid4().hex
         _known[self._token] = self
 
     def get(self) -> Value:
@@ -164,7 +139,7 @@ class Shared(Generic[Value]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._recipe is None:
             raise TypeError(f"{self._value!r} cannot be sent to another process")
-        return _arrive, (self._token, self._recipe)
+        return _arrive, (self._recipe, self._token)
 
 
 _known: WeakValueDictionary[str, Shared[Any]] = WeakValueDictionary()
@@ -172,23 +147,18 @@ _kept: deque[Shared[Any]] = deque(maxlen=_KEPT)
 _arriving = threading.Lock()
 
 
-def _arrive(token: str, recipe: Callable[[], Value]) -> Shared[Value]:
+def _arrive(recipe: Callable[[], Value], token: str) -> Shared[Value]:
     """The shared object that was sent, which this process may have already."""
     with _arriving:
         found = _known.get(token)
         if found is None:
-            found = Shared(None, recipe)
-            found._token = token
-            _known[token] = found
+            found = Shared(None, recipe, token)
             _kept.append(found)
         return found
 
 
 def shared_source(source: Any, workers: Workers) -> Shared[Any]:
-    """A source of rows for tasks; those in other processes open its file themselves.
-
-    InputError is raised if they cannot read the rows.
-    """
+    """A source of rows for tasks; those in other processes open its file themselves."""
     if workers.remote and source.reopen is None:
         raise InputError(
             f"other processes cannot read the rows of this {source.name}, which are in the memory "
@@ -200,18 +170,37 @@ def shared_source(source: Any, workers: Workers) -> Shared[Any]:
 # -- the ways to run -----------------------------------------------------------------------------
 
 
+def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
+    """Futures in order, `number` of them made before the first one is needed.
+
+    Those made and not yielded are cancelled when it is closed.
+    """
+    pending: deque[Any] = deque()
+    try:
+        for future in futures:
+            pending.append(future)
+            if len(pending) >= number:
+                yield pending.popleft()
+        while pending:
+            yield pending.popleft()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
 class LocalWorkers(Workers):
     """A number of tasks at a time on this machine: on threads, or in processes of their own."""
 
     def __init__(self, number: int, *, processes: bool = False) -> None:
-        self.remote = processes
-        self._number = number
+        self.remote, self._number = processes, number
         self._processes: ProcessPoolExecutor | None = None
         if processes:
             # One pool for all maps, because a process takes a second to start. A forked process
-            # would inherit locks that other threads hold.
+            # would inherit locks that other threads hold. Ctrl-C, which a terminal sends to all
+            # processes, is left to the main one.
             context = multiprocessing.get_context("spawn")
-            self._processes = ProcessPoolExecutor(number, context, _ignore_interrupts)
+            ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+            self._processes = ProcessPoolExecutor(number, context, ignore)
 
     def map(
         self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
@@ -224,7 +213,7 @@ class LocalWorkers(Workers):
         length = 1
         if self.remote:
             length = min(_LARGEST_GROUP, max(1, len(items) // (_GROUPS * self._number)))
-        groups = [items[first : first + length] for first in range(0, len(items), length)]
+        groups = [items[start:stop] for start, stop in row_slices(len(items), length)]
         pool: Executor = self._processes or ThreadPoolExecutor(self._number)
         futures = (pool.submit(_run_group, task, common, group) for group in groups)
         try:
@@ -253,19 +242,13 @@ def _run_group(
     return [task(*common, *item) for item in items]
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which a terminal sends to all processes, to the main one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 class _ClusterWorkers(Workers):
     """Tasks on a `distributed` cluster, which repeats those of a worker that died."""
 
     remote = True
 
     def __init__(self, client: Any, *, own: bool) -> None:
-        self._client = client
-        self._own = own
+        self._client, self._own = client, own
 
     def map(
         self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
@@ -278,16 +261,16 @@ class _ClusterWorkers(Workers):
         # A task of its own instead of scattered data: the scheduler can repeat it when the workers
         # that hold its result die.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-            held = client.submit(partial(_give, common), pure=False)
+            held = client.submit(partial(tuple, common), pure=False)
         futures = (client.submit(_run, task, held, item, pure=False) for item in items)
         number = max(1, sum(client.nthreads().values()))
         try:
             with closing(_ahead(futures, _CLUSTER_AHEAD * number)) as pending:
                 for future in pending:
-                    result = future.result()
+                    result, refusal = future.result()
                     future.release()
-                    if isinstance(result, _Refusal):
-                        raise InputError(result.message)
+                    if refusal is not None:
+                        raise InputError(refusal)
                     yield result
         except (KilledWorker, CancelledError) as error:
             raise ChildProcessError(
@@ -302,40 +285,14 @@ class _ClusterWorkers(Workers):
             self._client.close()
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    """An `InputError` of a task, returned because a scheduler would log it and try again."""
-
-    message: str
-
-
-def _run(task: Callable[..., Result], common: tuple[Any, ...], item: Any) -> Result | _Refusal:
+def _run(
+    task: Callable[..., Result], common: tuple[Any, ...], item: Any
+) -> tuple[Result | None, str | None]:
+    """Result of a task and the message of its `InputError`, which a scheduler would try again."""
     try:
-        return task(*common, *item)
+        return task(*common, *item), None
     except InputError as error:
-        return _Refusal(str(error))
-
-
-def _give(common: tuple[Any, ...]) -> tuple[Any, ...]:
-    return common
-
-
-def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
-    """Futures in order, `number` of them made before the first one is needed.
-
-    Those made and not yielded are cancelled when it is closed.
-    """
-    pending: deque[Any] = deque()
-    try:
-        for future in futures:
-            pending.append(future)
-            if len(pending) >= number:
-                yield pending.popleft()
-        while pending:
-            yield pending.popleft()
-    finally:
-        for future in pending:
-            future.cancel()
+        return None, str(error)
 
 
 def _connect(address: str) -> Any:

@@ -24,8 +24,7 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows
 from ooc_fw.data.scaling import Scaling, check_kind
 from ooc_fw.data.sources.base import StoredStatistics
 
-FEW_STEPS = 64
-"""A column is lost to rounding if its range has fewer steps of float32 than this."""
+FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 
 
 class ColumnSums:

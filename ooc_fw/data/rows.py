@@ -26,23 +26,11 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CSRRows:
-    """A block of sparse rows.
+    """A block of sparse rows: row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``."""
 
-    Parameters
-    ----------
-    data : ndarray of float32, shape (n_stored,)
-        Stored values, row after row; float64 where they are still to be scaled.
-    indices : ndarray of int32, shape (n_stored,)
-        Column of each stored value, increasing and unique within a row.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``; ``indptr[0]`` is 0.
-    n_features : int
-        Number of columns.
-    """
-
-    data: AnyArray
-    indices: npt.NDArray[np.int32]
-    indptr: Int64Array
+    data: AnyArray  # stored values: float32, or float64 where they are still to be scaled
+    indices: npt.NDArray[np.int32]  # column of each value, increasing and unique within a row
+    indptr: Int64Array  # shape (n_rows + 1,); the first one is 0
     n_features: int
 
     def __len__(self) -> int:
@@ -83,8 +71,7 @@ class CSRRows:
 
 
 Rows: TypeAlias = Float32Array | CSRRows
-StoredRows: TypeAlias = AnyArray | CSRRows
-"""Rows of real numbers of any type, as they are stored."""
+StoredRows: TypeAlias = AnyArray | CSRRows  # rows of real numbers of any type, as they are stored
 
 
 def _starts(lengths: AnyArray) -> Int64Array:
@@ -175,17 +162,8 @@ def canonical_csr(
 ) -> CSRRows:
     """Sparse rows with increasing, unique columns, made from rows with columns in any order.
 
-    Parameters
-    ----------
-    data, indices : ndarray, shape (n_stored,)
-        Values and columns of consecutive rows. Repeated entries of one cell are added, in the
-        stored precision.
-    indptr : ndarray, shape (n_rows + 1,)
-        Where each row begins, counted from any origin.
-    n_features : int
-        Number of columns; InputError if a column number is not below it.
-    name : str
-        Source, for messages.
+    Repeated entries of one cell are added, in the stored precision. `indptr` may begin at any
+    number. InputError, with the name of the source, is raised for a column that is not there.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(

@@ -7,49 +7,35 @@ same run.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
 
+# Preferred length of a slice: long enough to be worth a read, short enough to have several.
 SLICE_ROWS = 64
-"""Preferred length of a slice: long enough to be worth a read, short enough to have several."""
-
-MAX_SLICES = 8
-"""Largest number of slices in a draw; larger draws have longer slices."""
-
-MAX_CHUNKS = 16
-"""Largest number of chunks that a draw from an ordered file touches."""
-
+MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer slices
+MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
+# Rows count as ordered if this many standard deviations of runs of labels are missing.
 SORTED_DEVIATIONS = 4.0
-"""Rows count as ordered if this many standard deviations of runs of labels are missing."""
-
+# And if this many runs are missing: the runs of a rare class are not normally distributed.
 SORTED_RUNS = 10
-"""And if this many runs are missing: the runs of a rare class are not normally distributed."""
 
 
-class Sampler(ABC):
+class Sampler:
     """A policy for drawing from `n_rows` rows."""
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw `size` rows, or all rows if there are no more than that.
-
-        Returns
-        -------
-        ndarray of int64, shape (min(size, n_rows),)
-            Increasing row numbers without repeats.
-        """
+        """Increasing numbers of `size` different rows, or of all if there are no more."""
         if size >= self.n_rows:
             return np.arange(self.n_rows, dtype=np.int64)
         return np.sort(self._draw(size, rng))
 
-    @abstractmethod
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw fewer than all rows, in any order."""
+        raise NotImplementedError
 
 
 class BlockSampler(Sampler):
@@ -63,14 +49,12 @@ class BlockSampler(Sampler):
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw the next `size` rows; see `Sampler.sample`."""
-        return np.sort(self._draw(min(size, self.n_rows), rng))
-
-    def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
+        size = min(size, self.n_rows)
         if self.next_row is None:
             self.next_row = int(rng.integers(self.n_rows))
         rows = (self.next_row + np.arange(size, dtype=np.int64)) % self.n_rows
         self.next_row = (self.next_row + size) % self.n_rows
-        return rows
+        return np.sort(rows)
 
 
 def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
@@ -134,18 +118,8 @@ def choose_sampler(
 ) -> Sampler:
     """Pick the sampler that suits the storage of the rows.
 
-    A `ChunkSampler` means that the file should be shuffled, which the caller tells the user.
-
-    Parameters
-    ----------
-    n_rows, chunk_rows : int
-        Number of rows, and of rows in a chunk.
-    shuffled : bool or None
-        Whether the rows are in random order; None to judge by the order of the labels.
-    in_memory : bool
-        Whether scattered access is cheap.
-    labels : ndarray, shape (n_rows,)
-        Codes or values of the classes.
+    The order of the labels tells whether rows are shuffled if nothing else does. A `ChunkSampler`
+    means that the file should be shuffled, which the caller tells the user.
     """
     if shuffled is None:
         shuffled = looks_shuffled(labels)
@@ -155,11 +129,7 @@ def choose_sampler(
 
 
 def looks_shuffled(labels: AnyArray) -> bool:
-    """Whether labels change from row to row as often as in random order.
-
-    False when there are clearly fewer runs of equal labels than chance would give. Rows of one
-    class, and labels that alternate, count as shuffled.
-    """
+    """Whether there are about as many runs of equal labels as in random order, or more."""
     missing, deviation = missing_runs(labels)
     return missing <= max(SORTED_RUNS, SORTED_DEVIATIONS * deviation)
 

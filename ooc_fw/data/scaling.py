@@ -17,12 +17,11 @@ from ooc_fw.system.errors import InputError
 
 KINDS = ("none", "minmax", "maxabs", "standard")
 
+# Scalings are the same up to this relative difference of two factors, and this difference that two
+# offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-"""Scalings are the same up to this relative difference of two factors, and this difference that two
-offsets make to a scaled value: a hundredth of what rounding to float32 does to it."""
-
+# Relative difference of two offsets that is rounding error.
 LAST_BITS = 4 * np.finfo(np.float64).eps
-"""Relative difference of two offsets that is rounding error."""
 
 
 def check_kind(kind: str) -> None:
@@ -37,21 +36,12 @@ class Scaling:
 
     Arithmetic is in float64 and rounded to float32 once, at the end. Values should come as float64
     where they have more digits than float32: 1.6e9 and 1.6e9 + 50 are one number in float32, and
-    two after scaling.
-
-    Parameters
-    ----------
-    kind : {"none", "minmax", "maxabs", "standard"}
-        How the numbers were chosen.
-    log1p : bool
-        Whether log(1 + x) comes first.
-    offset, factor : ndarray of float64, shape (n_features,), or None
-        None exactly when `kind` is "none". A constant column has offset and factor 0.
+    two after scaling. A constant column has offset and factor 0.
     """
 
-    kind: str = "none"
-    log1p: bool = False
-    offset: Float64Array | None = None
+    kind: str = "none"  # how the numbers were chosen: one of `KINDS`
+    log1p: bool = False  # whether log(1 + x) comes first
+    offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
     factor: Float64Array | None = None
 
     def __post_init__(self) -> None:
@@ -76,11 +66,7 @@ class Scaling:
         return self.offset is not None and bool(np.any(self.zero_row(len(self.offset))))
 
     def same_as(self, other: Scaling) -> bool:
-        """Whether both map every value alike, except for rounding.
-
-        The numbers may differ in their last bits if they were chosen from the same rows in another
-        order or by another program.
-        """
+        """Whether both map every value alike, except for rounding."""
         if self.kind != other.kind or self.log1p != other.log1p:
             return False
         if self.offset is None or self.factor is None:
@@ -109,10 +95,9 @@ class Scaling:
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
-        """Apply offset and factor to values of the given columns, after `log_values`.
+        """Apply offset and factor to values whose shape broadcasts with that of `columns`.
 
-        The values may have any shape that broadcasts with `columns`. InputError is raised for a
-        scaled value that is beyond float32.
+        InputError is raised for a scaled value that is beyond float32.
         """
         result: Float32Array
         if self.offset is None or self.factor is None:
@@ -139,13 +124,8 @@ class Scaling:
         """Scale raw rows of any width the way the training rows were scaled.
 
         Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
-        clipped. Sparse rows become dense if `moves_zero`.
-
-        Raises
-        ------
-        InputError
-            `n_features` is not the scaling's own width, log1p meets a value that is not above -1,
-            or a scaled value is beyond float32.
+        clipped. Sparse rows become dense if `moves_zero`. InputError is raised for another width
+        than the scaling's own, and for values that cannot be scaled.
         """
         if self.offset is not None and len(self.offset) != n_features:
             raise InputError(

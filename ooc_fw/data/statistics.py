@@ -25,17 +25,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TASK_ROWS = 16384
-"""Rows of one task. It is fixed, because the order of the sums follows from it."""
-
+TASK_ROWS = 16384  # rows of one task. It is fixed, because the order of the sums follows from it.
+# Size of the sample from which sigma^2 is estimated for larger files without statistics.
 SAMPLE_ROWS = 100_000
-"""Size of the sample from which sigma^2 is estimated for larger files without statistics."""
-
-SAMPLE_STRETCH = 256
-"""Consecutive rows of the sample that are read together."""
-
-SAMPLE_SEED = 0
-"""Seed of the sample: gamma is a property of the data, not of a run and its seed."""
+SAMPLE_STRETCH = 256  # consecutive rows of the sample that are read together
+SAMPLE_SEED = 0  # seed of the sample: gamma is a property of the data, not of a run and its seed
 
 
 class _Sums(Protocol):
@@ -62,29 +56,9 @@ def sigma2(
     It comes from the statistics stored in the file, if there are any; else from one pass over rows
     that are in RAM or at most `SAMPLE_ROWS`; else from a sample, and a warning says so. If the
     spread is lost in the rounding of the mean squared norm, one more pass over all rows finds it.
-
-    Parameters
-    ----------
-    source : RowSource
-        Rows to look at.
-    threads : int
-        Tasks at a time; a cluster has its own number.
-    dask : optional
-        Where tasks run: see `ooc_fw.data.parallel.borrow_workers`.
-    on_rows : callable, optional
-        Called now and then with the number of rows seen so far.
-
-    Returns
-    -------
-    float
-        The same bits for any number of threads, chunk size, storage and `dask`.
-
-    Raises
-    ------
-    InputError
-        All rows are equal, so that no kernel width follows from them, or a row cannot be read.
-    ChildProcessError
-        A worker died and nobody could take its place.
+    The bits are the same for any number of threads, chunk size, storage and `dask` (see
+    `borrow_workers`). `on_rows` is told the number of rows seen so far. InputError is raised when
+    all rows are equal, so that no kernel width follows from them.
     """
     over_rows = partial(_map_rows, source, threads, dask, on_rows)
     if source.statistics is not None:
@@ -126,28 +100,10 @@ def fit_scaling(
     dask: Any = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Scaling:
-    """Choose the scaling of raw rows in one pass.
+    """Choose the scaling of raw rows in one pass, as `ColumnRanges.fit` does, for `ScaledSource`.
 
-    Parameters
-    ----------
-    source : RowSource
-        Raw rows, of a file that `ooc-fw convert` did not scale.
-    kind : {"none", "minmax", "maxabs", "standard"}
-        See `ooc_fw.data.ranges.ColumnRanges.fit`.
-    log1p : bool
-        Whether log(1 + x) is taken of every value first.
-    threads, dask, on_rows
-        As for `sigma2`.
-
-    Returns
-    -------
-    Scaling
-        For `ooc_fw.data.sources.ScaledSource`. The same bits wherever the tasks ran.
-
-    Raises
-    ------
-    InputError
-        The rows are scaled already, or log1p meets a value that is not above -1.
+    `threads`, `dask` and `on_rows` are those of `sigma2`. InputError is raised for rows that are
+    scaled already, and when log1p meets a value that is not above -1.
     """
     check_raw(source)
     if kind == "none" and not log1p:

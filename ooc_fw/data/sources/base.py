@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound=StoredRows)
 _Found = TypeVar("_Found")
 
-CHUNK_BYTES = 2 << 20
-"""Read unit, in decoded bytes, of storage that has no chunks of its own."""
-
+CHUNK_BYTES = 2 << 20  # read unit, in decoded bytes, of storage that has no chunks of its own
+# Two rows at most this many bytes apart are read together: a second read would take longer.
 GAP_BYTES = 256 << 10
-"""Two rows at most this many bytes apart are read together: a second read would take longer."""
-
-ROUNDING = 1e-12
-"""A spread below this share of the mean squared norm is rounding error."""
+ROUNDING = 1e-12  # a spread below this share of the mean squared norm is rounding error
 
 
 @dataclass(frozen=True)
@@ -72,10 +68,10 @@ class Sliceable(Protocol):
 
 
 class FileStamp:
-    """Size and time of change of a file, to notice that somebody replaced or cut it.
+    """Bytes and time of change of a file, to notice that somebody replaced or cut it.
 
     They are measured at `path`, or at the `descriptor` of the same file as it was opened, in case
-    another one has its name by now. `seen` holds bytes and nanoseconds.
+    another one has its name by now.
     """
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
@@ -105,62 +101,30 @@ class RowSource(ABC):
     """Rows of a labelled data set, wherever they are kept.
 
     A read loads no more than was asked for, up to whole chunks, and several threads may read at the
-    same time. A subclass implements `_fetch`.
-
-    Parameters
-    ----------
-    name : str
-        Path of the file, or kind of the object, for messages.
-    shape : tuple of int
-        Number of rows and of columns; InputError unless there are some of each.
-    labels : Sliceable or None
-        One label per row; InputError for another number of them.
-    chunk_rows : int or None
-        Rows that the storage reads together; None for `CHUNK_BYTES` of decoded rows.
-    decoded_bytes : int or None
-        Bytes of all rows in RAM; None for a dense float32 block.
-    parents : tuple of RowSource
-        Other sources that the rows come from. What the first one says of them holds here too.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Number of rows and of columns, at least 1.
-    sparse : bool
-        Whether `read` returns `CSRRows` rather than a dense block.
-    in_memory : bool
-        Whether the caller already holds the rows in RAM, so that any access is cheap.
-    shuffled : bool or None
-        Whether the rows are in random order; None when nothing says so.
-    scaling : Scaling or None
-        Scaling that was applied to the rows; None when nothing says so.
-    statistics : StoredStatistics or None
-        Statistics stored with the rows.
-    cache_bytes : int
-        Largest number of bytes of decoded rows that the source keeps between two reads.
-    overhead_bytes : int
-        Largest number of bytes that a read takes beside the span of rows that it returns from.
-    max_gap, span_rows : int
-        `take` reads over gaps of at most `max_gap` rows, and no read of it crosses a multiple of
-        `span_rows`.
-    ids : Sliceable or None
-        Position of each row in the text that it was converted from; None for its position here.
-    stamps : list of FileStamp
-        Files that the rows are in, which must not change.
-    reopen : callable or None
-        Called in another process to open the same rows there; None where that is impossible.
+    same time. A subclass implements `_fetch`. It gives the shape of the rows (InputError if there
+    are none), a label for each, the rows that its storage reads together, the bytes of all rows in
+    RAM (by default of dense float32), and the `parents` that it takes rows from: what the first of
+    these says of its rows holds here too.
     """
 
-    sparse: bool = False
-    in_memory: bool = False
-    shuffled: bool | None = None
-    scaling: Scaling | None = None
-    statistics: StoredStatistics | None = None
-    cache_bytes: int = 0
-    overhead_bytes: int = 0
-    ids: Sliceable | None = None
+    name: str  # path of the file, or kind of the object, for messages
+    n_rows: int
+    n_features: int
+    chunk_rows: int  # rows that the storage reads together
+    decoded_bytes: int  # of all rows in RAM
+    max_gap: int  # `take` reads over gaps of at most so many rows, and
+    span_rows: int  # no read of it crosses a multiple of these
+    sparse: bool = False  # whether `read` returns `CSRRows` rather than a dense block
+    in_memory: bool = False  # whether the caller already holds the rows in RAM
+    shuffled: bool | None = None  # whether they are in random order; None: nothing says so
+    scaling: Scaling | None = None  # that was applied to the rows; None: nothing says so
+    statistics: StoredStatistics | None = None  # stored with the rows
+    cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
+    overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
+    ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
+    stamps: list[FileStamp]  # files that the rows are in, which must not change
     labels_hint = "pass one label a row as labels"
-    reopen: Callable[[], RowSource] | None = None
+    reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
     _check_time: Callable[[], None] | None = None
 
     def __init__(
@@ -195,34 +159,25 @@ class RowSource(ABC):
             self.labels_hint = first.labels_hint
             self.in_memory = all(parent.in_memory for parent in parents)
             self.cache_bytes = sum(parent.cache_bytes for parent in parents)
-        self.stamps: list[FileStamp] = []
+        self.stamps = []
         self._resources = ExitStack()
         self._counting = threading.Lock()
-        self._rows_read = self._bytes_read = 0
+        self.rows_read = self._bytes_read = 0
 
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
         """Rows ``start:stop`` as stored, which may hold infinite values; counts the bytes read."""
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows ``start:stop``, all values finite.
+        """Rows ``start:stop``, perhaps a view of the caller's array; not to be written to.
 
-        They may be a view of the caller's array: do not write to them.
-
-        Raises
-        ------
-        InputError
-            A value is not finite, or the file was changed, was cut short or cannot be read.
-        IndexError
-            Not ``0 <= start <= stop <= n_rows``.
+        InputError is raised for a value that is not finite, and for a file that was changed, was
+        cut short or cannot be read.
         """
         return self._read(start, stop, rounded)
 
     def read_exact(self, start: int, stop: int) -> StoredRows:
-        """Rows ``start:stop``, of float64 where more digits are stored than float32 holds.
-
-        A scaling is applied to these before they are rounded.
-        """
+        """Rows to be scaled: of float64 where more digits are stored than float32 holds."""
         return self._read(start, stop, unrounded)
 
     def _read(self, start: int, stop: int, convert: Callable[[StoredRows], _Kind]) -> _Kind:
@@ -268,11 +223,6 @@ class RowSource(ABC):
         return span_bytes + self.overhead_bytes + sum(part.read_bytes for part in self._parents)
 
     @property
-    def rows_read(self) -> int:
-        """Rows returned so far."""
-        return self._rows_read
-
-    @property
     def bytes_read(self) -> int:
         """Bytes (uncompressed) fetched from storage so far."""
         return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
@@ -295,17 +245,14 @@ class RowSource(ABC):
         self._check_range(start, stop)
         if self._labels is None:
             raise InputError(f"{self.name} has no labels; {self.labels_hint}")
-        labels = self._labels
-        return np.asarray(self._same_file(lambda *rows: labels[slice(*rows)], start, stop))
+        return np.asarray(self._same_file(_part_of(self._labels), start, stop))
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
-        ids = self.ids
-        if ids is None:
+        if self.ids is None:
             return np.arange(start, stop, dtype=np.int64)
-        found = self._same_file(lambda *rows: ids[slice(*rows)], start, stop)
-        return np.asarray(found, dtype=np.int64)
+        return np.asarray(self._same_file(_part_of(self.ids), start, stop), dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
@@ -340,11 +287,8 @@ class RowSource(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process receives the way to open the file there, never rows or handles.
         if self.reopen is None:
-            raise TypeError(f"{self!r} cannot be sent to another process; open it from a path")
-        return _call, (self.reopen,)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self.n_rows} x {self.n_features}>"
+            raise TypeError(f"{self.name} cannot be sent to another process; open it from a path")
+        return reopened, (self.reopen,)
 
     def _rows_in(self, n_bytes: int) -> int:
         """Average number of rows, at least 1, that take `n_bytes` in RAM."""
@@ -359,16 +303,15 @@ class RowSource(ABC):
 
     def _count(self, n_rows: int, n_bytes: int) -> None:
         with self._counting:  # several threads read from one source
-            self._rows_read += n_rows
+            self.rows_read += n_rows
             self._bytes_read += n_bytes
 
     def reopen_by(
         self, opener: Callable[..., RowSource], arguments: tuple[Any, ...], *, with_labels: bool
     ) -> None:
-        """Let other processes open the same file, and no other that may have its name by then.
+        """Let other processes open the same file, and no other that has its name by then.
 
-        They call `opener`, a function of a module, with these hashable arguments. Labels that do
-        not belong to the file are left out.
+        They call `opener`, a function of a module, with these hashable arguments.
         """
         seen = tuple(stamp.seen for stamp in self.stamps[:1])
         self.reopen = functools.partial(_open_once, opener, arguments, seen, with_labels)
@@ -396,8 +339,11 @@ def _open_once(
     return source
 
 
-def _call(reopen: Callable[[], RowSource]) -> RowSource:
-    return reopen()
+def reopened(
+    reopen: Callable[[], RowSource], kind: Callable[..., RowSource] | None = None, *arguments: Any
+) -> RowSource:
+    """A source as another process opens it, as part of a source of this kind if one is given."""
+    return reopen() if kind is None else kind(reopen(), *arguments)
 
 
 def block_slices(
@@ -416,11 +362,14 @@ def iter_blocks(
         yield first, source.read(first, last)
 
 
+def _part_of(array: Sliceable) -> Callable[[int, int], AnyArray]:
+    return lambda start, stop: array[start:stop]
+
+
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:
     """Cut increasing row numbers into groups, each to be read as one contiguous span.
 
-    Neighbours at most `max_gap` apart share a span. No span crosses a multiple of `span_rows`,
-    which bounds the memory of one read.
+    Neighbours at most `max_gap` apart share a span, and none crosses a multiple of `span_rows`.
     """
     far = np.diff(indices) > max_gap
     crossing = np.diff(indices // span_rows) > 0

@@ -24,23 +24,16 @@ from ooc_fw.data.sources.opening import Node, find_node
 from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import DamageError
 
+# Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
+# extra cost, long enough that the checksums take a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
-"""Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
-extra cost, long enough that the checksums take a sixteen-thousandth of the file."""
-
-GROUP = "checksums"
-"""Group that holds, for the array ``NAME``, the data set ``checksums/NAME``."""
-
-HEADER = "header_crc32"
-"""Attribute of the root that holds the checksum of the header."""
-
+GROUP = "checksums"  # group that holds, for the array ``NAME``, the data set ``checksums/NAME``
+HEADER = "header_crc32"  # attribute of the root that holds the checksum of the header
+# Oldest and newest HDF5 whose structures are used. Those of version 1.10 have checksums of their
+# own, so that a changed bit in them is an error; older ones have none.
 LIBRARY_VERSIONS = ("v110", "v110")
-"""Oldest and newest HDF5 whose structures are used. Those of version 1.10 have checksums of their
-own, so that a changed bit in them is an error; older ones have none."""
-
+# Attribute of the root of a small file that holds one checksum of all its content.
 CONTENT = "content_crc32"
-"""Attribute of the root of a small file that holds one checksum of all its content."""
-
 ATTRIBUTES = (
     *("format_version", "n_rows", "n_features", "n_classes", "class_names", "class_counts"),
     *("shuffled", "shuffle_seed", "source", "compression", "mean_square_norm"),
@@ -48,12 +41,10 @@ ATTRIBUTES = (
 )
 """Attributes of the root that the header's checksum covers. Users may add others."""
 
+# Attributes of the root of a file made from a table; covered if they are there.
 TABLE_ATTRIBUTES = ("columns", "table")
-"""Attributes of the root of a file made from a table; covered if they are there."""
-
+# Arrays of one number per column, which are compared whenever a file is opened.
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
-"""Arrays of one number per column, which are compared whenever a file is opened."""
-
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 Range: TypeAlias = tuple[int, int]
 
@@ -99,18 +90,8 @@ class CheckedSlices:
     the data never uses a changed bit. A shorter part is returned as it was read, because reading
     and summing 64 KiB for a few rows would cost many times their own read.
 
-    Parameters
-    ----------
-    array : Sliceable
-        Reads the values as stored.
-    checksums : Checksums
-        Those of the array.
-    path, name, chunk_length
-        File, data set, and rows or elements of a chunk, for messages.
-    rows_of : callable or None
-        Turns a range of elements into the range of rows they belong to; None for rows.
-    in_rows : bool
-        False when it is unknown to which rows the elements belong.
+    Messages name the path, the data set and the chunk. `rows_of` turns a range of elements into the
+    range of rows that they belong to; if that is unknown, they are not `in_rows`.
     """
 
     def __init__(
@@ -125,12 +106,9 @@ class CheckedSlices:
         in_rows: bool = True,
     ) -> None:
         self.shape, self.dtype = array.shape, array.dtype
-        self._array = array
-        self._checksums = checksums
-        self._where = path, name
-        self._chunk_length = chunk_length
-        self._rows_of = rows_of
-        self._unit = "rows" if in_rows else "values"
+        self._array, self._checksums = array, checksums
+        self._where, self._chunk_length = (path, name), chunk_length
+        self._rows_of, self._unit = rows_of, "rows" if in_rows else "values"
 
     def __len__(self) -> int:
         return len(self._array)
@@ -233,9 +211,8 @@ def _header_crc32(root: Node, names: Iterable[str]) -> int:
 def content_crc32(root: Node) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
-    The file must have no links (see `ooc_fw.data.sources.storage.check_plain_tree`): they would be
-    passed over. Only the name of an attribute of variable length counts, because HDF5 may not
-    survive reading a damaged one (see `ooc_fw.data.attributes`).
+    The file must have passed `check_plain_tree`: links would be passed over. Only the name of an
+    attribute of variable length counts (see `ooc_fw.data.attributes`).
     """
     total = _attributes_crc32(root, 0)
 

@@ -20,8 +20,7 @@ from ooc_fw.data.sources.array import ArraySource
 from ooc_fw.data.sources.base import Sliceable, check_real, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
-KEPT_BYTES = 32 << 20
-"""Decoded bytes that are kept of one array, or two chunks if these are larger."""
+KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
 
 
 class DecodedChunks:
@@ -31,14 +30,8 @@ class DecodedChunks:
     in order decodes each chunk once, whatever its blocks are. At most `kept_bytes` stay between two
     reads. When several threads need a chunk at the same time, one decodes it and the others wait.
 
-    Parameters
-    ----------
-    shape, dtype
-        Of the array, which has one or two dimensions.
-    decode : callable
-        Returns the rows ``start:stop`` of consecutive chunks as they are stored.
-    ends : ndarray of int64, shape (n_chunks,), or int
-        Row after the last of each chunk, increasing; or the rows of all chunks but the last.
+    ``decode(start, stop)`` returns the rows of consecutive chunks. `ends` holds the row after the
+    last of each chunk, or is the number of rows of each but the last.
     """
 
     def __init__(

@@ -42,11 +42,6 @@ def open_source(
     RowSource
         Close it, or use it in a ``with`` statement.
 
-    Raises
-    ------
-    InputError
-        The data cannot be used; the message says what to do.
-
     Examples
     --------
     >>> import numpy as np
@@ -98,7 +93,7 @@ def train_test_split(
     Parameters
     ----------
     data, labels, x_name, y_name
-        As for `open_source`.
+        As for `open_source`. A `RowSource` stays open.
     test_share : float
         Share of the rows in the test part, above 0 and below 1.
     seed : int
@@ -107,13 +102,7 @@ def train_test_split(
     Returns
     -------
     train, test : SubsetSource
-        Each row is in one of them, in the order of the file. Close them, or use them in a ``with``
-        statement. If `data` is a `RowSource`, that stays open.
-
-    Raises
-    ------
-    InputError
-        The data cannot be used, or a part would be empty.
+        Each row is in one of them, in the order of the file. To be closed.
 
     Examples
     --------
@@ -144,10 +133,7 @@ def train_test_split(
 
 
 def refuse_annotated(data: Any) -> None:
-    """Raise InputError for an annotated table such as an AnnData, which only contains its rows.
-
-    It is recognised by its attributes: NumPy and scikit-learn would iterate over its cells.
-    """
+    """Raise InputError for an AnnData or the like, whose cells NumPy would iterate over."""
     if hasattr(data, "X") and hasattr(data, "obs") and hasattr(data, "shape"):
         kind = type(data).__name__
         raise InputError(

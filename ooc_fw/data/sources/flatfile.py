@@ -20,27 +20,16 @@ from ooc_fw.data.sources.base import FileStamp, Sliceable, check_shape
 from ooc_fw.data.sources.opening import check_regular
 from ooc_fw.system.errors import DamageError, InputError
 
-READ_BYTES = 8 << 20
-"""Bytes fetched at once from a table whose rows have other data between them."""
+READ_BYTES = 8 << 20  # bytes fetched at once from a table whose rows have other data between them
 
 
 class FileArray:
     """A vector or table in a file, of which contiguous parts are read by any number of threads.
 
-    InputError is raised when the file cannot be opened, or for values in an order that would need
-    scattered reads.
-
-    Parameters
-    ----------
-    path, shape, dtype
-        The `dtype` may be of any byte order.
-    offsets : sequence of int
-        Byte at which each chunk of `chunk_rows` elements or rows begins; the last one may be
-        shorter.
-    chunk_rows : int or None
-        None for all rows.
-    strides : tuple of int or None
-        Bytes between neighbours along each axis; None for rows without gaps.
+    Chunks of `chunk_rows` elements or rows (all of them by default; fewer in the last chunk) begin
+    at these `offsets` of the file. Neighbours along each axis are `strides` bytes apart, by default
+    without gaps. InputError is raised when the file cannot be opened, and for values in an order
+    that would need scattered reads.
     """
 
     _descriptor = -1
@@ -110,10 +99,7 @@ class FileArray:
                 part[...] = np.ndarray(part.shape, self.dtype, raw.data, strides=self.strides)
 
     def _fill(self, out: AnyArray, offset: int) -> None:
-        """Fill the C-contiguous array `out` with the bytes from `offset` on.
-
-        DamageError is raised when the file ends before `out` is full, or the disk fails.
-        """
+        """Fill the C-contiguous array `out` with the bytes from `offset` on."""
         view = out.reshape(-1).view(np.uint8).data
         while view:
             try:
@@ -164,10 +150,7 @@ def _reopen(
 
 
 def open_npy(path: str) -> FileArray:
-    """Array of a `.npy` file, of one or two dimensions.
-
-    InputError is raised for objects, for no table, and for a file shorter than its header says.
-    """
+    """Array of a `.npy` file: numbers in one or two dimensions, all of them in the file."""
     check_regular(path)
     try:
         with open(path, "rb") as file:

@@ -47,14 +47,10 @@ from ooc_fw.data.sources.opening import (
 from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.system.errors import DamageError, InputError
 
-FORMAT_VERSION = 1
-"""Newest layout of converted files that this module reads."""
-
+FORMAT_VERSION = 1  # newest layout of converted files that this module reads
 CSR_PARTS = ("data", "indices", "indptr")
 
-_LIBRARY_CACHE = 1 << 20
-"""Bytes of chunks that HDF5 itself keeps for a data set."""
-
+_LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data set
 _NAME_ROWS = "name its rows (--x-name, or x_name= in Python)"
 
 

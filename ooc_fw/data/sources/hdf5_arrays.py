@@ -26,11 +26,8 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_BAND = 1 << 30
-"""Decoded bytes up to which chunks that lie side by side are kept together."""
-
-NO_SUMS: Mapping[str, Checksums] = {}
-"""Checksums of a file that has none."""
+_LARGEST_BAND = 1 << 30  # decoded bytes up to which chunks that lie side by side are kept together
+NO_SUMS: Mapping[str, Checksums] = {}  # checksums of a file that has none
 
 
 class DatasetSlices:

@@ -23,16 +23,11 @@ H5PY_ERRORS = (
 )
 """What h5py raises, depending on the place, for a file whose structure is damaged."""
 
-_MOST_LINKS = 32
-"""Soft links that are followed on the way to one object."""
+_MOST_LINKS = 32  # soft links that are followed on the way to one object
 
 
 def open_file(path: str) -> Node:
-    """Open an HDF5 file for reading, with errors as sentences.
-
-    HDF5 compares the size of the file with the size when it was last closed, so that a file that
-    was cut short does not open.
-    """
+    """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
     check_regular(path)
     try:
         return h5py.File(path, "r")
@@ -47,10 +42,7 @@ def open_file(path: str) -> Node:
 
 
 def check_regular(path: str) -> None:
-    """Raise InputError when `path` is something other than a regular file.
-
-    Rows are read in any order and more than once, which a pipe or a device does not allow.
-    """
+    """Raise InputError for what is no regular file: rows are read more than once."""
     if "\0" in path:
         raise InputError(
             f"{path!r} cannot be the name of a file; give one without a null character"

@@ -25,17 +25,15 @@ from ooc_fw.data.sources.opening import (
 )
 from ooc_fw.system.errors import DamageError, InputError
 
-_MOST_LEVELS = 8
-"""Depth to which virtual data sets may be made of virtual data sets."""
+_MOST_LEVELS = 8  # depth to which virtual data sets may be made of virtual data sets
 
 _DEEPEST, _MOST_OBJECTS = 4, 1 << 20
 """Depth of groups, and number of objects, of a file that only this program writes."""
 
+# Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4.
 _LARGEST_RATIO = {1: 1032, 2: 1, 3: 1, 32000: 264, 32004: 255}
-"""Bytes that a byte can stand for, by filter: deflate, shuffle, fletcher32, lzf, lz4."""
-
+# The same for filters that write a constant chunk of any size in a few bytes.
 _UNKNOWN_RATIO = 1 << 20
-"""The same for filters that write a constant chunk of any size in a few bytes."""
 
 
 def check_plain_tree(file: Node) -> None:
@@ -66,15 +64,9 @@ def check_plain_tree(file: Node) -> None:
 def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """Check that all values of a data set are stored; return other files that hold parts of it.
 
-    Only a virtual data set has such parts; `within` holds file and name of those that contain this
-    one.
-
-    Raises
-    ------
-    InputError
-        The values lie in other files, or were never written in part.
-    DamageError
-        A part of them lies outside the file, or is too short for what it should hold.
+    Only a virtual data set has such files; `within` holds file and name of those around this one.
+    InputError is raised for values that lie elsewhere or were never written, DamageError for values
+    outside the file or in fewer bytes than they take.
     """
     path, name = file_name(dataset), dataset.name
     properties = dataset.id.get_create_plist()

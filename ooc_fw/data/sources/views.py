@@ -4,39 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, split_spans
+from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, reopened, split_spans
 from ooc_fw.system.errors import InputError
 
+# Two labels at most this many rows apart are read together: a second read would take longer.
 _LABEL_GAP = 1 << 16
-"""Two labels at most this many rows apart are read together: a second read would take longer."""
-
-
-def _rewrap(
-    kind: Callable[..., RowSource], reopen: Callable[[], RowSource], arguments: tuple[Any, ...]
-) -> RowSource:
-    return kind(reopen(), *arguments)
 
 
 # -- some of the rows ----------------------------------------------------------------------------
 
 
 class SubsetSource(RowSource):
-    """Some of the rows of another source, in its order, to train on or to validate with.
+    """Some of the rows of another source, which stays open when this one is closed.
 
-    Parameters
-    ----------
-    source : RowSource
-        Where the rows come from. It stays open when this source is closed.
-    ranges : ndarray of int64, shape (k, 2)
-        First row, and row after the last, of each run of consecutive rows: increasing, not empty
-        and without overlap. InputError if there are none.
+    `ranges`, int64 of shape (k, 2), holds the first row, and the row after the last, of each run of
+    consecutive rows: increasing, not empty and without overlap. InputError if there are none.
     """
 
     def __init__(self, source: RowSource, ranges: Int64Array) -> None:
@@ -54,7 +42,7 @@ class SubsetSource(RowSource):
             parents=(source,),
         )
         if source.reopen is not None:
-            self.reopen = partial(_rewrap, SubsetSource, source.reopen, (ranges,))
+            self.reopen = partial(reopened, source.reopen, SubsetSource, ranges)
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
@@ -71,16 +59,13 @@ class SubsetSource(RowSource):
         return self.source.take(self.rows_at(indices))
 
     @property
-    def has_labels(self) -> bool:
-        """Whether the whole source has labels."""
+    def has_labels(self) -> bool:  # noqa: D102
         return self.source.has_labels
 
-    def labels(self, start: int, stop: int) -> AnyArray:
-        """See `RowSource.labels`."""
+    def labels(self, start: int, stop: int) -> AnyArray:  # noqa: D102
         return self._pick(self.source.labels, start, stop)
 
-    def row_ids(self, start: int, stop: int) -> Int64Array:
-        """See `RowSource.row_ids`."""
+    def row_ids(self, start: int, stop: int) -> Int64Array:  # noqa: D102
         return self._pick(self.source.row_ids, start, stop)
 
     def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
@@ -95,11 +80,10 @@ class SubsetSource(RowSource):
 def draw_parts(
     n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
 ) -> list[Int64Array]:
-    """Draw disjoint random parts, of these sizes, of the rows of a source.
+    """Ranges of disjoint random parts, of these sizes, of the rows of a source.
 
     Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
-    of all rows, from a random row on. Returned are the ranges of each part, as `SubsetSource` takes
-    them.
+    of all rows, from a random row on.
     """
     ends = np.cumsum(sizes)
     if shuffled:
@@ -171,7 +155,7 @@ class ScaledSource(_WholeSource):
         self.sparse, self.in_memory, self.scaling = sparse, False, scaling
         self._scaling = scaling
         if source.reopen is not None:
-            self.reopen = partial(_rewrap, ScaledSource, source.reopen, (scaling,))
+            self.reopen = partial(reopened, source.reopen, ScaledSource, scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
         return self._scaling.apply(self.source.read_exact(start, stop), self.n_features)
@@ -222,12 +206,11 @@ class PairSource(RowSource):
     def __init__(
         self, first: RowSource, second: RowSource, *, name: str, shuffled: bool | None
     ) -> None:
+        shape = first.n_rows + second.n_rows, first.n_features
+        chunk_rows = first.chunk_rows + second.chunk_rows
+        n_bytes = first.decoded_bytes + second.decoded_bytes
         super().__init__(
-            name,
-            (first.n_rows + second.n_rows, first.n_features),
-            chunk_rows=first.chunk_rows + second.chunk_rows,
-            decoded_bytes=first.decoded_bytes + second.decoded_bytes,
-            parents=(first, second),
+            name, shape, chunk_rows=chunk_rows, decoded_bytes=n_bytes, parents=(first, second)
         )
         self.first, self.second, self.shuffled = first, second, shuffled
 
