@@ -28,16 +28,15 @@ from ooc_fw.data.formats import format_of, open_bytes
 from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, canonical_csr
 from ooc_fw.data.sources.flatfile import open_npy
-from ooc_fw.data.sources.hdf5 import CSR_PARTS, csr_shape, is_converted
-from ooc_fw.data.sources.hdf5_arrays import DatasetSlices
+from ooc_fw.data.sources.hdf5 import CSR_PARTS, DatasetSlices, csr_shape, is_converted
 from ooc_fw.data.sources.opening import (
     check_filters,
+    check_storage,
     close_file,
     find_node,
     open_file,
     structure_errors,
 )
-from ooc_fw.data.sources.storage import check_storage
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

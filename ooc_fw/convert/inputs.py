@@ -19,8 +19,7 @@ from ooc_fw.data.attributes import LABEL_NAMES, get_texts
 from ooc_fw.data.formats import detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
-from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, find_node, open_file
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 

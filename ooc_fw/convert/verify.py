@@ -21,8 +21,13 @@ from ooc_fw.data.sources.checksums import (
     Range,
     read_checksums,
 )
-from ooc_fw.data.sources.hdf5 import is_converted, rows_of_pointers, rows_of_values
-from ooc_fw.data.sources.hdf5_arrays import chunk_length, open_array
+from ooc_fw.data.sources.hdf5 import (
+    chunk_length,
+    is_converted,
+    open_array,
+    rows_of_pointers,
+    rows_of_values,
+)
 from ooc_fw.data.sources.opening import (
     check_filters,
     close_file,

@@ -25,8 +25,7 @@ from ooc_fw.data.attributes import get_text, put_text
 from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
-from ooc_fw.data.sources.opening import H5PY_ERRORS, open_file
-from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import BinaryClassifier
 from ooc_fw.system.errors import DamageError, InputError

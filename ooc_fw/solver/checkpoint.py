@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
-from ooc_fw.data.sources.opening import structure_errors
-from ooc_fw.data.sources.storage import check_plain_tree
+from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import hdf5_arrays, open_source
+from ooc_fw.data.sources import hdf5, open_source
 from ooc_fw.data.sources.flatfile import FileArray
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table
@@ -52,7 +52,7 @@ def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
         else:
             file.create_dataset("X", data=X, chunks=(10, 5))
     with open_source(path) as source:
-        assert isinstance(source._array, hdf5_arrays.DatasetSlices)
+        assert isinstance(source._array, hdf5.DatasetSlices)
         np.testing.assert_array_equal(source.read(0, 57), X)
 
 
@@ -177,14 +177,14 @@ def test_a_damaged_chunk(X, y, tmp_path):
 
 def test_a_file_replaced_while_it_is_opened(path, X, y, tmp_path, monkeypatch):
     other = write_dense(tmp_path / "other.h5", X[:40], y[:40], chunks=(10, 5))
-    find = hdf5_arrays.find_in_file
+    find = hdf5.find_in_file
 
     def replace_and_find(dataset):
         if other.exists():
             os.replace(other, path)
         return find(dataset)
 
-    monkeypatch.setattr(hdf5_arrays, "find_in_file", replace_and_find)
+    monkeypatch.setattr(hdf5, "find_in_file", replace_and_find)
     with pytest.raises(InputError, match=r"data\.h5 was changed while it was in use"):
         open_source(path)
 
@@ -216,9 +216,9 @@ def test_a_chunk_larger_than_the_cache_of_hdf5_is_decoded_once(tmp_path, monkeyp
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_dataset("X", data=table, chunks=(30_000, 20), compression="gzip")
     decoded = []
-    decode = hdf5_arrays.DatasetSlices._decode
+    decode = hdf5.DatasetSlices._decode
     monkeypatch.setattr(
-        hdf5_arrays.DatasetSlices,
+        hdf5.DatasetSlices,
         "_decode",
         lambda s, *part: decoded.append(part) or decode(s, *part),
     )

@@ -11,8 +11,7 @@ import pytest
 
 import ooc_fw
 from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.opening import find_node
-from ooc_fw.data.sources.storage import check_plain_tree, check_storage
+from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import small_table
 

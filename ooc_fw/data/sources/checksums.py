@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.attributes import LABEL_NAMES
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.opening import Node, find_node
-from ooc_fw.data.sources.storage import check_storage
+from ooc_fw.data.sources.opening import Node, check_storage, find_node
 from ooc_fw.system.errors import DamageError
 
 # Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little

@@ -16,8 +16,7 @@ from ooc_fw.data.sources.array import ArraySource, CSRSource
 from ooc_fw.data.sources.base import RowSource, Sliceable
 from ooc_fw.data.sources.chunked import is_chunked, open_chunked
 from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
-from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_rows
-from ooc_fw.data.sources.hdf5_arrays import open_labels
+from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_labels, open_rows
 from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
 from ooc_fw.data.sources.views import SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
