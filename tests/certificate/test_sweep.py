@@ -10,7 +10,7 @@ from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Computed, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import SmallProblem, make_problem
@@ -111,9 +111,8 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
     if len(worst) and len(left_out):
         gradient = truth.gradient
         x = problem.kernel.norms(problem.X)
-        float32_error = 2 * problem.kernel.error_bound(
-            x[left_out], x[row_ids].max(), problem.X.shape[1], 2.0**-24
-        )
+        by = Computed(FLOAT32_PRODUCTS, x[left_out], x[row_ids].max(), problem.X.shape[1])
+        float32_error = 2 * problem.kernel.error_bound(by)
         if options["arithmetic"].center is None:
             best_kept = gradient[worst].max() - rounding
             assert (best_kept <= gradient[left_out] + 2 * float32_error.max() + 1e-12).all()
