@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, check_number
 from ooc_fw.system.memory import parse_bytes
 
 LARGEST = 2**63 - 1
@@ -100,8 +100,8 @@ class Option:
 
     def check(self, name: str, value: Any) -> None:
         """Raise InputError, which begins with `name`, for a value that is not allowed."""
-        if self.low is not None and not isinstance(value, Real) and value not in self.choices:
-            raise InputError(f"{name} must be a number, not {value!r}")
+        if self.low is not None and value not in self.choices:
+            check_number(name, value)
         try:
             self._checked(value, value)
         except InputError as error:

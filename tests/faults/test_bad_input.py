@@ -1,8 +1,7 @@
-"""Input that is cut, changed or replaced before or during a run, and rows and labels of no use."""
+"""Input that is cut, changed or replaced before or during a run, and rows of no use."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 import subprocess
@@ -161,40 +160,7 @@ def test_changed_during_the_run(ooc_fw, data, model, tmp_path, monkeypatch, chan
     assert resumed.read_bytes() == fresh.read_bytes()
 
 
-def test_a_file_that_is_being_written(refused, data_file, tmp_path):
-    """HDF5's own lock."""
-    path = tmp_path / "data.h5"
-    shutil.copy(data_file, path)
-    script = (
-        "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print('open', flush=True); input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        writer.stdout.readline()
-        refused("train", path, says=[f"{path} is being written by another program"])
-        refused("verify", path, says=[f"{path} is being written by another program"])
-        writer.communicate(b"\n")
-
-
-def test_text_that_is_cut_short(ooc_fw, text_file, tmp_path):
-    """Compressed text knows its end; plain text says where a line makes no sense."""
-    out = tmp_path / "out.h5"
-    out.write_bytes(b"older")
-    packed = tmp_path / "data.gz"
-    whole = gzip.compress(text_file.read_bytes())
-    for length in range(20, len(whole), len(whole) // 8):
-        packed.write_bytes(whole[:length])
-        ooc_fw("convert", packed, out).assert_refused(f"{packed} is damaged or cut short")
-        assert out.read_bytes() == b"older"
-    plain = tmp_path / "data.txt"
-    plain.write_text(text_file.read_text() + "3 1:0.5 2:")
-    ooc_fw("convert", plain, out).assert_refused(f"{plain}, line 201")
-    assert out.read_bytes() == b"older"
-    assert {path.name for path in tmp_path.iterdir()} == {"out.h5", "data.gz", "data.txt"}
-
-
-# -- rows and labels -----------------------------------------------------------------------------
+# -- rows that are of no use ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("write", [write_dense, write_sparse])
@@ -205,31 +171,6 @@ def test_rows_that_are_not_finite(refused, table, tmp_path, write, value):
         X[row, 2] = value
         path = write(tmp_path / "data.h5", X, table.y)
         refused("train", path, says=[f"{path}: row {row} holds a value in column 2"])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda y: np.full_like(y, 3.0), "have the label 3"),
-        (lambda y: np.where(np.arange(len(y)) == 150, np.nan, y), "row 150"),
-        (lambda y: np.where(np.arange(len(y)) == 150, np.inf, y), "inf"),
-        (lambda y: y[:-1], "200 rows but 199 labels"),
-        (lambda y: np.append(y, 3.0), "200 rows but 201 labels"),
-        (lambda y: np.stack([y, y], axis=1), "one dimension"),
-    ],
-    ids=["one class", "nan", "inf", "short", "long", "table"],
-)
-def test_labels(refused, table, tmp_path, spoil, says):
-    y = spoil(table.y)
-    path = write_dense(tmp_path / "data.h5", table.X, table.y)
-    with h5py.File(path, "a") as file:
-        del file["y"]
-        file["y"] = y
-    refused("train", path, says=[path, says])
-    np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", y)
-    name = tmp_path / ("y.npy" if y.ndim == 2 else "X.npy")
-    refused("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", says=[name, says])
 
 
 def test_a_compression_that_is_not_installed(nursery, table, tmp_path, model):
