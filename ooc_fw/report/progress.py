@@ -1,7 +1,6 @@
 """Progress of a run while it is under way: a bar, or lines of text, and a log of events.
 
-The callbacks read `ooc_fw.solver.state.SolverState` and write text; they never change the run. The
-command line and the estimator's ``verbose`` share them.
+Callbacks read `ooc_fw.solver.state.SolverState` and never change the run.
 """
 
 from __future__ import annotations
@@ -49,112 +48,10 @@ class Throttle:
     def __call__(self) -> bool:
         """Whether the time has come."""
         now = time.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + self._seconds
-        return True
-
-
-class Outlook:
-    """How far the current phase of a run is, how fast it reads, and when it will end."""
-
-    def __init__(self, tol: float | None, ends_at: float | None) -> None:
-        self._tol = tol
-        self._ends_at = ends_at
-        self._phase: tuple[object, ...] = ()
-        self._first: SolverState
-        self._first_gap: float | None = None
-        self._gaps: list[tuple[float, float]] = []  # seconds and logarithm of the sampled gap
-
-    def update(self, state: SolverState) -> None:
-        """Take note of a state; the other methods expect the state that was noted last."""
-        if self._phase != (state.machine, state.phase):
-            if self._phase[:1] != (state.machine,):
-                self._first_gap = None
-            self._phase = state.machine, state.phase
-            self._first = state
-            self._gaps.clear()
-        gap, seconds = state.sampled_gap, state.elapsed_s - self._first.elapsed_s
-        if gap is None or not 0 < gap < math.inf:
-            return
-        if self._first_gap is None:
-            self._first_gap = gap
-        if seconds > 0 and (not self._gaps or seconds > 1.01 * self._gaps[-1][0]):
-            self._gaps = [point for point in self._gaps if point[0] >= seconds / 4]
-            self._gaps.append((seconds, math.log(gap)))
-
-    def fraction(self, state: SolverState) -> float:
-        """Part of the phase that is done, from 0 to 1.
-
-        That of training follows the logarithm of the gap from its first value to the tolerance.
-        """
-        if state.sweep_fraction is not None:
-            return state.sweep_fraction
-        first, gap = self._first_gap, state.sampled_gap
-        if self._tol is None or first is None or gap is None or gap <= 0:
-            return 0.0
-        if first <= self._tol:
-            return 1.0
-        return min(max(math.log(first / gap) / math.log(first / self._tol), 0.0), 1.0)
-
-    def describe(self, state: SolverState, *, short: bool = False) -> str:
-        """Sampled gap, support size, speed of reading and time left, in a few words."""
-        gap = state.sampled_gap
-        parts = [
-            "gap ?" if gap is None else f"gap {gap:.1e}",
-            f"{state.n_support:,} {'SV' if short else 'support vectors'}",
-        ]
-        seconds = state.elapsed_s - self._first.elapsed_s
-        speed = (state.bytes_read - self._first.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
-        if speed >= 0.05:
-            parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} MB/s")
-        left = self.time_left(state)
-        return ", ".join(parts if left is None else [*parts, left])
-
-    def time_left(self, state: SolverState) -> str | None:
-        """What is known of the time that the phase will still take, None where nothing is."""
-        seconds = state.elapsed_s - self._first.elapsed_s
-        if state.sweep_fraction is not None:
-            done = state.sweep_fraction - (self._first.sweep_fraction or 0.0)
-            if seconds < _LEAST_SWEEP[0] or done < _LEAST_SWEEP[1]:
-                return None
-            return f"pass ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"
-        left = math.inf
-        if self._tol is not None and seconds >= _LEAST_TREND[0]:
-            left = max(0.0, _meet(self._gaps, math.log(self._tol)) - seconds)
-        limit = math.inf if self._ends_at is None else self._ends_at - time.perf_counter()
-        if left <= _FARTHEST * seconds and left < limit:
-            return f"training ends in about {format_seconds(left)}"
-        return None if limit == math.inf else f"time limit in {format_seconds(limit)}"
-
-
-def _meet(points: Sequence[tuple[float, float]], goal: float) -> float:
-    """Seconds at which the logarithm of the gap reaches `goal`; infinite where no law fits.
-
-    The gap of Frank-Wolfe methods falls exponentially or like a power of the time: its logarithm is
-    linear in the time, or in the logarithm of the time.
-    """
-    if len(points) < _LEAST_TREND[1] or points[0][1] == points[-1][1]:
-        return math.inf
-    times, gaps = zip(*points, strict=True)
-    best, end = -_LEAST_CORRELATION, math.inf
-    logarithms = [math.log(t) for t in times]
-    for x, is_logarithm in ((times, False), (logarithms, True)):
-        correlation = statistics.correlation(x, gaps)
-        if correlation < best:
-            best = correlation
-            slope, intercept = statistics.linear_regression(x, gaps)
-            end = (goal - intercept) / slope
-            end = math.exp(min(end, 700.0)) if is_logarithm else end
-    return end
-
-
-def format_seconds(seconds: float) -> str:
-    """A duration for people: two digits and a unit."""
-    for limit, unit, name in ((99.5, 1.0, "s"), (99.5 * 60, 60.0, "min")):
-        if seconds < limit:
-            return f"{max(seconds, 0.0) / unit:.0f} {name}"
-    return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"
+        due = now >= self._next
+        if due:
+            self._next = now + self._seconds
+        return due
 
 
 class _Display:
@@ -226,40 +123,83 @@ class Progress(_Display):
             look if bar and not verbose else None,
             quiet=quiet and not verbose,
         )
+        shown = (self._show,) if verbose or not quiet else ()
+        self.callbacks: tuple[Callback, ...] = shown if log is None else (*shown, log)
         self._verbose, self._log = verbose, log
-        self._shows = verbose or not quiet
-        self._outlook = Outlook(tol, ends_at)
-        self._phase: tuple[object, ...] = ()
-
-    @property
-    def callbacks(self) -> tuple[Callback, ...]:
-        """Callbacks for the trainer."""
-        shown = (self._show,) if self._shows else ()
-        return shown if self._log is None else (*shown, self._log)
+        self._tol, self._ends_at = tol, ends_at
+        self._first: SolverState | None = None  # of the current phase
+        self._first_gap: float | None = None  # of the current binary classifier
+        self._gaps: list[tuple[float, float]] = []  # seconds of the phase, logarithm of the gap
 
     def _show(self, state: SolverState) -> None:
-        begins, self._phase = self._phase, (state.machine, state.phase)
-        due = self._due()
-        if due or begins != self._phase:
-            self._outlook.update(state)
-        name = state.phase
+        before, due = self._first, self._due()
+        begins = before is None or (before.machine, before.phase) != (state.machine, state.phase)
+        if not due and not begins:
+            return
+        if before is None or begins:
+            if before is None or before.machine != state.machine:
+                self._first_gap = None
+            before = self._first = state
+            self._gaps.clear()
+        seconds = state.elapsed_s - before.elapsed_s
+        self._note_gap(state.sampled_gap, seconds)
+        name = str(state.phase)
         if state.n_machines > 1:
             name = f"classifier {state.machine + 1}/{state.n_machines} {name}"
-        if begins != self._phase and self._verbose:
-            words = self._outlook.describe(state)
+        gap = "gap ?" if state.sampled_gap is None else f"gap {state.sampled_gap:.1e}"
+        speed = (state.bytes_read - before.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
+        words = [f"{speed:,.{0 if speed >= 10 else 1}f} MB/s"] if speed >= 0.05 else []
+        words += self._time_left(state, seconds, before.sweep_fraction or 0.0)
+        sentence = ", ".join([gap, f"{state.n_support:,} support vectors", *words])
+        if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
-            logger.info("%s %s: %s", name, at, words)
+            logger.info("%s %s: %s", name, at, sentence)
         if not due:
             return
         if state.sweep_fraction is not None:
             name = f"{name} {state.sweep_fraction:.0%}"
         if self._bar is None:
-            self._print(f"{name}, iteration {state.iteration}: {self._outlook.describe(state)}")
+            self._print(f"{name}, iteration {state.iteration}: {sentence}")
             return
-        self._bar.n = round(100 * self._outlook.fraction(state))
+        self._bar.n = round(100 * self._fraction(state))
         self._bar.set_description_str(name, refresh=False)
         with contextlib.suppress(OSError):
-            self._bar.set_postfix_str(self._outlook.describe(state, short=True))
+            self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} SV", *words]))
+
+    def _note_gap(self, gap: float | None, seconds: float) -> None:
+        if gap is None or not 0 < gap < math.inf:
+            return
+        self._first_gap = self._first_gap or gap
+        if seconds > 0 and (not self._gaps or seconds > 1.01 * self._gaps[-1][0]):
+            self._gaps = [point for point in self._gaps if point[0] >= seconds / 4]
+            self._gaps.append((seconds, math.log(gap)))
+
+    def _fraction(self, state: SolverState) -> float:
+        """Part of the phase that is done; of training by the logarithm of the gap."""
+        first, gap = self._first_gap, state.sampled_gap
+        if state.sweep_fraction is not None:
+            return state.sweep_fraction
+        if self._tol is None or first is None or gap is None or gap <= 0:
+            return 0.0
+        if first <= self._tol:
+            return 1.0
+        return min(max(math.log(first / gap) / math.log(first / self._tol), 0.0), 1.0)
+
+    def _time_left(self, state: SolverState, seconds: float, first_fraction: float) -> list[str]:
+        """What is known of the time that the phase will still take, nothing or one phrase."""
+        if state.sweep_fraction is not None:
+            done = state.sweep_fraction - first_fraction
+            if seconds < _LEAST_SWEEP[0] or done < _LEAST_SWEEP[1]:
+                return []
+            return [f"pass ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"]
+        left = limit = math.inf
+        if self._tol is not None and seconds >= _LEAST_TREND[0]:
+            left = max(0.0, _meet(self._gaps, math.log(self._tol)) - seconds)
+        if self._ends_at is not None:
+            limit = self._ends_at - time.perf_counter()
+        if left <= _FARTHEST * seconds and left < limit:
+            return [f"training ends in about {format_seconds(left)}"]
+        return [] if limit == math.inf else [f"time limit in {format_seconds(limit)}"]
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
@@ -267,19 +207,37 @@ class Progress(_Display):
             self._log.close()
 
 
-class RowProgress(_Display):
-    """Progress of one pass over data; a context manager.
+def _meet(points: Sequence[tuple[float, float]], goal: float) -> float:
+    """Seconds at which the logarithm of the gap reaches `goal`; infinite where no law fits.
 
-    Parameters
-    ----------
-    what : str
-        Name of the pass.
-    total : int or None
-        Rows, or other units, in all, as far as known.
-    quiet : bool
-        Show nothing.
-    unit : str
-        What is counted: "rows", or "B" for bytes.
+    The gap of Frank-Wolfe methods falls exponentially or like a power of the time: its logarithm is
+    linear in the time, or in the logarithm of the time.
+    """
+    best, end = -_LEAST_CORRELATION, math.inf
+    if len(points) >= _LEAST_TREND[1] and points[0][1] != points[-1][1]:
+        times, gaps = zip(*points, strict=True)
+        logarithms = [math.log(t) for t in times]
+        for x in (times, logarithms):
+            correlation = statistics.correlation(x, gaps)
+            if correlation < best:
+                slope, intercept = statistics.linear_regression(x, gaps)
+                best, end = correlation, (goal - intercept) / slope
+                end = math.exp(min(end, 700.0)) if x is logarithms else end
+    return end
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: two digits and a unit."""
+    for limit, unit, name in ((99.5, 1.0, "s"), (99.5 * 60, 60.0, "min")):
+        if seconds < limit:
+            return f"{max(seconds, 0.0) / unit:.0f} {name}"
+    return f"{seconds / 3600:.{1 if seconds < 36000 else 0}f} h"
+
+
+class RowProgress(_Display):
+    """Progress of one pass over data, called with what is done and the total if that is known.
+
+    `what` names the pass; `unit` is "rows", or "B" for bytes.
     """
 
     def __init__(
@@ -291,7 +249,7 @@ class RowProgress(_Display):
         self._what, self._total, self._unit = what, total, unit
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Show how much is done, of a total that may have become known, when it is time."""
+        """Show how much is done when it is time."""
         self._total = self._total if total is None else total
         if not self._due():
             return
@@ -311,16 +269,10 @@ class EventLog:
 
     A ``progress`` event holds all fields of the state, and the resident memory of the process, now
     and at its peak, in bytes. There are at most ten a second, and one whenever binary classifier,
-    phase or certified gap change, at the end of a pass over the data and of the run. The file is
-    written as the run goes, so that it can be followed and survives a run that dies. When it cannot
-    be written (the disk is full, for example), one warning says so and the run continues.
-
-    Parameters
-    ----------
-    path : str or Path
-        File to write.
-    append : bool
-        Append to a file that exists, such as that of the run that is resumed.
+    phase or certified gap change, at the end of a pass over the data and of the run. The file can
+    be followed and survives a run that dies. When it cannot be written (the disk is full, for
+    example), one warning says so and the run continues. With `append`, a file that exists is
+    continued.
     """
 
     def __init__(self, path: str | Path, *, append: bool = False) -> None:
@@ -328,7 +280,7 @@ class EventLog:
         self._file = open_growing(path, append=append)
         self._failed = False
         if append and self._file.seekable() and self._file.tell() > 0:
-            self._write_line("")  # the run before may have died within a line
+            self._print("")  # the run before may have died within a line
         self._due = Throttle(LOG_SECONDS)
         self._last: tuple[object, ...] = ()
         self._skipped: SolverState | None = None  # the last state, if it was not written
@@ -342,29 +294,24 @@ class EventLog:
             self._write_skipped()
 
     def _write_skipped(self) -> None:
-        if self._skipped is not None:
+        state, self._skipped = self._skipped, None
+        if state is not None:
             memory = {"rss_bytes": rss_bytes(), "peak_rss_bytes": peak_rss_bytes()}
-            event = {"event": "progress", **dataclasses.asdict(self._skipped), **memory}
-            self._skipped = None
-            self._write_line(to_json(event))
+            self._print(to_json({"event": "progress", **dataclasses.asdict(state), **memory}))
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append one event."""
         self._write_skipped()
-        self._write_line(to_json({"event": event, **values}))
+        self._print(to_json({"event": event, **values}))
 
-    def _write_line(self, line: str) -> None:
-        if self._failed:
-            return
+    def _print(self, line: str) -> None:
         try:
-            print(line, file=self._file)
+            if not self._failed:
+                print(line, file=self._file)
         except OSError as error:
             self._failed = True
-            logger.warning(
-                "the log %s cannot be written (%s); the run continues without it",
-                self._path,
-                error.strerror,
-            )
+            words = "the log %s cannot be written (%s); the run continues without it"
+            logger.warning(words, self._path, error.strerror)
 
     def close(self) -> None:
         """Close the file."""
