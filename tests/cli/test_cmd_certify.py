@@ -9,17 +9,13 @@ import pytest
 from ooc_fw.model.record import load_model
 
 
-def test_json(ooc_fw, model_file, data_file):
+def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     result = json.loads(outcome.out)
     assert list(result) == ["certified_gap", "pair_gap", "objective", "rho", "n_violators"]
-    assert 0 <= result["certified_gap"] <= 1e-3
-    assert result["pair_gap"] >= result["certified_gap"]
+    assert result["pair_gap"] >= result["certified_gap"] <= 1e-3
     assert result["n_violators"] == 0
-
-
-def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     model = load_model(model_file)
     (machine,) = model.classifiers
     with h5py.File(data_file) as file:
@@ -30,29 +26,22 @@ def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     grad[machine.rows] += machine.alpha / model.C
     rho = machine.alpha @ grad[machine.rows]
     gap = 1 - grad.min() / rho
-    result = json.loads(ooc_fw("certify", model_file, data_file, "--json").out)
     assert result["rho"] == pytest.approx(rho, rel=1e-9)
     assert gap <= result["certified_gap"] <= gap + 1e-6
 
 
 def test_gap_above_the_tolerance_is_status_1(ooc_fw, model_file, data_file):
-    outcome = ooc_fw("certify", model_file, data_file, "--json", "--tol", 1e-9)
+    outcome = ooc_fw("certify", model_file, data_file, "--tol", 1e-9)
     assert outcome.status == 1
-    assert json.loads(outcome.out)["n_violators"] > 0
+    assert outcome.out.startswith("certified_gap  ")
+    assert int(outcome.out.split()[-1]) > 0  # violators
 
 
-def test_for_people(ooc_fw, model_file, data_file):
-    assert ooc_fw("certify", model_file, data_file).out.startswith("certified_gap  ")
-
-
-def test_other_data_is_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
-    text = write_text(table.X[::-1], table.y[::-1])
-    ooc_fw("convert", text, tmp_path / "d.h5", "--like", data_file)
-    outcome = ooc_fw("certify", model_file, tmp_path / "d.h5")
-    outcome.assert_refused("d.h5", "give the file it was trained on")
-
-
-def test_other_labels_are_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
-    ooc_fw("convert", write_text(table.X, -table.y), tmp_path / "d.h5", "--like", data_file)
-    outcome = ooc_fw("certify", model_file, tmp_path / "d.h5")
-    outcome.assert_refused("d.h5 has labels -3, 7 but the model was trained on -7, 3")
+def test_other_data_are_refused(ooc_fw, model_file, table, data_file, write_text, tmp_path):
+    path = tmp_path / "d.h5"
+    for X, y, *parts in (
+        (table.X[::-1], table.y[::-1], "give the file it was trained on"),
+        (table.X, -table.y, "has labels -3, 7 but the model was trained on -7, 3"),
+    ):
+        ooc_fw("convert", write_text(X, y), path, "--like", data_file)
+        ooc_fw("certify", model_file, path).assert_refused("d.h5", *parts)

@@ -8,26 +8,40 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.cli.main import main
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
+
+
+@pytest.fixture
+def plan(ooc_fw):
+    """The plan for a file as JSON."""
+
+    def make(path, *arguments):
+        outcome = ooc_fw("plan", path, "--json", *arguments)
+        assert outcome.status == 0
+        return json.loads(outcome.out)
+
+    return make
 
 
 @pytest.fixture(params=["dense", "sparse"])
 def data(request, tmp_path):
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=200, density=0.5)
     write = write_dense if request.param == "dense" else write_sparse
-    return str(write(tmp_path / "data.h5", problem.X, problem.y))
+    return write(tmp_path / "data.h5", problem.X, problem.y)
 
 
-def test_plan_as_json(data, capsys):
-    assert main(["plan", data, "--memory", "2GiB", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+def test_the_terms_add_up(ooc_fw, plan, data):
+    result = plan(data, "--memory", "2GiB")
     assert sum(result["memory"].values()) <= result["memory_limit"] == 2 << 30
     assert 1 <= result["support_at_most"] <= result["max_vertices"] == 200
     assert result["kernel_values_per_second"] > 0
     assert result["seconds_at_most"] > 0
+    text = ooc_fw("plan", data, "--memory", "2GiB").out
+    assert "limit 2 GiB" in text
+    assert "kernel values between active rows" in text
+    ooc_fw("plan", data, "--memory", "10MiB").assert_refused("the smallest limit that would do is")
 
 
 @pytest.mark.parametrize(
@@ -40,30 +54,11 @@ def test_plan_as_json(data, capsys):
         (["--C", "1e9"], 8),
     ],
 )
-def test_plan_knows_the_precision_of_kernel_values(data, capsys, arguments, n_bytes):
-    assert main(["plan", data, "--json", "--gamma", "0.5", *arguments]) == 0
-    assert json.loads(capsys.readouterr().out)["kernel_value_bytes"] == n_bytes
+def test_plan_knows_the_precision_of_kernel_values(data, plan, arguments, n_bytes):
+    assert plan(data, "--gamma", "0.5", *arguments)["kernel_value_bytes"] == n_bytes
 
 
-def test_plan_for_people(data, capsys):
-    assert main(["plan", data, "--memory", "2GiB", "--gamma", "0.5"]) == 0
-    text = capsys.readouterr().out
-    assert "limit 2 GiB" in text
-    assert "kernel values between active rows" in text
-
-
-def test_a_limit_that_cannot_be_met(data, capsys):
-    assert main(["plan", data, "--memory", "10MiB"]) == 2
-    assert "the smallest limit that would do is" in capsys.readouterr().err
-
-
-def shares(path, capsys, *arguments):
-    """Bytes of the plan by name."""
-    assert main(["plan", str(path), "--json", "--gamma", "0.5", *arguments]) == 0
-    return json.loads(capsys.readouterr().out)["memory"]
-
-
-def test_the_scratch_of_sparse_rows_is_planned(tmp_path, capsys):
+def test_the_scratch_of_sparse_rows_is_planned(tmp_path, ooc_fw):
     """One thread at least has a number in float32 for each feature."""
     needed = []
     for n_features in (100, 30_000_000):
@@ -72,12 +67,12 @@ def test_the_scratch_of_sparse_rows_is_planned(tmp_path, capsys):
             write_csr_group(file.create_group("X"), np.eye(100, dtype=np.float32))
             file["X"].attrs["shape"] = (100, n_features)
             file["y"] = np.where(np.arange(100) % 2, 1.0, -1.0)
-        assert main(["plan", str(path), "--gamma", "0.5", "--memory", "1MiB"]) == 2
-        needed.append(int(re.search(r"would do is (\d+)MiB", capsys.readouterr().err)[1]) << 20)
+        said = ooc_fw("plan", path, "--gamma", "0.5", "--memory", "1MiB").err
+        needed.append(int(re.search(r"would do is (\d+)MiB", said)[1]) << 20)
     assert needed[1] >= needed[0] + 4 * 30_000_000
 
 
-def test_large_chunks_of_foreign_files_are_planned(tmp_path, capsys):
+def test_large_chunks_of_foreign_files_are_planned(tmp_path, plan):
     X = np.random.default_rng(0).normal(size=(20_000, 20)).astype(np.float32)
     buffers = []
     for chunk in (100, 20_000):
@@ -85,14 +80,14 @@ def test_large_chunks_of_foreign_files_are_planned(tmp_path, capsys):
         with h5py.File(path, "w") as file:
             file.create_dataset("X", data=X, chunks=(chunk, 20), compression=1)
             file["y"] = np.where(X[:, 0] > 0, 1.0, -1.0)
-        memory = shares(path, capsys, "--memory", "1GiB")
+        memory = plan(path, "--gamma", "0.5", "--memory", "1GiB")["memory"]
         buffers.append(sum(memory[name] for name in memory if "buffers" in name))
     assert buffers[1] >= buffers[0] + X.nbytes
 
 
-def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, capsys, monkeypatch):
+def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, plan, monkeypatch):
     """As under ``ulimit -v``: the machine's own memory does not count."""
     X = np.random.default_rng(0).normal(size=(40_000, 2)).astype(np.float32)
     path = write_dense(tmp_path / "data.h5", X, np.where(X[:, 0] > 0, 1.0, -1.0))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 30, resource.RLIM_INFINITY))
-    assert sum(shares(path, capsys).values()) <= 3 << 30
+    assert sum(plan(path, "--gamma", "0.5")["memory"].values()) <= 3 << 30

@@ -11,40 +11,34 @@ from ooc_fw.model.record import load_model
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.reference import SmallProblem
 
-KEYS = [
+KEYS = {
     *("status", "method", "lmo", "kernel", "gamma", "C", "tol", "stopping", "n_rows", "n_features"),
     *("n_classes", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "pair_gap"),
     *("iterations", "steps", "kernel_evaluations", "passes", "rows_read", "bytes_read", "seconds"),
     *("sweep_seconds", "peak_rss_bytes", "model"),
-]
+}
 
 
 def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
-    log = tmp_path / "log.jsonl"
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--C", 5, "--log", log)
+    path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
+    outcome = ooc_fw("train", data_file, "-o", path, "--json", "--C", 5, "--log", log)
     assert outcome.status == 0
     result = json.loads(outcome.out)
-    assert set(result) == set(KEYS)
-    assert result["status"] == "converged"
+    assert set(result) == KEYS
+    assert (result["status"], result["n_rows"], result["model"]) == ("converged", 200, str(path))
     assert 0 <= result["certified_gap"] <= result["tol"]
-    assert result["n_rows"] == 200
-    assert result["model"] == str(tmp_path / "m.h5")
     assert result["peak_rss_bytes"] > 10_000_000
     assert all(result[name] > 0 for name in ("gamma", "rho", "passes", "iterations", "rows_read"))
     assert sum(result["steps"].values()) > 0
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    assert events[0]["event"] == "start"
-    assert events[0]["options"]["tol"] == 1e-3
-    assert events[-1] == {"event": "end", **result}
-    model = load_model(tmp_path / "m.h5")
+    start, *_, end = (json.loads(line) for line in log.read_text().splitlines())
+    assert (start["event"], start["options"]["tol"]) == ("start", 1e-3)
+    assert end == {"event": "end", **result}
+    model = load_model(path)
     (machine,) = model.classifiers
     assert len(machine.alpha) == result["n_support"]
-    assert machine.rho == result["rho"]
-    assert machine.certified_gap == result["certified_gap"]
-    assert model.kernel.gamma == result["gamma"]
-    assert model.C == 5
+    assert (machine.rho, machine.certified_gap) == (result["rho"], result["certified_gap"])
+    assert (model.kernel.gamma, model.C, model.scaling.kind) == (result["gamma"], 5, "minmax")
     assert model.classes.tolist() == [-7, 3]
-    assert model.scaling.kind == "minmax"
     with h5py.File(data_file) as file:
         expected = file["X"][...][machine.rows]
         labels = np.where(file["y"][...][machine.rows] == 3, 1, -1)
@@ -52,55 +46,40 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     assert np.array_equal(machine.labels, labels)
 
 
-def test_default_output_stands_beside_the_data(ooc_fw, data_file, tmp_path):
-    copy = tmp_path / "set.h5"
-    copy.write_bytes(data_file.read_bytes())
-    outcome = ooc_fw("train", copy)
-    assert outcome.out == f"{tmp_path / 'set.model.h5'}\n"
-    assert "converged: relative gap" in outcome.err
-    assert "certified over all rows" in outcome.err
-    load_model(tmp_path / "set.model.h5")
-
-
-def test_quiet(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
-    assert outcome == (0, f"{tmp_path / 'm.h5'}\n", "")
-
-
-def test_verbose_says_sizes_choices_and_phases(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose")
-    assert outcome.status == 0
-    for words in (
-        "train.h5: 200 rows, 4 features",
-        "ooc-fw: method corrective",
-        "ooc-fw: memory plan: program ",
-        "ooc-fw: train after ",
-        "ooc-fw: certify after ",
-        "converged: relative gap",
-    ):
-        assert words in outcome.err
-    assert "warning" not in outcome.err
-    assert "ooc-fw:" not in ooc_fw("train", data_file, "-o", tmp_path / "m.h5").err
-
-
-def test_running_out_of_iterations_warns_and_writes_the_model(ooc_fw, data_file, tmp_path):
-    limit = "--method", "fw", "--max-iter", 1
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", "--quiet", *limit)
-    assert outcome.status == 0
-    assert "warning: stopped by max_iter before the relative gap reached 0.001" in outcome.err
-    assert json.loads(outcome.out)["status"] == "max_iter"
-    load_model(tmp_path / "m.h5")
-
-
-def test_without_certificate_the_gap_is_unknown(ooc_fw, data_file, tmp_path):
-    options = "--json", "--lmo", "sampled", "--no-certify"
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *options)
-    result = json.loads(outcome.out)
-    assert result["certified_gap"] is None
-    assert load_model(tmp_path / "m.h5").classifiers[0].certified_gap is None
-    assert result["status"] == "sampled"
-    assert "over the rows drawn last, not certified" in outcome.err
-    assert "warning" not in outcome.err
+@pytest.mark.parametrize(
+    ("options", "status", "gap", "said"),
+    [
+        ((), "converged", True, ["converged: relative gap", "certified over all rows"]),
+        (("--method", "fw", "--max-iter", 1), "max_iter", True, ["warning: stopped by max_iter"]),
+        (
+            ("--lmo", "sampled", "--no-certify"),
+            "sampled",
+            False,
+            ["over the rows drawn last, not certified"],
+        ),
+        (
+            ("--verbose",),
+            "converged",
+            True,
+            [
+                *("train.h5: 200 rows, 4 features", "method corrective", "memory plan: program "),
+                *("ooc-fw: train after ", "ooc-fw: certify after ", "converged: relative gap"),
+            ],
+        ),
+    ],
+)
+def test_what_is_said_of_a_run(ooc_fw, data_file, tmp_path, options, status, gap, said):
+    data, path = tmp_path / "set.h5", tmp_path / "set.model.h5"
+    data.write_bytes(data_file.read_bytes())
+    (tmp_path / "train.h5").symlink_to(data)
+    outcome = ooc_fw("train", tmp_path / "train.h5", *options, "-o", path)
+    assert (outcome.status, outcome.out) == (0, f"{path}\n")
+    assert all(words in outcome.err for words in said)
+    assert ("warning" in outcome.err) is (status == "max_iter")
+    model = load_model(path)
+    assert (model.status, model.certified_gap is not None) == (status, gap)
+    if not options:
+        assert ooc_fw("train", data, "--quiet") == (0, f"{path}\n", "")
 
 
 def test_seed_fixes_the_file(ooc_fw, data_file, tmp_path):
@@ -120,13 +99,6 @@ def test_array_file_with_labels(ooc_fw, table, tmp_path):
     assert model.scaling is None
 
 
-def test_foreign_names_in_the_file(ooc_fw, table, tmp_path):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file["rows"], file["target"] = table
-    outcome = ooc_fw("train", tmp_path / "d.h5", "--x-name", "rows", "--y-name", "target")
-    assert outcome.status == 0
-
-
 def test_help_names_every_kernel_and_step_rule(ooc_fw):
     words = ooc_fw("train", "--help").out.replace(",", " ").split()
     assert {*KERNELS, *STEP_RULES} <= set(words)
@@ -135,6 +107,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--x-name", "Z"), "has no 'Z'"),
         (("--kernel", "cosine"), "kernel must be one of rbf, linear, poly, laplacian"),
         (("--method", "newton"), "'newton'"),
         (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, not 'half'"),
@@ -147,6 +120,13 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
         (("--class-weight", "5=1"), "a weight for 5.0, which is no label"),
         (("--class-weight", "3=0"), "the weight of class 3.0 must be a positive number"),
         (("--class-weight", "spam=2"), "must name labels"),
+        (("--max-time", "soon"), "--max-time: must be a positive number of seconds, not 'soon'"),
+        (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
+        (("--resume", "none.ckpt"), "the checkpoint none.ckpt cannot be read"),
+        (("--resume", "{data}"), "is not a checkpoint"),
+        (("--checkpoint", "none/run.ckpt"), "the directory none does not exist"),
+        (("--checkpoint", "{data}"), "would replace the input"),
+        (("--checkpoint", "{folder}/m.h5"), "would both be"),
         (("-o", "{data}"), "would replace the input {data}"),
         (("--log", "{data}"), "would replace the input {data}"),
         (("-o", "/none/m.h5"), "the directory /none does not exist"),
@@ -165,12 +145,11 @@ def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
 
 
 def test_unusable_data(ooc_fw, table, text_file, tmp_path):
-    ooc_fw("train", tmp_path / "none.h5").assert_refused(str(tmp_path / "none.h5"))
-    ooc_fw("train", text_file).assert_refused(str(text_file), "ooc-fw convert")
     (tmp_path / "e.h5").touch()
-    ooc_fw("train", tmp_path / "e.h5").assert_refused("e.h5")
     np.save(tmp_path / "X.npy", table.X)
     np.save(tmp_path / "y.npy", np.zeros(len(table.y)))
+    for name, *parts in (("none.h5", "none.h5"), ("e.h5", "e.h5"), (text_file, "ooc-fw convert")):
+        ooc_fw("train", tmp_path / name).assert_refused(*parts)
     outcome = ooc_fw("train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
     outcome.assert_refused("rows of two classes")
 
@@ -212,6 +191,17 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
 # -- class weights -------------------------------------------------------------------------------
 
 
+def test_balanced_class_weights(ooc_fw, table, tmp_path):
+    """Of a file whose arrays have names of their own."""
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["rows"], file["target"] = table
+    names = "--x-name", "rows", "--y-name", "target"
+    assert ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").status == 0
+    (machine,) = load_model(tmp_path / "d.model.h5").classifiers
+    counts = [np.sum(table.y == label) for label in (-7, 3)]
+    np.testing.assert_allclose(machine.C, 100 / np.where(machine.labels > 0, counts[1], counts[0]))
+
+
 def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):
     path = tmp_path / "m.h5"
     outcome = ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4")
@@ -231,13 +221,3 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, t
     plain = load_model(tmp_path / "plain.h5")
     found = [(own.predict(X)[y > 0] == 3).mean() for own in (plain, model)]
     assert found[1] > found[0], "a weight favours its class"
-
-
-def test_balanced_class_weights(ooc_fw, data_file, tmp_path):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--class-weight", "balanced")
-    assert outcome.status == 0
-    with h5py.File(data_file) as file:
-        y = file["y"][...]
-    (machine,) = load_model(tmp_path / "m.h5").classifiers
-    expected = np.where(machine.labels > 0, 100 / (y == 3).sum(), 100 / (y == -7).sum())
-    np.testing.assert_allclose(machine.C, expected)

@@ -69,12 +69,6 @@ def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_limit_that_is_not_met_changes_nothing(ooc_fw, data_file, tmp_path):
-    for name, more in (("a.h5", ()), ("b.h5", ("--max-time", "2h"))):
-        ooc_fw("train", data_file, "-o", tmp_path / name, "--lmo", "sampled", *more)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -187,31 +181,6 @@ def test_resuming_by_command(ooc_fw, data_file, tmp_path):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--max-time", "soon"), "--max-time: must be a positive number of seconds, not 'soon'"),
-        (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
-        (("--resume", "none.ckpt"), "the checkpoint none.ckpt cannot be read"),
-        (("--checkpoint", "none/run.ckpt"), "the directory none does not exist"),
-    ],
-)
-def test_unusable_option(ooc_fw, data_file, tmp_path, arguments, message):
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", *arguments, "--quiet")
-    outcome.assert_refused(message)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_would_replace_each_other(ooc_fw, data_file, tmp_path):
-    same = tmp_path / "m.h5"
-    outcome = ooc_fw("train", data_file, "-o", same, "--checkpoint", same)
-    outcome.assert_refused("would both be")
-    before = data_file.read_bytes()
-    outcome = ooc_fw("train", data_file, "-o", same, "--checkpoint", data_file)
-    outcome.assert_refused("would replace the input")
-    assert data_file.read_bytes() == before
-
-
 def test_another_file_is_refused(ooc_fw, data_file, table, tmp_path, write_text):
     checkpoint = tmp_path / "run.ckpt"
     saving = "--checkpoint", checkpoint, "--max-iter", 2
@@ -221,4 +190,3 @@ def test_another_file_is_refused(ooc_fw, data_file, table, tmp_path, write_text)
     ooc_fw(
         "train", tmp_path / "other.h5", "--resume", checkpoint, "--quiet"
     ).assert_refused("run.ckpt was made with other data: n_rows 200 (now 195)")  # fmt: skip
-    ooc_fw("train", data_file, "--resume", data_file).assert_refused("is not a checkpoint")

@@ -18,11 +18,11 @@ from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
 
-KEYS = [
+KEYS = {
     *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "max_support", "n_rows"),
     *("n_features", "n_support", "objective", "rho", "sampled_gap", "certified_gap", "iterations"),
     *("kernel_evaluations", "passes", "seconds", "peak_rss_bytes", "model"),
-]
+}
 
 
 @pytest.fixture
@@ -41,22 +41,24 @@ def small_blocks(monkeypatch):
     monkeypatch.setitem(iter_libsvm.__kwdefaults__, "block_bytes", 2000)
 
 
-def test_json_has_the_promised_keys(ooc_fw, text_file, tmp_path):
-    outcome = ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json", "--C", 5)
+def test_json_log_and_model_agree(ooc_fw, text_file, tmp_path):
+    path, log = tmp_path / "m.h5", tmp_path / "log"
+    command = "train", "--stream", text_file, "-o", path, "--json", "--log", log
+    outcome = ooc_fw(*command, "--C", 5, "--max-support", 190)
     assert outcome.status == 0
     result = json.loads(outcome.out)
-    assert set(result) == set(KEYS)
-    assert result["status"] == "streamed"
-    assert result["n_rows"] == 200
+    assert set(result) == KEYS
+    assert (result["status"], result["n_rows"]) == ("streamed", 200)
+    assert result["n_support"] <= result["max_support"] == 190
     assert 0 <= result["sampled_gap"] <= result["tol"]
-    assert result["certified_gap"] is None
     assert "streamed: relative gap" in outcome.err
     assert "over the rows read last, not certified" in outcome.err
-    model = load_model(tmp_path / "m.h5")
-    assert model.status == "streamed"
-    assert model.classifiers[0].certified_gap is None
-    assert model.classifiers[0].sampled_gap == result["sampled_gap"]
-    assert model.classes.tolist() == [-7, 3]
+    start, *_, end = (json.loads(line) for line in log.read_text().splitlines())
+    assert (start["event"], end) == ("start", {"event": "end", **result})
+    model = load_model(path)
+    assert (model.status, model.classes.tolist()) == ("streamed", [-7, 3])
+    assert (model.certified_gap, result["certified_gap"]) == (None, None)
+    assert model.sampled_gap == result["sampled_gap"]
 
 
 def test_standard_input_and_file_give_the_same_model(ooc_fw, text_file, tmp_path, stdin):
@@ -111,34 +113,6 @@ def test_the_larger_label_is_positive_whichever_comes_first(ooc_fw, table, write
     np.testing.assert_allclose(*values, atol=0.05)
 
 
-def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
-    rng = np.random.default_rng(0)
-    lines = []
-    for row in range(300):
-        width = 3 if row < 200 else 9
-        x = rng.normal(size=width)
-        pairs = (f"{j + 1}:{value:.3f}" for j, value in enumerate(x))
-        lines.append(f"{1 if x[0] > 0 else -1} {' '.join(pairs)}\n")
-    path = tmp_path / "d.txt"
-    path.write_text("".join(lines))
-    outcome = ooc_fw("train", "--stream", path, "-o", tmp_path / "m.h5", "--json")
-    assert json.loads(outcome.out)["n_features"] == 9
-    outcome = ooc_fw("evaluate", tmp_path / "m.h5", path, "--json")
-    assert json.loads(outcome.out)["accuracy"] > 0.9
-
-
-def test_bound_and_log(ooc_fw, text_file, tmp_path, small_blocks):
-    outcome = ooc_fw(
-        "train", "--stream", text_file, "-o", tmp_path / "m.h5", "--json",
-        "--max-support", 30, "--log", tmp_path / "log",
-    )  # fmt: skip
-    result = json.loads(outcome.out)
-    assert result["n_support"] <= result["max_support"] == 30
-    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [events[0]["event"], events[-1]["event"]] == ["start", "end"]
-    assert events[-1]["n_support"] == result["n_support"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -157,13 +131,33 @@ def test_unusable_arguments(ooc_fw, text_file, data_file, arguments, parts):
     outcome.assert_refused(*parts)
 
 
-def test_options_that_a_stream_has_no_use_for(ooc_fw, text_file):
-    for option in (
+@pytest.mark.parametrize(
+    "option",
+    [
         *("--method=fw", "--max-iter=3", "--memory=1GiB", "--seed=1", "--class-weight=balanced"),
         *("--probability", "--labels=y.npy", "--x-name=Z", "--checkpoint=c", "--dask=threads"),
-    ):
-        outcome = ooc_fw("train", "--stream", text_file, "-o", "x", option)
-        outcome.assert_refused(f"{option.partition('=')[0]} has no part in --stream")
+        *("--checkpoint-every=3", "--resume=c", "--max-time=3", "--lmo=full", "--start=farthest"),
+    ],
+)
+def test_options_that_a_stream_has_no_use_for(ooc_fw, option):
+    outcome = ooc_fw("train", "--stream", "t.txt", "-o", "x", option)
+    outcome.assert_refused(f"{option.partition('=')[0]} has no part in --stream")
+
+
+def test_features_may_appear_late(ooc_fw, tmp_path, small_blocks):
+    """They are counted from 0."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in range(300):
+        x = rng.normal(size=3 if row < 200 else 9)
+        pairs = " ".join(f"{j}:{value:.3f}" for j, value in enumerate(x))
+        lines.append(f"{1 if x[0] > 0 else -1} {pairs}\n")
+    path, model = tmp_path / "d.txt", tmp_path / "m.h5"
+    path.write_text("".join(lines))
+    outcome = ooc_fw("train", "--stream", path, "-o", model, "--json", "--zero-based")
+    assert json.loads(outcome.out)["n_features"] == 9
+    outcome = ooc_fw("evaluate", model, path, "--json", "--zero-based")
+    assert json.loads(outcome.out)["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize(
@@ -182,12 +176,6 @@ def test_unusable_text(ooc_fw, stdin, tmp_path, text, parts):
     outcome = ooc_fw("train", "--stream", "-", "-o", tmp_path / "m.h5")
     outcome.assert_refused(*parts)
     assert not (tmp_path / "m.h5").exists()
-
-
-def test_zero_based(ooc_fw, stdin, tmp_path):
-    stdin(b"1 0:2\n-1 1:2\n")
-    assert ooc_fw("train", "--stream", "-", "-o", tmp_path / "m.h5", "--zero-based").status == 0
-    assert load_model(tmp_path / "m.h5").n_features == 2
 
 
 # -- a real pipe ---------------------------------------------------------------------------------

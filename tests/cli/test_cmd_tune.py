@@ -61,14 +61,6 @@ def test_old_names_work_with_a_warning(ooc_fw, data_file, tmp_path):
     assert len(json.loads((tmp_path / "points.json").read_text())["points"]) == 1
 
 
-def test_search_alone(ooc_fw, data_file):
-    before = set(data_file.parent.iterdir())
-    outcome = ooc_fw("tune", data_file, "--C", "1", "--no-refit", "--quiet")
-    assert outcome.status == 0
-    assert "trained on all" not in outcome.out
-    assert set(data_file.parent.iterdir()) == before
-
-
 def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
     from ooc_fw.training import tuning
 

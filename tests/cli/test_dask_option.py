@@ -17,21 +17,25 @@ def numbers(text):
     return {k: v for k, v in result.items() if k not in UNEQUAL}
 
 
-@pytest.fixture(scope="module")
-def foreign_file(table, tmp_path_factory):
-    """Rows and labels without statistics, so that gamma needs a pass."""
-    path = tmp_path_factory.mktemp("foreign") / "data.h5"
-    with h5py.File(path, "w") as file:
-        file["X"], file["y"] = table
-    return path
+@pytest.fixture(scope="module", params=["hdf5", "npy"])
+def foreign(request, table, tmp_path_factory):
+    """DATA and its options: without statistics, so that gamma needs a pass."""
+    folder = tmp_path_factory.mktemp("foreign")
+    if request.param == "hdf5":
+        with h5py.File(folder / "data.h5", "w") as file:
+            file["X"], file["y"] = table
+        return [folder / "data.h5"]
+    np.save(folder / "X.npy", table.X)
+    np.save(folder / "y.npy", table.y)
+    return [folder / "X.npy", "--labels", folder / "y.npy"]
 
 
 @pytest.mark.parametrize("dask", ["threads", "processes"])
-def test_train(ooc_fw, foreign_file, tmp_path, dask):
+def test_train(ooc_fw, foreign, tmp_path, dask):
     models, results = [], []
     for options in ((), ("--dask", dask)):
         model = tmp_path / f"{len(models)}.h5"
-        outcome = ooc_fw("train", foreign_file, "-o", model, "--json", "--threads", 2, *options)
+        outcome = ooc_fw("train", *foreign, "-o", model, "--json", "--threads", 2, *options)
         assert outcome.status == 0
         results.append(numbers(outcome.out))
         models.append(model.read_bytes())
@@ -54,21 +58,9 @@ def test_certify_evaluate_and_predict(ooc_fw, model_file, data_file):
     assert ooc_fw("predict", model_file, data_file, "--decision", "--dask", "threads") == plain
 
 
-def test_labels_of_a_npy_file(ooc_fw, table, tmp_path):
-    np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", table.y)
-    data = tmp_path / "X.npy", "--labels", tmp_path / "y.npy"
-    train = ooc_fw("train", *data, "-o", tmp_path / "m.h5", "--dask", "processes", "--quiet")
-    assert (train.status, train.err) == (0, "")
-    assert ooc_fw("certify", tmp_path / "m.h5", *data, "--dask", "processes").status == 0
-
-
-def test_an_unknown_place_is_refused_before_any_work(ooc_fw, data_file, tmp_path):
+def test_what_is_refused_before_any_work(ooc_fw, data_file, model_file, text_file, tmp_path):
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--dask", "everywhere")
     outcome.assert_refused("must be threads, processes or the address", "'everywhere'")
-    assert not list(tmp_path.iterdir())
-
-
-def test_text_is_refused(ooc_fw, model_file, text_file):
     outcome = ooc_fw("predict", model_file, text_file, "--dask", "threads")
     outcome.assert_refused("is text", "leave --dask out")
+    assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ import pytest
 
 import ooc_fw as package
 from ooc_fw.cli import main as cli
+from ooc_fw.cli.guide import DEMO
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.groups import cpu_count
@@ -151,6 +152,23 @@ def test_threads_are_those_of_the_machine_by_default():
     assert args.C == TrainOptions.C
 
 
+def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
+    outcome = ooc_fw("demo", tmp_path / "new")
+    assert outcome.status == 0
+    for command in DEMO:
+        assert f"$ ooc-fw {command}\n" in outcome.out
+    words = outcome.out.split()
+    assert float(words[words.index("accuracy") + 1]) > 0.8
+    assert (tmp_path / "new" / "predictions.txt").exists()
+
+
+def test_demo_stops_at_the_first_failure(ooc_fw, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.cli.guide.DEMO", ("info none.h5", "info a1a.xz"))
+    outcome = ooc_fw("demo", tmp_path)
+    assert outcome.status == 2
+    assert "a1a.xz" not in outcome.out
+
+
 def test_closed_pipe_is_quiet(model_file, data_file):
     reading, writing = os.pipe()
     os.close(reading)
@@ -175,17 +193,6 @@ def test_standard_output_that_cannot_be_written(model_file, data_file, arguments
         said = "" if silent else "ooc-fw: standard output: Bad file descriptor\n"
         assert program.stderr == said
         assert bool(program.stdout) == (closing == "2>&-")
-
-
-@pytest.mark.parametrize(
-    "moment",
-    ["ooc_fw.data.labels.encode_labels", "ooc_fw.training.fit.solve_problem"],
-)
-def test_interrupt_shows_no_traceback(ooc_fw, data_file, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(moment, raiser(KeyboardInterrupt()))
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
-    assert outcome == (130, "", "ooc-fw: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_training_needs_neither_scikit_learn_nor_dask(data_file, tmp_path):

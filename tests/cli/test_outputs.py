@@ -109,14 +109,6 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
     os.close(reading)
 
 
-def test_results_of_a_command_have_names_of_their_own(ooc_fw, data_file, tmp_path):
-    (tmp_path / "log").symlink_to("m.h5")
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--log", tmp_path / "log")
-    outcome.assert_refused("model and log would both be")
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--log", data_file)
-    outcome.assert_refused(f"would replace the input {data_file}")
-
-
 # -- several classes -----------------------------------------------------------------------------
 
 
