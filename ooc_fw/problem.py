@@ -1,25 +1,4 @@
-"""The L2-SVM dual: its matrix, gaps and stopping tests.
-
-Rows x_i with labels y_i in {-1, +1}, a kernel k and penalties C_i, all of them C unless rows have
-weights. We minimise over the unit simplex
-
-    f(alpha) = 1/2 alpha' Q alpha,   Q_ij = y_i y_j (k(x_i, x_j) + 1) + [i = j] / C_i,
-
-the dual of  min 1/2 (|w|^2 + b^2 + sum C_i xi_i^2) - rho
-subject to  y_i (w.phi(x_i) + b) >= rho - xi_i.  With the gradient g = Q alpha
-and rho = alpha' g = 2 f:
-
-    w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C_i,
-    h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.
-
-Two equal rows of one class have the same slack, so that they count as one row with penalty
-C_1 + C_2. Hence a row of weight w (C_i = w C) counts as w equal rows.
-
-The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the worst
-margin violation on the scale where the margin is 1. (Papers that maximise use -f.)
-
-Owns these formulas. Knows nothing of files or of the order in which steps are taken.
-"""
+"""The L2-SVM dual: its matrix, gaps and stopping tests; see `BinaryProblem` for the formulas."""
 
 from __future__ import annotations
 
@@ -43,26 +22,14 @@ WEIGHT_SUM_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Problem:
-    """What a model is trained on: rows with their classes, a kernel, and penalties.
-
-    Parameters
-    ----------
-    source : RowSource
-        Training rows.
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0; every class occurs.
-    kernel : Kernel
-        Kernel with its parameters.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of a unit squared slack of each row; None is C of the options for all of them.
-    class_labels : ndarray, shape (n_classes,), optional
-        Label of each class; the codes themselves by default.
-    """
+    """What a model is trained on: rows with their classes, a kernel, and penalties."""
 
     source: RowSource
-    codes: Int64Array
+    codes: Int64Array  # (n_rows,): class of each row, from 0; every class occurs
     kernel: Kernel
+    # (n_rows,): penalty of a unit squared slack of each row; None is C of the options for all.
     penalties: Float64Array | None = None
+    # (n_classes,): label of each class; the codes themselves by default.
     class_labels: npt.NDArray[Any] | None = None
 
     @cached_property
@@ -95,18 +62,37 @@ class BinaryProblem:
     Parameters
     ----------
     source : RowSource
-        Training rows.
+        Training rows x_i.
     labels : ndarray of int8, shape (n_rows,)
-        -1 or +1 of each row; both occur.
+        y_i, -1 or +1; both occur.
     kernel : Kernel
-        Kernel with its parameters.
+        k, with its parameters.
     penalties : ndarray of float64, shape (n_rows,), optional
-        Positive penalty of a unit squared slack of each row; None is C of the options for all.
+        Positive penalty C_i of a unit squared slack; None is C of the options for all rows.
 
     Raises
     ------
     InputError
         For labels or penalties that cannot be used.
+
+    Notes
+    -----
+    We minimise over the unit simplex
+
+        f(alpha) = 1/2 alpha' Q alpha,   Q_ij = y_i y_j (k(x_i, x_j) + 1) + [i = j] / C_i,
+
+    the dual of  min 1/2 (|w|^2 + b^2 + sum C_i xi_i^2) - rho
+    subject to  y_i (w.phi(x_i) + b) >= rho - xi_i.  With the gradient g = Q alpha
+    and rho = alpha' g = 2 f:
+
+        w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C_i,
+        h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.
+
+    Two equal rows of one class have the same slack, so that they count as one row with penalty
+    C_1 + C_2. Hence a row of weight w (C_i = w C) counts as w equal rows.
+
+    The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the
+    worst margin violation on the scale where the margin is 1. (Papers that maximise use -f.)
     """
 
     source: RowSource
@@ -115,9 +101,18 @@ class BinaryProblem:
     penalties: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", check_signs(self.labels, self.source.n_rows))
-        if self.penalties is not None:
-            _check_penalties(self.penalties, self.source.n_rows)
+        n_rows, penalties = self.source.n_rows, self.penalties
+        object.__setattr__(self, "labels", check_signs(self.labels, n_rows))
+        if penalties is None:
+            return
+        if penalties.shape != (n_rows,):
+            raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
+        wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
+        if len(wrong) > 0:
+            raise InputError(
+                f"the penalty of row {wrong[0]} must be a positive number, not "
+                f"{penalties[wrong[0]]}; leave out rows of weight 0"
+            )
 
     def constant_diagonal(self, C: float) -> float | None:
         """Delta^2 = k(x, x) + 1 + 1/C, or None where it depends on the row."""
@@ -125,34 +120,11 @@ class BinaryProblem:
         return 2 + 1 / C if constant else None
 
 
-def _check_penalties(penalties: Float64Array, n_rows: int) -> None:
-    """Raise InputError unless these can be the penalties of all rows."""
-    if penalties.shape != (n_rows,):
-        raise InputError(f"{n_rows} rows need as many penalties, not {penalties.shape}")
-    wrong = np.flatnonzero(~((penalties > 0) & (penalties < math.inf)))
-    if len(wrong) > 0:
-        raise InputError(
-            f"the penalty of row {wrong[0]} must be a positive number, not {penalties[wrong[0]]}; "
-            f"leave out rows of weight 0"
-        )
-
-
 def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int8Array:
     """Labels of a binary problem as int8.
 
-    Parameters
-    ----------
-    labels : array-like of numbers, shape (n_rows,)
-        -1 or +1 of each row.
-    n_rows : int
-        Number of rows.
-    both : bool
-        Whether each of the two must occur.
-
-    Raises
-    ------
-    InputError
-        A label is not -1 or +1, their number is wrong, or a class that must occur is missing.
+    InputError is raised if there are not `n_rows` of them, one is neither -1 nor +1, or, with
+    `both`, one of the two is missing.
     """
     given: npt.NDArray[Any] = np.asarray(labels)
     if given.shape != (n_rows,):
@@ -172,17 +144,7 @@ def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int
 
 
 def check_weights(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
-    """Raise InputError unless `alpha` is a point of the simplex over `n_rows` rows.
-
-    Parameters
-    ----------
-    rows : ndarray of int64, shape (n_support,)
-        Rows that the weights belong to.
-    alpha : ndarray of float64, shape (n_support,)
-        Their weights.
-    n_rows : int
-        Number of all rows.
-    """
+    """Raise InputError unless the weights `alpha` of `rows` are on the simplex over `n_rows`."""
     fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
     if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
         raise InputError(f"weights need different rows, from 0 to {n_rows - 1}, one for each")
@@ -204,26 +166,14 @@ def pair_gap(largest_support_gradient: float, least_gradient: float, rho: float)
 class StoppingTest:
     """Translates a tolerance in the unit of `kind` into a bound on the relative gap.
 
-    Parameters
-    ----------
-    kind : {"relative", "absolute", "meb"}
-        "relative": D / rho <= tol. "absolute": D <= tol, the test of the PARTAN and randomization
-        papers. "meb": 2 D <= (2 tol + tol^2)(Delta^2 - rho), the (1 + tol)-ball of the
-        MEB paper (algorithms 2 and 3), where Delta^2 = k(x, x) + 1 + 1/C must not depend on x.
-    tol : float
-        Tolerance.
-    diagonal : float or None
-        Delta^2, None where it is not constant.
-
-    Raises
-    ------
-    InputError
-        "meb" without a constant diagonal.
+    "relative" is the test D / rho <= tol. "absolute" is D <= tol, the test of the PARTAN and
+    randomization papers. "meb" is 2 D <= (2 tol + tol^2)(Delta^2 - rho), the (1 + tol)-ball of the
+    MEB paper (algorithms 2 and 3); InputError is raised if Delta^2 depends on the row.
     """
 
     kind: str
     tol: float
-    diagonal: float | None
+    diagonal: float | None  # Delta^2 = k(x, x) + 1 + 1/C; None where it depends on x
 
     def __post_init__(self) -> None:
         if self.kind == "meb" and self.diagonal is None:

@@ -9,15 +9,11 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import make_problem
 
 
-def test_relative_gap():
+def test_gaps_on_the_scale_of_rho_are_never_negative():
     assert relative_gap(2.0, 1.5) == 0.25
     assert relative_gap(2.0, -1.0) == 1.5
-    assert relative_gap(2.0, 2.0 + 1e-15) == 0.0
-
-
-def test_pair_gap():
     assert pair_gap(2.5, 1.5, 2.0) == 0.5
-    assert pair_gap(2.0, 2.0 + 1e-15, 2.0) == 0.0
+    assert relative_gap(2.0, 2.0 + 1e-15) == pair_gap(2.0, 2.0 + 1e-15, 2.0) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -36,23 +32,15 @@ def test_gap_bounds_the_distance_from_the_optimum(seed):
                 assert least >= f * (1 - d) ** 2 - 1e-15
 
 
-def test_relative_stopping():
-    test = StoppingTest("relative", 0.01, None)
-    assert test.relative_tolerance(1e-5) == 0.01
-
-
-def test_absolute_stopping_bounds_the_gap_itself():
-    test = StoppingTest("absolute", 1e-4, None)
-    rho = 0.02
-    assert test.relative_tolerance(rho) * rho == pytest.approx(1e-4)
-
-
-def test_meb_stopping_is_the_ball_of_the_paper():
-    """2 D <= (2 e + e^2)(Delta^2 - alpha'K alpha), the K of the paper being Q."""
+def test_stopping_tests_are_those_of_the_papers():
+    assert StoppingTest("relative", 0.01, None).relative_tolerance(1e-5) == 0.01
+    absolute = StoppingTest("absolute", 1e-4, None)
+    assert absolute.relative_tolerance(0.02) * 0.02 == pytest.approx(1e-4)
+    # 2 D <= (2 e + e^2)(Delta^2 - alpha'K alpha), the K of the paper being Q.
     eps, delta2, rho = 0.1, 2.5, 0.3
-    test = StoppingTest("meb", eps, delta2)
     bound = (2 * eps + eps**2) * (delta2 - rho)
-    assert 2 * test.relative_tolerance(rho) * rho == pytest.approx(bound)
+    meb = StoppingTest("meb", eps, delta2)
+    assert 2 * meb.relative_tolerance(rho) * rho == pytest.approx(bound)
 
 
 def test_meb_without_a_constant_diagonal_is_refused():

@@ -6,6 +6,7 @@ share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,12 @@ def write_dense(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Pat
     /row says that the rows came in reverse order. `storage` has chunks and compression, as for
     h5py's ``create_dataset``.
     """
-    with h5py.File(path, "w") as file:
-        _write_root(file, X, y)
-        file.create_dataset("X", data=X, **storage)
-    return path
+    return _write(path, X, y, lambda file: file.create_dataset("X", data=X, **storage))
 
 
 def write_sparse(path: Path, X: Float32Array, y: AnyArray, **storage: Any) -> Path:
     """Write a converted file with sparse rows, as `write_dense` does."""
-    with h5py.File(path, "w") as file:
-        _write_root(file, X, y)
-        write_csr_group(file.create_group("X"), X, **storage)
-    return path
+    return _write(path, X, y, lambda file: write_csr_group(file.create_group("X"), X, **storage))
 
 
 def write_csr_group(group: Any, X: AnyArray, **storage: Any) -> None:
@@ -46,19 +41,21 @@ def write_csr_group(group: Any, X: AnyArray, **storage: Any) -> None:
     group.attrs["encoding-version"] = "0.1.0"
 
 
-def _write_root(file: Any, X: Float32Array, y: AnyArray) -> None:
-    """Write all but the rows."""
+def _write(path: Path, X: Float32Array, y: AnyArray, write_rows: Callable[[Any], object]) -> Path:
     exact = X.astype(np.float64)
-    file.attrs.update(
-        format_version=1,
-        n_rows=X.shape[0],
-        n_features=X.shape[1],
-        shuffled=True,
-        scaling="none",
-        log1p=False,
-        mean_square_norm=float(np.mean(np.sum(exact**2, axis=1))),
-        complete=1,
-    )
-    file["mean"] = exact.mean(axis=0)
-    file["y"] = y
-    file["row"] = np.arange(len(X))[::-1].astype(np.int64)
+    with h5py.File(path, "w") as file:
+        write_rows(file)
+        file.attrs.update(
+            format_version=1,
+            n_rows=X.shape[0],
+            n_features=X.shape[1],
+            shuffled=True,
+            scaling="none",
+            log1p=False,
+            mean_square_norm=float(np.mean(np.sum(exact**2, axis=1))),
+            complete=1,
+        )
+        file["mean"] = exact.mean(axis=0)
+        file["y"] = y
+        file["row"] = np.arange(len(X))[::-1].astype(np.int64)
+    return path

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,42 +24,24 @@ Extended = np.longdouble
 
 ExtendedArray = npt.NDArray[np.longdouble]
 
+Definition = Callable[[Kernel, ExtendedArray, ExtendedArray], ExtendedArray]
+"""From a kernel and two rows, or arrays of rows along the last axis, to kernel values."""
 
-def _differences(X: ExtendedArray, Z: ExtendedArray) -> ExtendedArray:
-    return X[:, None, :] - Z[None, :, :]
-
-
-def _rbf(kernel: Kernel, X: ExtendedArray, Z: ExtendedArray) -> ExtendedArray:
-    squares = (_differences(X, Z) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-Extended(kernel.gamma) * squares))
-
-
-def _linear(kernel: Kernel, X: ExtendedArray, Z: ExtendedArray) -> ExtendedArray:
-    return np.asarray((X[:, None, :] * Z[None, :, :]).sum(axis=2))
-
-
-def _polynomial(kernel: Kernel, X: ExtendedArray, Z: ExtendedArray) -> ExtendedArray:
-    base = Extended(kernel.gamma) * _linear(kernel, X, Z) + Extended(kernel.coef0)
-    return np.asarray(base**kernel.degree)
-
-
-def _laplacian(kernel: Kernel, X: ExtendedArray, Z: ExtendedArray) -> ExtendedArray:
-    distances = np.abs(_differences(X, Z)).sum(axis=2)
-    return np.asarray(np.exp(-Extended(kernel.gamma) * distances))
-
-
-DEFINITIONS: dict[str, Callable[[Kernel, ExtendedArray, ExtendedArray], ExtendedArray]] = {
-    "rbf": _rbf,
-    "linear": _linear,
-    "poly": _polynomial,
-    "laplacian": _laplacian,
+DEFINITIONS: dict[str, Definition] = {
+    "rbf": lambda kernel, x, z: np.exp(-Extended(kernel.gamma) * ((x - z) ** 2).sum(axis=-1)),
+    "linear": lambda kernel, x, z: (x * z).sum(axis=-1),
+    "poly": lambda kernel, x, z: (
+        (Extended(kernel.gamma) * (x * z).sum(axis=-1) + Extended(kernel.coef0)) ** kernel.degree
+    ),
+    "laplacian": lambda kernel, x, z: np.exp(-Extended(kernel.gamma) * np.abs(x - z).sum(axis=-1)),
 }
 """Formula of each kernel, as its documentation states it."""
 
 
 def kernel_values(kernel: Kernel, X: Float32Array, Z: Float32Array) -> ExtendedArray:
     """k(x_i, z_j) for all pairs, shape (n, m); O(n m n_features) memory."""
-    return DEFINITIONS[kernel.name](kernel, X.astype(Extended), Z.astype(Extended))
+    x, z = X.astype(Extended)[:, None, :], Z.astype(Extended)[None, :, :]
+    return DEFINITIONS[kernel.name](kernel, x, z)
 
 
 def exact_sum(terms: Float64Array) -> np.longdouble:
@@ -137,7 +118,6 @@ class SmallProblem:
 
     @property
     def _penalties(self) -> ExtendedArray:
-        """C of each row."""
         return np.broadcast_to(self.C, len(self.y)).astype(Extended)
 
     @cached_property
@@ -164,24 +144,17 @@ class SmallProblem:
 
     def source(self, sparse: bool = False) -> RowSource:
         """All rows as an in-memory source."""
-        if not sparse:
-            return ArraySource(self.X, self.y)
-        rows = to_csr(self.X)
-        matrix = SimpleNamespace(
-            data=rows.data, indices=rows.indices, indptr=rows.indptr, shape=rows.shape
-        )
-        return CSRSource(matrix, self.y)
+        from scipy.sparse import csr_array
+
+        return CSRSource(csr_array(self.X), self.y) if sparse else ArraySource(self.X, self.y)
 
 
 def to_csr(X: Float32Array) -> CSRRows:
-    """Compressed form of dense rows, made row by row."""
-    columns = [np.flatnonzero(row) for row in X]
-    return CSRRows(
-        data=np.concatenate([row[found] for row, found in zip(X, columns, strict=True)]),
-        indices=np.concatenate(columns).astype(np.int32),
-        indptr=np.cumsum([0] + [len(found) for found in columns]).astype(np.int64),
-        n_features=X.shape[1],
-    )
+    """Compressed form of dense rows, made by SciPy."""
+    from scipy.sparse import csr_array
+
+    rows = csr_array(X)
+    return CSRRows(rows.data, rows.indices, rows.indptr.astype(np.int64), X.shape[1])
 
 
 def make_problem(
