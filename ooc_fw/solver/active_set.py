@@ -29,9 +29,7 @@ logger = logging.getLogger(__name__)
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
 _FETCHED = 64  # kernel rows computed at once when steps lack one
-LARGEST_SYSTEM = 2048
-"""Free vertices up to which linear systems are solved: so many take about 0.3 s on one core."""
-
+_LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
 _SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
@@ -40,21 +38,8 @@ SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays fo
 class ActiveSet(VertexTable):
     """Vertices, weights, gradient and kernel block.
 
-    Parameters
-    ----------
-    engine : Engine
-        Computes kernel values.
-    C : float
-        Penalty of a unit squared slack.
-    kernel_rows : KernelRows
-        Holds the kernel values between vertices; empty.
-    penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of each row of the source, in place of `C`.
-
-    Attributes
-    ----------
-    rounding : float
-        Bound on the error of the gradient at the last `refresh`.
+    `penalties` of each row of the source, if any, take the place of the penalty `C`; `kernel_rows`
+    are empty at first. `rounding` bounds the error of the gradient at the last `refresh`.
     """
 
     def __init__(
@@ -114,11 +99,9 @@ class ActiveSet(VertexTable):
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
         """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
-        x = self.operand
-        beta = alpha * self.labels[:first]
-        sums = np.empty(len(x) - first)
-        rows = self._kernel_rows
-        slots = rows.slots[first:]
+        x, rows = self.operand, self._kernel_rows
+        beta, slots = alpha * self.labels[:first], rows.slots[first:]
+        sums = np.empty(len(slots))
         if (slots < 0).any():
             sums[:] = self.engine.weighted_sum(x[first:], x[:first], beta)
         else:
@@ -135,12 +118,8 @@ class ActiveSet(VertexTable):
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
         """Add vertices of weight 0; rows that are vertices already are left alone.
 
-        Costs len(rows) x m kernel values.
-
-        Raises
-        ------
-        BlockBudgetError
-            When there would be more vertices than memory allows; nothing has changed then.
+        Costs len(rows) x m kernel values. BlockBudgetError is raised, and nothing has changed, when
+        there would be more vertices than memory allows.
         """
         new = self.outside(row_ids)
         if len(new) == 0:
@@ -153,10 +132,12 @@ class ActiveSet(VertexTable):
         operand = self.engine.prepare(rows)
         largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
         wanted = self._type_for(m, largest_new)
-        self._hold(max(wanted, self._kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
+        self._hold(max(wanted, self._kernel_rows.dtype) if m <= _LARGEST_SYSTEM else wanted)
         self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
         self._kernel_rows.add(len(new), self.engine, self.operand)
-        self._append_idle(self.gradient_at(before, self.alpha))
+        grad = self.gradient_at(before, self.alpha)
+        idle = np.zeros(len(new))
+        self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
 
     def clear(self) -> None:
         """Forget all vertices."""
@@ -195,9 +176,9 @@ class ActiveSet(VertexTable):
     def take_systems(self) -> bool:
         """Turn to float64 kernel values, so that linear systems replace steps that take too long.
 
-        False where there are too many vertices. Values turn back when vertices become too many.
+        False where there are too many vertices; values turn back when they become too many.
         """
-        if len(self) <= LARGEST_SYSTEM:
+        if len(self) <= _LARGEST_SYSTEM:
             self._hold(np.dtype(np.float64))
         return self.precise
 
@@ -248,7 +229,7 @@ class ActiveSet(VertexTable):
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
-    def aim_at(self, C: float) -> None:
+    def change_penalty(self, C: float) -> None:
         """Take another penalty of all rows, with the same weights; O(m).
 
         Kernel values stay, unless the other penalty needs or allows another type of them.
@@ -284,9 +265,7 @@ class ActiveSet(VertexTable):
         """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with gradient and rho."""
         j = i if j < 0 else j
         rows = self._kernel_rows
-        rows.fetch(
-            np.array([i, j] if i < j else [j, i] if j < i else [i]), self.engine, self.operand
-        )
+        rows.fetch(np.array(sorted({i, j})), self.engine, self.operand)
         self.rho = core.move(self.vertices, rows.block, scale, i, weight_i, j, weight_j)
 
     def optimise(
@@ -350,7 +329,7 @@ def _solve_systems(
     """
     alpha, grad, y = active.alpha, active.grad, active.labels
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
-    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+    fits = n_free <= _LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
     each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0

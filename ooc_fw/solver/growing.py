@@ -19,19 +19,14 @@ _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class GrowingArray:
-    """An array whose first axis grows.
-
-    Parameters
-    ----------
-    dtype : type
-        Of the elements.
-    tail : tuple of int
-        Shape of one element along the first axis; () for a vector.
-    """
+    """An array whose first axis grows; `tail` is the shape of one element along it."""
 
     def __init__(self, dtype: Any, tail: tuple[int, ...] = ()) -> None:
-        self._buffer = np.empty((0, *tail), dtype=dtype)
-        self._size = 0
+        self.hold(np.empty((0, *tail), dtype=dtype))
+
+    def hold(self, block: npt.NDArray[Any]) -> None:
+        """Hold these elements in place of all others, without a copy."""
+        self._buffer, self._size = block, len(block)
 
     @property
     def view(self) -> npt.NDArray[Any]:
@@ -42,9 +37,8 @@ class GrowingArray:
         """Add elements at the end."""
         size = self._size + len(block)
         if size > len(self._buffer):
-            grown = np.empty(
-                (max(size, 2 * self._size), *self._buffer.shape[1:]), self._buffer.dtype
-            )
+            shape = max(size, 2 * self._size), *self._buffer.shape[1:]
+            grown = np.empty(shape, self._buffer.dtype)
             grown[: self._size] = self.view
             self._buffer = grown
         self._buffer[self._size : size] = block
@@ -52,21 +46,16 @@ class GrowingArray:
 
     def keep(self, places: npt.NDArray[np.int64]) -> None:
         """Keep only the elements at `places`, in that order."""
-        self._buffer = self.view[places]
-        self._size = len(places)
+        self.hold(self.view[places])
 
 
 class GrowingRows:
     """Dense or sparse rows that grow; the kind is that of the first block added."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         self._dense: GrowingArray | None = None
         self._n_features = 0
-        self._data = GrowingArray(np.float32)
-        self._indices = GrowingArray(np.int32)
+        self._data, self._indices = GrowingArray(np.float32), GrowingArray(np.int32)
         self._indptr = GrowingArray(np.int64)
         self._indptr.append(np.zeros(1, dtype=np.int64))
 
@@ -91,33 +80,21 @@ class GrowingRows:
 
     def keep(self, places: npt.NDArray[np.int64]) -> None:
         """Keep only the rows at `places`, in that order."""
-        if self._dense is not None:
-            self._dense.keep(places)
-            return
         rows = take_rows(self.view, places)
-        self._clear()
-        self.append(rows)
+        if isinstance(rows, CSRRows):
+            self._data.hold(rows.data)
+            self._indices.hold(rows.indices)
+            self._indptr.hold(rows.indptr)
+        elif self._dense is not None:
+            self._dense.hold(rows)
 
 
 class LazyTable:
     """Rows of numbers, zeros at first, whose memory pages are taken when first written.
 
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        Largest numbers of rows and columns that will be used, from the first on.
-    dtype : dtype
-        Of the numbers.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows', n_columns') with n_rows' >= n_rows, n_columns' >= n_columns
-        The table.
-
-    Notes
-    -----
-    The table grows to its full size without a copy, and its pages have 4 KiB rather than being
-    huge, so that only the part in use becomes resident.
+    `values` has at least `n_rows` rows and `n_columns` columns. It grows to its full size without a
+    copy, and its pages have 4 KiB rather than being huge, so that only the part in use becomes
+    resident.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:

@@ -1,12 +1,7 @@
 """Earlier weights that a run keeps, and an estimate of which are the best model.
 
 The dual objective of weights on few vertices says nothing of the other rows: more violators may
-make a worse model. The measure is the primal objective over all rows, on the scale where the margin
-is 1 (see :mod:`ooc_fw.problem`; a / rho solves this squared hinge),
-
-    P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
-
-here with the sum over a random sample of rows, times the number of rows over that of the sample.
+make a worse model. The measure is the primal objective, see `primal_objectives`.
 """
 
 from __future__ import annotations
@@ -22,10 +17,8 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine, ManyWeights
 from ooc_fw.solver.active_set import ActiveSet
 
-SAMPLE_ROWS = 20_000
-"""Rows over which the primal objective is estimated; all of them where there are no more."""
-
-DRAW_ROWS = 500  # rows of the sample between two looks at the clock
+_SAMPLE_ROWS = 20_000  # rows over which the primal objective is estimated, or all if fewer
+_DRAW_ROWS = 500  # rows of the sample between two looks at the clock
 _GROWTH = 2.0  # factor of the number of vertices from one state kept to the next
 _FEWEST = 64  # vertices of the first state kept
 
@@ -44,21 +37,14 @@ class KeptState:
     def of(cls, active: ActiveSet) -> KeptState:
         """The weights of now."""
         support = active.support
-        return cls(
-            active.ids[support],
-            active.labels[support].astype(np.int8),
-            active.alpha[support],
-            active.rho,
-            active.squared_norm(),
-        )
+        labels = active.labels[support].astype(np.int8)
+        weights = active.ids[support], labels, active.alpha[support]
+        return cls(*weights, active.rho, active.squared_norm())
 
 
 @dataclass
 class KeptStates:
-    """States kept at growing sizes, so that they are few and take little memory.
-
-    The course of the run alone decides when one is kept, not the clock.
-    """
+    """States kept at growing sizes, few so that they take little memory; no clock decides when."""
 
     states: list[KeptState] = field(default_factory=list)
     size: int = 0  # vertices when the last one was kept
@@ -104,13 +90,13 @@ class Sample:
     def parts(self) -> Iterator[Int64Array]:
         """The rows, part by part; all of them in random order where they are few."""
         n = self.source.n_rows
-        if n <= SAMPLE_ROWS:
+        if n <= _SAMPLE_ROWS:
             order = np.random.default_rng(0).permutation(n)
-            for start in range(0, n, DRAW_ROWS):
-                yield np.sort(order[start : start + DRAW_ROWS])
+            for start in range(0, n, _DRAW_ROWS):
+                yield np.sort(order[start : start + _DRAW_ROWS])
             return
-        for _ in range(0, SAMPLE_ROWS, DRAW_ROWS):
-            yield self.draw(DRAW_ROWS)
+        for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
+            yield self.draw(_DRAW_ROWS)
 
 
 def primal_objectives(
@@ -122,8 +108,13 @@ def primal_objectives(
 ) -> Float64Array:
     """P of each state, shape (len(states),), estimated over the same rows of a sample.
 
+    On the scale where the margin is 1, a / rho is the solution of a squared hinge, the minimum of
+
+        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
+
+    here with the sum over a random sample, times the number of all rows over that of the sample.
     Costs rows of the sample x vertices of all states kernel values. The first part of the sample is
-    always looked at, the others while it is not late.
+    always taken, the others while it is not late.
     """
     ids = np.unique(np.concatenate([state.ids for state in states]))
     vertices = engine.prepare(_rows_of(ids, active, sample.source))
@@ -148,14 +139,8 @@ def primal_objectives(
 
 def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
     """Rows of increasing numbers, those of the active set from there."""
-    places = np.array([-1 if k is None else k for k in map(active.place_of, ids.tolist())])
-    blocks, order = [], []
-    here = np.flatnonzero(places >= 0)
-    if len(here) > 0:
-        blocks.append(take_rows(active.rows, places[here]))
-        order.append(here)
-    gone = np.flatnonzero(places < 0)
-    if len(gone) > 0:
-        blocks.append(source.take(ids[gone]))
-        order.append(gone)
-    return take_rows(concat_rows(blocks), np.argsort(np.concatenate(order)))
+    gone = active.outside(ids)
+    here = np.delete(np.arange(len(ids)), gone)
+    vertices = take_rows(active.rows, active.places_of(ids[here]))
+    rows = concat_rows([vertices, source.take(ids[gone])])
+    return take_rows(rows, np.argsort(np.concatenate([here, gone])))

@@ -3,13 +3,6 @@
 A row holds the values between one vertex and all vertices. While all rows fit, this is the whole
 symmetric block, and nothing is computed twice. Otherwise it is a cache of rows, and the row used
 least recently goes first.
-
-Values of kernels in [0, 1] may be held in 16 bits, as multiples of 1/65535: half the memory of
-float32, and half of what a step reads. Their rounding, below 1e-5, moves a gradient in proportion
-to the weight moved since the last exact gradient, so that an exact gradient now and then is enough,
-as long as steps see a convex problem. Rounding the values of m vertices adds a symmetric matrix of
-entries with standard deviation sigma, whose eigenvalues reach down to about -2 sigma sqrt(m), like
-those of a random matrix. The diagonal 1/C must outweigh that, see `value_type`.
 """
 
 from __future__ import annotations
@@ -36,24 +29,22 @@ _STEP16 = 1 / 65535  # distance between two values in 16 bits
 
 
 def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:
-    """Smallest type of kernel values in which steps see a convex problem.
+    """Smallest type of the kernel values of m vertices in which steps see a convex problem.
 
-    Parameters
-    ----------
-    m : int
-        Number of vertices.
-    largest_C : float
-        Largest penalty of a vertex.
-    largest_value : float
-        Largest kernel value; k(x, x) of some vertex.
-    quantised : bool
-        Whether 16 bits may be used at all: for kernels with values in [0, 1].
+    `largest_C` is their largest penalty, and `largest_value` the largest k(x, x). `quantised` says
+    whether 16 bits may be used at all: for kernels with values in [0, 1].
 
     Notes
     -----
-    Numbers rounded to multiples of h have errors of standard deviation h / sqrt(12); float32
-    numbers are at most 2^-23 of the largest one apart. Measured on RBF kernels, runs in 16 bits
-    fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last resort.
+    In 16 bits, values are multiples of 1/65535. That takes half the memory of float32, and half of
+    what a step reads. The errors, below 1e-5, move a gradient in proportion to the weight moved
+    since the last exact gradient, so that an exact gradient now and then is enough, as long as
+    steps see a convex problem. The errors are a symmetric matrix of entries with some standard
+    deviation sigma, whose eigenvalues reach down to about -2 sigma sqrt(m), like those of a random
+    matrix; the diagonal 1/C must outweigh that. Numbers rounded to multiples of h have sigma =
+    h / sqrt(12), and float32 numbers are at most 2^-23 of the largest one apart. Measured on RBF
+    kernels, runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5. Float64 is the last
+    resort.
     """
     largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
     if quantised and largest_step >= _STEP16:
@@ -80,14 +71,11 @@ class KernelRows:
     Attributes
     ----------
     capacity : int
-        Largest number of vertices, whatever the type of values; growing beyond it raises
-        `BlockBudgetError`.
-    values : ndarray of uint16, float32 or float64
-        Rows by slot; the first len(self) values of a row count.
-    unit : float32 or float64
-        Factor from `values` to kernel values.
-    used : ndarray of int64
-        When the row of each slot was last used, by `clock`; steps write it.
+        Largest number of vertices, whatever the type of values.
+    values, unit, slots, used
+        See `ooc_fw._core.steps.KernelBlock`.
+    clock : int
+        By which `used` says when a row was used last.
     """
 
     def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:
@@ -117,7 +105,7 @@ class KernelRows:
 
     @property
     def slots(self) -> Int64Array:
-        """Slot of each vertex's row, -1 where it is not held; shape (m,)."""
+        """Place of each vertex's row in `values`, -1 where it is not held; shape (m,)."""
         return self._slots.view
 
     @property
@@ -162,10 +150,7 @@ class KernelRows:
     def add(self, n_new: int, engine: Engine, z: Operand) -> None:
         """Add rows and columns of `n_new` more vertices, the last ones of `z`.
 
-        Raises
-        ------
-        BlockBudgetError
-            When there would be more vertices than `capacity`; nothing has changed then.
+        BlockBudgetError is raised, and nothing has changed, if there would be more than `capacity`.
         """
         before, m = len(self), len(self) + n_new
         if m > self.capacity:
@@ -203,11 +188,9 @@ class KernelRows:
         sources = slots[held]
         core.keep_vertices(sources, places, self.values)
         self._slots.keep(places)
-        self.slots[:] = -1
-        self.slots[held] = np.arange(len(held))
+        self.slots[:] = self._owners[:] = -1
+        self._own(np.arange(len(held)), held)
         self.used[: len(held)] = self.used[sources]
-        self._owners[:] = -1
-        self._owners[: len(held)] = held
         self._make_room_for(len(places))
 
     # -- checkpoints -----------------------------------------------------------------------------
@@ -215,14 +198,8 @@ class KernelRows:
     def state(self) -> dict[str, Any]:
         """Which rows are held, and when each was used: arrays, and values for JSON."""
         held = np.flatnonzero(self._owners >= 0)
-        return {
-            "held": held,
-            "owners": self._owners[held],
-            "used": self.used[held],
-            "clock": self.clock,
-            "budget": self._budget,
-            "type": self.dtype.name,
-        }
+        rows = {"held": held, "owners": self._owners[held], "used": self.used[held]}
+        return {**rows, "clock": self.clock, "budget": self._budget, "type": self.dtype.name}
 
     def restore(self, state: dict[str, Any], engine: Engine, z: Operand) -> None:
         """Hold the rows of `state`; all vertices are here already.
@@ -231,21 +208,19 @@ class KernelRows:
         """
         held, owners = state["held"], state["owners"]
         now = np.flatnonzero(self._owners >= 0)
-        if len(held) == len(now) == len(self) or state["budget"] == self._budget:
-            if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
-                self._release(now)
-                self._compute(owners, held, engine, z)
-                self._owners[held] = owners
-                self.slots[owners] = held
-            self.used[held] = state["used"]
-            self.clock = state["clock"]
-        else:
+        if state["budget"] != self._budget and not len(held) == len(now) == len(self):
             logger.warning(
                 "memory for kernel rows is %d bytes and was %d: the run goes on, but not to the "
                 "last bit as it would have",
-                self._budget,
-                state["budget"],
+                *(self._budget, state["budget"]),
             )
+            return
+        if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
+            self._release(now)
+            self._compute(owners, held, engine, z)
+            self._own(held, owners)
+        self.used[held] = state["used"]
+        self.clock = state["clock"]
 
     # -- slots -----------------------------------------------------------------------------------
 
@@ -259,8 +234,7 @@ class KernelRows:
             engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
         else:
             self._compute(places, slots, engine, z)
-        self.slots[places] = slots
-        self._owners[slots] = places
+        self._own(slots, places)
         self.used[slots] = self.clock
         return slots
 
@@ -286,7 +260,11 @@ class KernelRows:
             free = np.sort(np.concatenate([free, oldest]))
         return free[:n]
 
-    def _release(self, slots: npt.NDArray[np.int64]) -> None:
+    def _own(self, slots: Int64Array, places: Int64Array) -> None:
+        self._owners[slots] = places
+        self.slots[places] = slots
+
+    def _release(self, slots: Int64Array) -> None:
         self.slots[self._owners[slots]] = -1
         self._owners[slots] = -1
 
@@ -310,9 +288,8 @@ class KernelRows:
         free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
         for old, new in zip(behind.tolist(), free.tolist(), strict=True):
             self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
-            self.used[new] = self.used[old]
-            self._owners[new] = self._owners[old]
-            self.slots[self._owners[new]] = new
-            self._owners[old] = -1
+        self.used[free] = self.used[behind]
+        self._own(free, self._owners[behind])
+        self._owners[behind] = -1
         self._table.release(room)
         return room if room >= m else max(1, room // 2)

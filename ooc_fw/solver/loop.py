@@ -160,7 +160,7 @@ class Path(ExitStack):
         setting = replace(self._setting, options=replace(self._setting.options, C=C))
         setting.engine.evaluations = 0
         if self._active is not None:
-            self._active.aim_at(C)
+            self._active.change_penalty(C)
             warm = None
         run = _Run(setting, time.perf_counter(), self._active)
         run.reporter.count_reads_from(0, 0)
@@ -314,7 +314,7 @@ class _Run:
             state.course.n_added += len(candidates.row_ids)
             worst = float(np.median(candidates.grads))
             toward = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
-        rule.aim(self._tolerance(), relative_gap(active.rho, worst))
+        rule.set_inner_tol(self._tolerance(), relative_gap(active.rho, worst))
         rule.inner_limit = self.deadline.inner_steps(len(active), state.pass_work())
         m, started = len(active), time.perf_counter()
         record = rule.step(active, int(np.argmin(active.grad)) if toward is None else toward)

@@ -1,9 +1,8 @@
 """Linear minimization oracles: which vertex to move towards.
 
 An oracle looks at rows of the source and at the active set, and proposes the row of least gradient.
-It never changes a weight. `FullLMO` looks at every row and is exact; `SampledLMO` looks at a few
-random rows, at a cost that does not depend on the number of rows. To add an oracle: a subclass of
-`LMO` here and a line in `_make_oracle` of :mod:`ooc_fw.solver.run_state`.
+It never changes a weight. To add an oracle: a subclass of `LMO` here and a line in `_make_oracle`
+of :mod:`ooc_fw.solver.run_state`.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import BlockSampler, Sampler
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
@@ -33,11 +32,11 @@ _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
 LARGEST_BLOCK = 16384  # rows of the longest block
 _SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
 _LEAST_SHARE = 1e-3  # least share of violators that is expected
-_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins up to which rows are looked at again, look after look
+_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
 _SETTLED = 8.0
-"""Factor of a margin's excess over 1 in a further look, since it will not move as much any more."""
+"""Factor of a margin's excess over 1 in a pass after the first: it will not change as much."""
 
-_RARE = 0.005  # share of violators in a look below which there is no further one
+_RARE = 0.005  # share of violators in such a pass below which no other follows
 
 
 @dataclass(frozen=True)
@@ -124,36 +123,29 @@ class SampledLMO(LMO):
         self._sample_size = sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        """Draw rows and propose the best of them, if they beat the active set."""
         row_ids = self._sampler.sample(self._sample_size, rng)
         return self._best_of(active, row_ids, request)
 
     def _best_of(self, active: ActiveSet, row_ids: Int64Array, request: Request) -> Candidates:
-        nothing = nothing_outside(active, len(row_ids), exact=False)
+        seen = nothing_outside(active, len(row_ids), exact=False)
         row_ids = row_ids[active.outside(row_ids)]
         if len(row_ids) == 0:
-            return nothing
-        rows = self._source.take(row_ids)
-        labels = self._labels[row_ids]
+            return seen
+        rows, labels = self._source.take(row_ids), self._labels[row_ids]
         distinct, groups = distinct_rows(rows)
         grads = labels * active.decision_at(active.prepare(distinct))[groups]
         chosen = self._choose(row_ids, grads, request, active)
         k = int(grads.argmin())
-        seen = replace(nothing, least=min(nothing.least, float(grads[k])), worst=int(row_ids[k]))
+        seen = replace(seen, least=min(seen.least, float(grads[k])), worst=int(row_ids[k]))
         if len(chosen) == 0:
             return seen
-        return replace(
-            seen,
-            row_ids=row_ids[chosen],
-            rows=take_rows(rows, chosen),
-            labels=labels[chosen],
-            grads=grads[chosen],
-        )
+        rows, row_ids = take_rows(rows, chosen), row_ids[chosen]
+        return replace(seen, row_ids=row_ids, rows=rows, labels=labels[chosen], grads=grads[chosen])
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        """The best row, if it beats the active set."""
+        """Places of the rows to propose: here the best one, if it beats the active set."""
         k = int(np.argmin(grads))
         least = active.grad[core.argmin(active.grad)]
         useful = grads[k] < min(request.threshold, least)
@@ -167,95 +159,88 @@ def block_rows(limit: int, share: float) -> int:
     return min(max(least, wanted), LARGEST_BLOCK)
 
 
+@dataclass
+class _Progress:
+    """How far `BlockLMO` has come; its names are those in a checkpoint."""
+
+    unseen: int  # rows left of the first pass
+    margins: Float32Array  # g / rho of every row when last seen
+    near: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Rows left of the present pass, after the first."""
+    looks: list[float] = field(default_factory=lambda: list(_NEAR))  # margins of passes to come
+    looking: bool = False  # whether the first pass is over
+    found: int = 0  # violators of the present pass
+    looked_at: int = 0  # rows of the present pass
+    share: float = 1.0  # of violators in the last block
+
+
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
     Corrective steps can use as many vertices as the active set holds, and a block is as long as is
     likely to hold that many violators. Violators are taken in the order of the block, not the worst
-    first: on noisy data the worst are outliers. After a pass over all rows, those near the margin
-    are looked at again, since the weights were young when the first of them were seen: the nearest
-    rows first, and the next while that finds violators. After that, or once `reset` says that
-    certifying passes have begun, only the active set is looked at.
+    first: on noisy data the worst are outliers. After a first pass over all rows, those near the
+    margin are seen again, since the weights were young when the first of them were seen: the
+    nearest rows first, then rows farther away while that finds violators. In the end, or once
+    `reset` says that certifying passes have begun, only the active set is looked at.
     """
 
     def __init__(
         self, source: RowSource, labels: Int8Array, engine: Engine, sampler: Sampler
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
-        self._unseen = source.n_rows  # rows left of the first pass
-        self._looks = list(_NEAR)  # margins of the looks to come
-        self._looking = False  # whether the first pass is over
-        self._near = np.empty(0, dtype=np.int64)  # rows left of the current look
-        self._found = self._looked_at = 0  # violators and rows of the current look
-        self._margins = np.zeros(source.n_rows, dtype=np.float32)  # g / rho when last seen
-        self._share = 1.0  # of violators in the last block
+        self._progress = _Progress(source.n_rows, np.zeros(source.n_rows, dtype=np.float32))
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        """Look at the next block and propose its violators."""
-        size = block_rows(request.limit, self._share)
-        if self._unseen > 0:
+        now = self._progress
+        size = block_rows(request.limit, now.share)
+        if now.unseen > 0:
             row_ids = self._sampler.sample(size, rng)
-            self._unseen -= len(row_ids)
+            now.unseen -= len(row_ids)
         else:
-            if len(self._near) == 0:
-                self._look_again()
-            row_ids, self._near = self._near[:size], self._near[size:]
+            worthwhile = not now.looking or now.found >= _RARE * now.looked_at
+            if len(now.near) == 0 and now.looks and worthwhile:
+                now.looking, now.found, now.looked_at = True, 0, 0
+                now.near = np.flatnonzero(now.margins < now.looks.pop(0))
+            row_ids, now.near = now.near[:size], now.near[size:]
         return self._best_of(active, row_ids, request)
-
-    def _look_again(self) -> None:
-        """Begin the next look, if there is one and the last found violators enough."""
-        if self._looks and (not self._looking or self._found >= _RARE * self._looked_at):
-            self._looking = True
-            self._near = np.flatnonzero(self._margins < self._looks.pop(0))
-            self._found = self._looked_at = 0
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        margins = grads / active.rho
-        self._margins[row_ids] = 1 + _SETTLED * (margins - 1) if self._looking else margins
+        now, margins = self._progress, grads / active.rho
+        now.margins[row_ids] = 1 + _SETTLED * (margins - 1) if now.looking else margins
         violators = np.flatnonzero(grads < request.threshold)
-        self._found += len(violators)
-        self._looked_at += len(grads)
-        self._share = len(violators) / len(grads)
+        now.found += len(violators)
+        now.looked_at += len(grads)
+        now.share = len(violators) / len(grads)
         return violators[: request.limit]
 
     def reset(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
-        self._unseen = 0
-        self._looks = []
-        self._near = self._near[:0]
+        self._progress.unseen, self._progress.looks = 0, []
+        self._progress.near = self._progress.near[:0]
 
     def state(self) -> dict[str, Any]:
         blocks = self._sampler
-        return {
-            "next_row": blocks.next_row if isinstance(blocks, BlockSampler) else None,
-            "unseen": self._unseen,
-            "looks": list(self._looks),
-            "looking": self._looking,
-            "near": self._near,
-            "found": self._found,
-            "looked_at": self._looked_at,
-            "margins": self._margins,
-            "share": self._share,
-        }
+        next_row = blocks.next_row if isinstance(blocks, BlockSampler) else None
+        looks = list(self._progress.looks)
+        return {"next_row": next_row, **vars(self._progress), "looks": looks}
 
     def restore(self, state: dict[str, Any]) -> None:
+        own = {**state, "looks": list(state["looks"])}
+        next_row = own.pop("next_row")
         if isinstance(self._sampler, BlockSampler):
-            self._sampler.next_row = state["next_row"]
-        self._unseen = state["unseen"]
-        self._looks, self._looking = list(state["looks"]), state["looking"]
-        self._near = state["near"]
-        self._found, self._looked_at = state["found"], state["looked_at"]
-        self._margins = state["margins"]
-        self._share = state["share"]
+            self._sampler.next_row = next_row
+        self._progress = _Progress(**own)
 
 
 class FullLMO(LMO):
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
-    A step costs one kernel column over all rows for each vertex it touches; columns of recent
-    vertices are kept.
+    A step costs one kernel column over all rows for each vertex it touches. Columns of recent
+    vertices, at least two, take up to `column_bytes`. Rows made ready for products stay in RAM if
+    `keeps_rows`; else they are read for every column.
     """
 
     def __init__(
@@ -273,12 +258,12 @@ class FullLMO(LMO):
         self._y = labels.astype(np.float64)
         self._C = np.broadcast_to(C, len(labels))
         self._keeps_before = keeps_before  # for steps that extrapolate
+        self._keeps_rows = keeps_rows
+        self._column_bytes = column_bytes
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._kept: list[tuple[int, Operand]] | None = None
         self._columns: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
-        self._keeps_rows = keeps_rows  # else they are read for every column
-        self._column_bytes = column_bytes
         self._precise = False  # whether what is kept is float64
 
     def _follow(self, active: ActiveSet) -> None:
@@ -303,45 +288,32 @@ class FullLMO(LMO):
             self._kept = kept
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        """Propose the rows of least gradient."""
         self._follow(active)
         if self._grad is None:
-            self._grad = self._gradient(active)
+            grad = np.empty(self._source.n_rows)
+            for start, x in self._operands(active):
+                part = slice(start, start + len(x))
+                grad[part] = self._y[part] * active.decision_at(x)
+            grad[active.ids] = active.grad
+            self._grad = grad
         worst = int(core.argmin(self._grad))
-        nothing = nothing_outside(active, len(self._grad), exact=True)
-        seen = replace(nothing, least=min(nothing.least, float(self._grad[worst])))
-        if active.place_of(worst) is None:
-            seen = replace(seen, worst=worst)
-        best = self._best(request)
-        best = best[active.outside(best)]
-        if len(best) == 0:
-            return seen
-        return replace(
+        seen = nothing_outside(active, len(self._grad), exact=True)
+        seen = replace(
             seen,
-            row_ids=best,
-            rows=self._source.take(best),
-            labels=self._labels[best],
-            grads=self._grad[best],
+            least=min(seen.least, float(self._grad[worst])),
+            worst=worst if active.place_of(worst) is None else -1,
         )
-
-    def _best(self, request: Request) -> Int64Array:
-        """Rows of least gradient below the threshold, increasing row numbers."""
-        assert self._grad is not None
-        if request.limit == 1:
-            return np.array([core.argmin(self._grad)], dtype=np.int64)
-        best = np.flatnonzero(self._grad < request.threshold)
+        best = np.array([worst], dtype=np.int64)
+        if request.limit > 1:
+            best = np.flatnonzero(self._grad < request.threshold)
         if len(best) > request.limit:
             order = np.argpartition(self._grad[best], request.limit)[: request.limit]
             best = np.sort(best[order])
-        return best
-
-    def _gradient(self, active: ActiveSet) -> Float64Array:
-        grad = np.empty(self._source.n_rows)
-        for start, x in self._operands(active):
-            part = slice(start, start + len(x))
-            grad[part] = self._y[part] * active.decision_at(x)
-        grad[active.ids] = active.grad
-        return grad
+        best = best[active.outside(best)]
+        if len(best) == 0:
+            return seen
+        rows, labels = self._source.take(best), self._labels[best]
+        return replace(seen, row_ids=best, rows=rows, labels=labels, grads=self._grad[best])
 
     def _column(self, row_id: int, active: ActiveSet) -> npt.NDArray[Any]:
         """Kernel values between a vertex and all rows, from the cache where possible."""
@@ -383,8 +355,7 @@ class FullLMO(LMO):
 
     def reset(self) -> None:
         """Forget the gradient; the next proposal computes it anew."""
-        self._grad = None
-        self._before = None
+        self._grad = self._before = None
 
     def state(self) -> dict[str, Any]:
         """The gradient of all rows, whose last bits depend on the steps it has seen."""

@@ -18,7 +18,7 @@ To add a rule: a class here and a line in `STEP_RULES`. Rules know nothing of di
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +34,7 @@ INNER_STEPS_PER_VERTEX = 50
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 _PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-_AIM_SHARE = 0.8
+_TOLERANCE_SHARE = 0.8
 """Tightest gap to which a fully corrective step optimises, as a share of the tolerance."""
 
 _VIOLATION_SHARE = 0.3
@@ -54,25 +54,22 @@ class StepRecord:
     drops: int = 0  # vertices whose weight became exactly 0
 
 
-@dataclass
 class StepRule:
     """A rule; subclasses override `step`, and the other methods where they remember iterates."""
 
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False
     """Whether one step can use many new vertices at once; the oracle then proposes many."""
-    inner_tol: float = field(default=0.0)
-    """Relative gap to which a fully corrective step optimises; set by the solver each iteration."""
-    inner_limit: int | None = field(default=None)
-    """Most pairwise steps of a fully corrective step, where time is short; set by the solver."""
-    is_late: Callable[[], bool] | None = field(default=None)
-    """Asked in a fully corrective step whether to cut it short; set by the solver."""
-    inner_steps: int = field(default=0)
-    """Pairwise steps that the last one took."""
 
-    def aim(self, tolerance: float, violation: float = 0.0) -> None:
-        """Set `inner_tol`, given the target tolerance and the violation just seen."""
-        self.inner_tol = max(_VIOLATION_SHARE * violation, _AIM_SHARE * tolerance)
+    # Of fully corrective steps; the solver sets the first three.
+    inner_tol: float = 0.0  # relative gap on the active set to which a step optimises
+    inner_limit: int | None = None  # most pairwise steps of one step, where time is short
+    is_late: Callable[[], bool] | None = None  # asked now and then whether to cut a step short
+    inner_steps: int = 0  # pairwise steps that the last one took
+
+    def set_inner_tol(self, tolerance: float, violation: float = 0.0) -> None:
+        """Set `inner_tol`, given the tolerance of training and the violation just seen."""
+        self.inner_tol = max(_VIOLATION_SHARE * violation, _TOLERANCE_SHARE * tolerance)
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
@@ -96,22 +93,26 @@ class StepRule:
 # -- single steps --------------------------------------------------------------------------------
 
 
-def _clipped(slope: float, curvature: float, bound: float) -> float:
-    """Exact line search on [0, bound]; the bound itself where rounding leaves no curvature."""
-    if slope <= 0:
-        return 0.0
-    return float(slope / curvature if curvature * bound > slope else bound)
+def _line_search(slope: float, curvature: float, bound: float) -> tuple[float, float]:
+    """Exact step size on [0, bound], and the decrease of f it brings.
+
+    The size is the bound itself where rounding leaves no curvature.
+    """
+    size = 0.0
+    if slope > 0:
+        size = float(slope / curvature if curvature * bound > slope else bound)
+    return size, float(size * slope - size * size * curvature / 2)
 
 
-def toward_size(active: ActiveSet, i: int) -> float:
-    """Step size towards vertex i."""
+def toward_size(active: ActiveSet, i: int) -> tuple[float, float]:
+    """Step size towards vertex i, and the decrease of f it brings."""
     g, rho = active.grad[i], active.rho
-    return _clipped(rho - g, active.diag[i] - 2 * g + rho, 1.0)
+    return _line_search(rho - g, active.diag[i] - 2 * g + rho, 1.0)
 
 
 def toward_step(active: ActiveSet, i: int) -> StepRecord:
     """Step along e_i - a."""
-    size = toward_size(active, i)
+    size, _ = toward_size(active, i)
     drops = len(active.support) - int(active.alpha[i] > 0) if size == 1 else 0
     active.move(1 - size, i, size)
     return StepRecord(StepKind.TOWARD, 1 - size, active.ids[[i]], np.array([size]), drops=drops)
@@ -121,35 +122,26 @@ def away_step(active: ActiveSet, j: int) -> StepRecord:
     """Step along a - e_j; at its bound vertex j leaves the support."""
     g, rho, weight = active.grad[j], active.rho, active.alpha[j]
     bound = float(weight / (1 - weight))
-    size = _clipped(g - rho, active.diag[j] - 2 * g + rho, bound)
+    size, _ = _line_search(g - rho, active.diag[j] - 2 * g + rho, bound)
     active.move(1 + size, j, -size)
-    dropped = size == bound
-    if dropped:
+    if size == bound:
         active.alpha[j] = 0.0
-    return StepRecord(
-        StepKind.AWAY, 1 + size, active.ids[[j]], np.array([-size]), drops=int(dropped)
-    )
+    drops, weights = int(size == bound), np.array([-size])
+    return StepRecord(StepKind.AWAY, 1 + size, active.ids[[j]], weights, drops=drops)
 
 
 def pairwise_size(active: ActiveSet, i: int, j: int) -> tuple[float, float]:
-    """Step size along e_i - e_j and the decrease of f it brings."""
-    slope = active.grad[j] - active.grad[i]
+    """Step size along e_i - e_j, and the decrease of f it brings."""
     q_ij = active.labels[i] * active.labels[j] * (float(active.kernel_row(i)[j]) + 1)
     curvature = active.diag[i] + active.diag[j] - 2 * q_ij
-    size = _clipped(slope, curvature, float(active.alpha[j]))
-    return size, float(size * slope - size * size * curvature / 2)
+    return _line_search(active.grad[j] - active.grad[i], curvature, float(active.alpha[j]))
 
 
 def pairwise_step(active: ActiveSet, i: int, j: int, size: float) -> StepRecord:
     """Move weight `size` from vertex j to vertex i."""
     active.move(1.0, i, size, j, -size)
-    return StepRecord(
-        StepKind.PAIRWISE,
-        1.0,
-        active.ids[[i, j]],
-        np.array([size, -size]),
-        drops=int(active.alpha[j] == 0.0),
-    )
+    drops, weights = int(active.alpha[j] == 0.0), np.array([size, -size])
+    return StepRecord(StepKind.PAIRWISE, 1.0, active.ids[[i, j]], weights, drops=drops)
 
 
 # -- rules ---------------------------------------------------------------------------------------
@@ -191,10 +183,7 @@ class Pairwise(StepRule):
         j = self.away_place(active, i)
         if j >= 0:
             size, decrease = pairwise_size(active, i, j)
-            toward = toward_size(active, i)
-            g, rho = active.grad[i], active.rho
-            curvature = active.diag[i] - 2 * g + rho
-            if decrease >= toward * (rho - g) - toward * toward * curvature / 2:
+            if decrease >= toward_size(active, i)[1]:
                 return pairwise_step(active, i, j, size)
         return toward_step(active, i)
 
@@ -213,7 +202,6 @@ class SecondOrderPairwise(Pairwise):
         )
 
 
-@dataclass
 class Partan(StepRule):
     """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
 
@@ -222,9 +210,7 @@ class Partan(StepRule):
     """
 
     name = "partan"
-
-    def __post_init__(self) -> None:
-        self._before: dict[str, Float64Array] | None = None  # previous weights and gradient
+    _before: dict[str, Float64Array] | None = None  # weights and gradient of the iterate before
 
     def reset(self) -> None:
         self._before = None
@@ -232,7 +218,7 @@ class Partan(StepRule):
     def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
         if self._before is None:
             return
-        before = self._aligned(active)
+        before = self._aligned(active, self._before)
         keep = active.prune(spare, protected=before["alpha"] > 0)
         if keep is not None:
             self._before = {name: vector[keep] for name, vector in before.items()}
@@ -243,19 +229,19 @@ class Partan(StepRule):
     def restore(self, state: dict[str, Any]) -> None:
         self._before = state or None
 
-    def _aligned(self, active: ActiveSet) -> dict[str, Float64Array]:
-        """The previous iterate over the vertices of now; new ones have weight 0 in it."""
-        assert self._before is not None
-        alpha, grad = self._before["alpha"], self._before["grad"]
-        old = len(alpha)
-        new = len(active) - old
+    def _aligned(
+        self, active: ActiveSet, before: dict[str, Float64Array]
+    ) -> dict[str, Float64Array]:
+        """The iterate before over the vertices of now; new ones have weight 0 in it."""
+        alpha, grad = before["alpha"], before["grad"]
+        new = len(active) - len(alpha)
         if new > 0:
-            rest = active.gradient_at(old, alpha)
+            rest = active.gradient_at(len(alpha), alpha)
             alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
         return {"alpha": alpha, "grad": grad}
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
-        before = None if self._before is None else self._aligned(active)
+        before = None if self._before is None else self._aligned(active, self._before)
         self._before = {"alpha": active.alpha.copy(), "grad": active.grad.copy()}
         toward = toward_step(active, i)
         if before is None:
@@ -270,34 +256,38 @@ class Partan(StepRule):
 
 
 class FullyCorrective(StepRule):
-    """Adds the vertex, then optimises on the whole active set (CVM; MEB paper, algorithm 1)."""
+    """Optimisation on the whole active set (CVM; MEB paper, algorithm 1).
+
+    It takes the pairwise steps of SWAP-2o, on the kernel values in memory.
+    """
 
     name = "cvm"
-    _unfinished = 0  # steps in a row that ended above the gap they aimed at
+    _unfinished = 0  # steps in a row that ended above `inner_tol`
 
     def step(self, active: ActiveSet, i: int) -> StepRecord:
         before = active.alpha.copy()
         self.inner_steps = 0
-        self.inner_steps, drops = self._optimise(active)
+        drops = self._optimise(active)
         if self.cut or active.relative_gap() <= self.inner_tol:
             self._unfinished = 0
         else:
             self._unfinished += 1
             turns = self._unfinished >= _PATIENCE and not active.precise
             if turns and active.take_systems():
-                steps, more_drops = self._optimise(active)
-                self.inner_steps, drops = self.inner_steps + steps, drops + more_drops
+                drops += self._optimise(active)
         change = active.alpha - before
         moved = np.flatnonzero(change)
         return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
 
-    def _optimise(self, active: ActiveSet) -> tuple[int, int]:
-        """Steps and drops of pairwise steps, as many as there may be."""
+    def _optimise(self, active: ActiveSet) -> int:
+        """Take pairwise steps, as many as there may be; how many of them dropped a vertex."""
         each = _SYSTEM_STEPS_PER_VERTEX if active.precise else INNER_STEPS_PER_VERTEX
         most = each * len(active)
         if self.inner_limit is not None:
             most = min(most, self.inner_limit - self.inner_steps)
-        return active.optimise(self.inner_tol, most, self.is_late)
+        steps, drops = active.optimise(self.inner_tol, most, self.is_late)
+        self.inner_steps += steps
+        return drops
 
     def state(self) -> dict[str, Any]:
         return {"unfinished": self._unfinished}
@@ -313,24 +303,13 @@ class FullyCorrective(StepRule):
 
 
 class Corrective(FullyCorrective):
-    """Adds many violators at once, then optimises on the whole active set.
-
-    The pairwise second-order steps are those of SWAP-2o, all of them on the kernel block in memory.
-    """
+    """The same after many violators have been added at once."""
 
     name = "corrective"
     takes_many = True
 
 
+_SINGLE = (FrankWolfe, AwayFrankWolfe, Pairwise, SecondOrderPairwise, Partan)
 STEP_RULES: dict[str, type[StepRule]] = {
-    rule.name: rule
-    for rule in (
-        FrankWolfe,
-        AwayFrankWolfe,
-        Pairwise,
-        SecondOrderPairwise,
-        Partan,
-        FullyCorrective,
-        Corrective,
-    )
+    rule.name: rule for rule in (*_SINGLE, FullyCorrective, Corrective)
 }

@@ -393,7 +393,7 @@ class _Lesson:
         if len(chosen) > 0:
             violation = 1 - float(np.median(self.margins[chosen]))
             self._add(chosen)
-        self.rule.aim(self._tolerance(), violation)
+        self.rule.set_inner_tol(self._tolerance(), violation)
         record = self.rule.step(self.active, 0)
         self.rule.prune(self.active)
         self.stream.progress.count_step(record.kind, record.drops)
@@ -406,7 +406,7 @@ class _Lesson:
 
     def _settle(self) -> None:
         """Optimise the weights on the active set alone."""
-        self.rule.aim(self._tolerance())
+        self.rule.set_inner_tol(self._tolerance())
         self.rule.step(self.active, 0)
         self.active.refresh()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,7 @@ from ooc_fw.solver.growing import GrowingArray, GrowingRows
 
 
 class VertexTable:
-    """What is known of each vertex, without kernel values between vertices.
-
-    Attributes
-    ----------
-    rho : float
-        alpha' g, twice the objective.
-    """
+    """What is known of each vertex, without kernel values; `rho` is alpha' g."""
 
     def __init__(self, engine: Engine, C: float, penalties: Float64Array | None) -> None:
         self.engine = engine
@@ -121,7 +116,7 @@ class VertexTable:
         return self.rho - float(self.alpha @ (self.alpha / self.penalties))
 
     def _append(self, row_ids: Int64Array, rows: Rows, operand: Operand, y: Float64Array) -> None:
-        """Add all of new vertices but weight, gradient and pin, which `_append_idle` adds."""
+        """Add new vertices; their weight, gradient and pin are still to be added to `_vectors`."""
         before = len(self)
         if before == 0 and operand.values is not rows:
             self._values = GrowingRows()
@@ -130,16 +125,13 @@ class VertexTable:
             self._values.append(operand.values)
         diag = self.engine.kernel.diagonal(operand.norms) + 1 + 1 / self.penalty_of(row_ids)
         given = {"ids": row_ids, "labels": y, "norms": operand.norms, "terms": operand.terms}
-        for name, block in (given | {"diag": diag}).items():
-            self._vectors[name].append(block)
-        for place, row in enumerate(row_ids.tolist(), start=before):
-            self._places[row] = place
+        self._extend(diag=diag, **given)
+        self._places.update(zip(row_ids.tolist(), range(before, before + len(y)), strict=True))
 
-    def _append_idle(self, grad: Float64Array) -> None:
-        """Add weights of 0, and the gradient, of the vertices appended last."""
-        self._vectors["grad"].append(grad)
-        self._vectors["alpha"].append(np.zeros(len(grad)))
-        self._vectors["pinned"].append(np.zeros(len(grad), dtype=np.bool_))
+    def _extend(self, **blocks: npt.NDArray[Any]) -> None:
+        """Add elements at the end of some vectors."""
+        for name, block in blocks.items():
+            self._vectors[name].append(block)
 
     def _keep(self, places: Int64Array) -> None:
         """Forget all vertices but those at `places`, which increase."""
