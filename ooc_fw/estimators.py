@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -55,8 +56,142 @@ def _gives_probabilities(estimator: Any) -> bool:
     return True
 
 
+class _FittedSVC(ClassifierMixin, BaseEstimator):
+    """What a model gives: the attributes of a fit, predictions, and copies."""
+
+    classes_: npt.NDArray[Any]
+    model_: Model
+    pairs_: list[PairSolution]
+    n_jobs: int | None
+    decision_function_shape: str
+    dask: str | None
+
+    @property
+    def solution_(self) -> Solution:
+        return self.pairs_[0].solution
+
+    @property
+    def support_(self) -> Int64Array:
+        return union_of_rows(self.pairs_)
+
+    @property
+    def support_vectors_(self) -> Rows:
+        return self.model_.support_vectors
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        coefficients = np.zeros((len(self.pairs_), len(self.support_vectors_)))
+        for row, own in zip(coefficients, self.model_.classifiers, strict=True):
+            row[own.sv] = own.alpha * own.labels / own.rho
+        return coefficients
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.asarray(self.dual_coef_.sum(axis=1))
+
+    @property
+    def certified_gap_(self) -> float | None:
+        return self.model_.certified_gap
+
+    @property
+    def n_iter_(self) -> int:
+        return sum(pair.solution.iterations for pair in self.pairs_)
+
+    # -- predictions -----------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Decision values, in the order in which `X` stores its rows.
+
+        For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
+        positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
+        votes of the binary classifiers, with ties ordered by the sums of their decision values.
+        With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
+        sign, which is positive for the first class of a pair.
+        """
+        values = self._decide(X)
+        if values.ndim == 1:
+            return values
+        if self.decision_function_shape == "ovo":
+            return -values
+        return class_scores(values, len(self.classes_))
+
+    def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
+        """Decision values as the model gives them."""
+        check_is_fitted(self)
+        dask = self.dask
+        if not _is_out_of_core(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+            dask = None
+        return self.model_.decision_function(
+            X, threads=_threads(self.n_jobs), dask=dask, labels_only=labels_only
+        )
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
+        values = self._decide(X, labels_only=True)
+        return np.asarray(self.classes_[self.model_.class_places(values)])
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Probability of each of `classes_`, in the order in which `X` stores its rows.
+
+        The most probable class may differ from that of `predict` near the decision boundary: the
+        sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
+        `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
+        """
+        values = self._decide(X)  # NotFittedError, where there is no model
+        return self.model_.probabilities(values)
+
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # a probability may underflow to 0
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
+        if not _is_array(y):
+            with borrow_source(X, y) as source:
+                y = source.labels(0, source.n_rows)
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    # -- pickles and copies ----------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The model as its file. Without a stream: a copy continues as after `fit`."""
+        state = dict(super().__getstate__())
+        state.pop("_stream", None)
+        if hasattr(self, "model_"):
+            state["model_"] = self.model_.to_bytes()
+            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` gave."""
+        if "model_" in state:
+            model, pairs = Model.from_bytes(state["model_"]), state["pairs_"]
+            if len(pairs) == 1:
+                pairs = _with_vectors(pairs, model.support_vectors)
+            state = state | {"model_": model, "pairs_": pairs}
+        super().__setstate__(state)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A first call that failed may have left attributes of the data, but no model."""
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
 @dataclass(eq=False, repr=False)
-class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
+class FrankWolfeSVC(_FittedSVC):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
     More than two classes have a binary classifier for each pair of them (one-versus-one).
@@ -106,10 +241,9 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels; of two, the second one is positive.
-    support_ : ndarray of int64, shape (n_support,)
-        Rows of the training data that are support vectors of any binary classifier.
-    support_vectors_ : ndarray or CSRRows, shape (n_support, n_features)
-        These rows.
+    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
+        Numbers of the training rows that are support vectors of any binary classifier, and these
+        rows, shape (n_support, n_features).
     dual_coef_ : ndarray of float64, shape (n_classifiers, n_support)
         Weight times label, divided by rho, of each binary classifier; 0 for rows that are not its
         support vectors. The order is that of `ooc_fw.model.pairs.class_pairs`, and the larger class
@@ -121,16 +255,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         always after `partial_fit`.
     n_iter_ : int
         Iterations of all binary classifiers.
-    n_features_in_ : int
-        Number of columns.
-    n_rows_seen_ : int
-        Rows that the model was trained on.
-    solution_ : ooc_fw.Solution
-        Everything the solver reports; of more than two classes, on the first pair.
-    pairs_ : list of ooc_fw.model.pairs.PairSolution
-        Classes and solution of each binary classifier.
+    n_features_in_, n_rows_seen_ : int
+        Number of columns, and of rows that the model was trained on.
     model_ : ooc_fw.Model
         What `save` writes.
+    pairs_ : list of ooc_fw.model.pairs.PairSolution
+        Classes and solution of each binary classifier.
+    solution_ : ooc_fw.Solution
+        Everything the solver reports; of more than two classes, on the first pair.
 
     Notes
     -----
@@ -178,11 +310,6 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
-
-        Raises
-        ------
-        OutOfTimeError
-            `max_time` was over before there was a model.
         """
         started = time.perf_counter()
         options = self._options()
@@ -284,21 +411,17 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         dropped. Where more than `max_support` remain, training continues with a random share of the
         rows, past and future. Equal rows with one label count once, so that chunks may come again:
         when none of them holds a violator any more, and none was forgotten, the model is that of
-        `fit` on all different rows, within `tol`.
+        `fit` on all different rows, within `tol`. See `ooc_fw.solver.stream`.
 
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes
-            Any number of rows; more than 64 MiB of them are taken as several chunks.
+            Any number of rows; more than 64 MiB of them are taken as several chunks. Where they
+            cannot be used, an error leaves the model as it was.
         y : array-like of shape (n_rows,), path or None
             Labels, of one class or both; None takes those stored in the file `X`.
         classes : array-like of shape (2,)
             Both classes; needed in the first call, and not changed by later ones.
-
-        Raises
-        ------
-        InputError or ValueError
-            For rows or labels that cannot be used. The model remains as it was.
 
         Notes
         -----
@@ -306,14 +429,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         distance of its rows, which should represent what is to come. After `fit`, training
         continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and `max_support` may
         change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter` and
-        `random_state` have no effect. See `ooc_fw.solver.stream`.
+        `random_state` have no effect.
         """
         options = self._options()
         first = not hasattr(self, "model_")
         weighted = not first and any(own.C is not None for own in self.model_.classifiers)
         if weighted or self.class_weight is not None:
             raise InputError("partial_fit takes no weights, and cannot continue a fit with weights")
-        known = self._known_classes(classes)
+        known = _agreed_classes(None if first else self.classes_, classes)
         if not _is_out_of_core(X):
             checks = {"reset": first, "ensure_all_finite": False}  # NaN is found where it is read
             X = validate_data(self, X, accept_sparse="csr", dtype="numeric", **checks)
@@ -343,25 +466,6 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
         self.pairs_ = [PairSolution(0, 1, solution)]
         return self
 
-    def _known_classes(self, classes: npt.ArrayLike | None) -> npt.NDArray[Any]:
-        """The classes of this and earlier calls, which must agree."""
-        known = self.classes_ if hasattr(self, "model_") else None
-        given = known if classes is None else np.unique(np.asarray(classes))
-        if given is None:
-            raise InputError(
-                "classes must be given in the first call of partial_fit, since a chunk may lack "
-                "one of them"
-            )
-        _check_exact(given)
-        if known is not None and not np.array_equal(known, given):
-            raise InputError(
-                f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; "
-                f"leave them out, or start again with another estimator"
-            )
-        if len(given) != 2:
-            raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
-        return np.asarray(given)
-
     def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
         """The stream of earlier calls, one that continues after `fit`, or a new one."""
         room = options.max_support or MAX_SUPPORT
@@ -376,158 +480,14 @@ class FrankWolfeSVC(ClassifierMixin, BaseEstimator):
     def _kernel(
         self, source: RowSource, options: TrainOptions, workers: Workers | None = None
     ) -> Kernel:
-        gamma = resolve_gamma(
-            self.kernel,
-            self.gamma,
-            lambda: sigma2(source, options.threads, dask=workers),
-            source.n_features,
-        )
+        average = partial(sigma2, source, options.threads, dask=workers)
+        gamma = resolve_gamma(self.kernel, self.gamma, average, source.n_features)
         return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
-
-    # -- attributes that follow from the model and its solutions ---------------------------------
-
-    @property
-    def solution_(self) -> Solution:  # noqa: D102  (attributes are documented with the class)
-        return self.pairs_[0].solution
-
-    @property
-    def support_(self) -> Int64Array:  # noqa: D102
-        return union_of_rows(self.pairs_)
-
-    @property
-    def support_vectors_(self) -> Rows:  # noqa: D102
-        return self.model_.support_vectors
-
-    @property
-    def dual_coef_(self) -> Float64Array:  # noqa: D102
-        coefficients = np.zeros((len(self.pairs_), len(self.support_vectors_)))
-        for row, own in zip(coefficients, self.model_.classifiers, strict=True):
-            row[own.sv] = own.alpha * own.labels / own.rho
-        return coefficients
-
-    @property
-    def intercept_(self) -> Float64Array:  # noqa: D102
-        return np.asarray(self.dual_coef_.sum(axis=1))
-
-    @property
-    def certified_gap_(self) -> float | None:  # noqa: D102
-        return self.model_.certified_gap
-
-    @property
-    def n_iter_(self) -> int:  # noqa: D102
-        return sum(pair.solution.iterations for pair in self.pairs_)
-
-    # -- predictions -----------------------------------------------------------------------------
-
-    def decision_function(self, X: Any) -> Float64Array:
-        """Decision values, in the order in which `X` stores its rows.
-
-        Returns
-        -------
-        ndarray of float64
-            For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
-            positive. For more, of shape (n_rows, n_classes) with ``decision_function_shape="ovr"``:
-            votes of the binary classifiers, with ties ordered by the sums of their decision values.
-            With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in
-            scikit-learn's sign, which is positive for the first class of a pair.
-        """
-        values = self._decide(X)
-        if values.ndim == 1:
-            return values
-        if self.decision_function_shape == "ovo":
-            return -values
-        return class_scores(values, len(self.classes_))
-
-    def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
-        """Decision values as the model gives them."""
-        check_is_fitted(self)
-        dask = self.dask
-        if not _is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-            dask = None
-        return self.model_.decision_function(
-            X, threads=_threads(self.n_jobs), dask=dask, labels_only=labels_only
-        )
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
-        values = self._decide(X, labels_only=True)
-        labels: npt.NDArray[Any] = self.classes_[self.model_.class_places(values)]
-        return labels
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Float64Array:
-        """Probability of each class, in the order in which `X` stores its rows.
-
-        Returns
-        -------
-        ndarray of float64, shape (n_rows, n_classes)
-            In the order of `classes_`; each row sums to 1.
-
-        Raises
-        ------
-        InputError
-            The model came from `partial_fit`, or from a `fit` that was interrupted.
-
-        Notes
-        -----
-        The most probable class may differ from that of `predict` near the decision boundary: the
-        sigmoid of two classes need not be 1/2 where the decision value is 0.
-        """
-        values = self._decide(X)  # NotFittedError, where there is no model
-        return self.model_.probabilities(values)
-
-    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Float64Array:
-        """Logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):  # a probability may underflow to 0
-            return np.asarray(np.log(self.predict_proba(X)))
-
-    def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
-        if not _is_array(y):
-            with borrow_source(X, y) as source:
-                y = source.labels(0, source.n_rows)
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
-    # -- pickles and copies ----------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The model as its file. Without a stream: a copy continues as after `fit`."""
-        state = dict(super().__getstate__())
-        state.pop("_stream", None)
-        if hasattr(self, "model_"):
-            state["model_"] = self.model_.to_bytes()
-            state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore what `__getstate__` gave."""
-        if "model_" in state:
-            model, pairs = Model.from_bytes(state["model_"]), state["pairs_"]
-            if len(pairs) == 1:
-                pairs = _with_vectors(pairs, model.support_vectors)
-            state = state | {"model_": model, "pairs_": pairs}
-        super().__setstate__(state)
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
         given = {name: value for name, value in self.get_params(False).items() if name in names}
         return TrainOptions(**given, seed=_seed(self.random_state), threads=_threads(self.n_jobs))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """A first call that failed may have left attributes of the data, but no model."""
-        return hasattr(self, "model_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:
@@ -572,6 +532,27 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
             f"y holds one class only, {classes.tolist()[0]!r}; give rows of two classes"
         )
     return classes, codes.astype(np.int64)
+
+
+def _agreed_classes(
+    known: npt.NDArray[Any] | None, classes: npt.ArrayLike | None
+) -> npt.NDArray[Any]:
+    """The two classes of `partial_fit`, `known` from earlier calls or given now."""
+    given = known if classes is None else np.unique(np.asarray(classes))
+    if given is None:
+        raise InputError(
+            "classes must be given in the first call of partial_fit, since a chunk may lack one of "
+            "them"
+        )
+    _check_exact(given)
+    if known is not None and not np.array_equal(known, given):
+        raise InputError(
+            f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; leave "
+            f"them out, or start again with another estimator"
+        )
+    if len(given) != 2:
+        raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
+    return given
 
 
 def _check_exact(classes: npt.NDArray[Any]) -> None:

@@ -46,15 +46,6 @@ class Predictor:
     In float64 it computes again: for decision values, the rows whose bound exceeds
     `DECISION_ACCURACY`; for labels only, the rows whose label may be another one. Where that is
     most of a few support vectors, it computes all rows in float64 at once.
-
-    Parameters
-    ----------
-    model : Model
-        What to apply.
-    labels_only : bool
-        Whether values serve for labels only.
-    engine : Engine
-        Computes kernel values; see `Model.engine`.
     """
 
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:

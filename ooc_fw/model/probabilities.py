@@ -10,7 +10,6 @@ Wu, Lin and Weng (2004), Probability estimates for multi-class classification by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,20 +33,10 @@ PART_BYTES = 8 << 20
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Sigmoid from decision values to probabilities, by maximum likelihood.
+    """A and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n_rows,)
-        Finite decision values of rows that the classifier was not trained on.
-    positive : ndarray of bool, shape (n_rows,)
-        Whether each row is of the positive class. Either class may be absent.
-
-    Returns
-    -------
-    a, b : float
-        P(positive | f) = 1 / (1 + exp(a f + b)); a is negative unless the classifier is worse than
-        chance on these rows.
+    `values` are finite decision values of rows that the classifier was not trained on, of either
+    class or both. a is negative unless the classifier is worse than chance on these rows.
 
     Notes
     -----
@@ -88,11 +77,11 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
             tried = a + length * step_a, b + length * step_b
             found = _mean_loss(scaled, targets, *tried)
             if found < loss + _SUFFICIENT_DECREASE * length * slope:
-                a, b, loss = *tried, found
                 break
             length /= 2
         else:
             break
+        a, b, loss = *tried, found
     return float(a / scale), float(b)
 
 
@@ -114,14 +103,8 @@ def class_probabilities(
 ) -> Float64Array:
     """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n_rows,) or (n_rows, n_pairs)
-        Decision values; positive is for the larger class of a pair.
-    sigmoids : sequence of tuple of float
-        a and b of each classifier.
-    n_classes : int
-        Number of classes.
+    `values` are decision values, shape (n_rows,) or (n_rows, n_pairs); `sigmoids` are the a and b
+    of each classifier.
     """
     columns = values.reshape(len(values), -1).T
     of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, sigmoids, strict=True)]
@@ -135,13 +118,8 @@ def class_probabilities(
 def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     """Probabilities of classes that agree best with those of pairs, shape (n_rows, n_classes).
 
-    Parameters
-    ----------
-    of_pairs : ndarray of float64, shape (n_rows, n_pairs)
-        Probability of the larger class of each pair, given that it is one of the two; in the order
-        of `ooc_fw.model.pairs.class_pairs`.
-    n_classes : int
-        Number of classes.
+    `of_pairs` has the probability of the larger class of each pair, given that it is one of the
+    two, shape (n_rows, n_pairs).
 
     Notes
     -----
@@ -179,7 +157,6 @@ def _couple_part(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
-@dataclass
 class Reliability:
     """Brier score and reliability of probabilities, block by block.
 
@@ -191,33 +168,25 @@ class Reliability:
     probability of each row, compared with how often that class is right.
     """
 
-    n_classes: int
-
-    def __post_init__(self) -> None:
-        self._n_rows = 0
-        self._sum = 0.0
-        self._counts = np.zeros(_N_BINS, dtype=np.int64)
-        self._expected = np.zeros(_N_BINS)
-        self._right = np.zeros(_N_BINS)
+    def __init__(self, n_classes: int) -> None:
+        self._n_classes, self._n_rows, self._sum = n_classes, 0, 0.0
+        self._bins = np.zeros((3, _N_BINS))  # rows, sum of probabilities, rows that were right
 
     def add(self, probabilities: Float64Array, codes: Int64Array) -> None:
         """Add rows: their probabilities, shape (n_rows, n_classes), and places of their classes.
 
         A row that is of none of the classes has the place -1.
         """
-        truth = codes[:, None] == np.arange(self.n_classes)
-        if self.n_classes == 2:
+        truth = codes[:, None] == np.arange(self._n_classes)
+        if self._n_classes == 2:
             p, right = probabilities[:, 1], truth[:, 1]
             self._sum += float(((p - right) ** 2).sum())
         else:
-            best = probabilities.argmax(axis=1)
-            p, right = probabilities.max(axis=1), best == codes
+            p, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == codes
             self._sum += float(((probabilities - truth) ** 2).sum())
         self._n_rows += len(codes)
         bins = np.minimum((p * _N_BINS).astype(np.int64), _N_BINS - 1)
-        self._counts += np.bincount(bins, minlength=_N_BINS)
-        self._expected += np.bincount(bins, p, minlength=_N_BINS)
-        self._right += np.bincount(bins, right, minlength=_N_BINS)
+        self._bins += [np.bincount(bins, weights, _N_BINS) for weights in (None, p, right)]
 
     def measures(self) -> dict[str, Any]:
         """``brier_score``, and for each bin of ``reliability`` rows, mean probability and share."""
@@ -228,9 +197,9 @@ class Reliability:
                     "from": k / _N_BINS,
                     "to": (k + 1) / _N_BINS,
                     "rows": int(count),
-                    "mean_probability": float(self._expected[k] / count) if count else None,
-                    "share": float(self._right[k] / count) if count else None,
+                    "mean_probability": float(expected / count) if count else None,
+                    "share": float(right / count) if count else None,
                 }
-                for k, count in enumerate(self._counts)
+                for k, (count, expected, right) in enumerate(self._bins.T)
             ],
         }

@@ -87,18 +87,9 @@ class Model:
                 raise InputError(f"sv points outside the {len(self.support_vectors)} vectors")
 
     @classmethod
-    def from_solution(
-        cls,
-        solution: Solution,
-        *,
-        kernel: Kernel,
-        C: float,
-        classes: npt.ArrayLike,
-        scaling: Scaling | None,
-    ) -> Model:
-        """Model of what `ooc_fw.solve` returned, for two classes."""
-        pairs, vectors = [PairSolution(0, 1, solution)], solution.support_vectors
-        return cls.from_pairs(pairs, vectors, kernel=kernel, C=C, classes=classes, scaling=scaling)
+    def from_solution(cls, solution: Solution, **known: Any) -> Model:
+        """Model of what `ooc_fw.solve` returned for two classes; see `from_pairs`."""
+        return cls.from_pairs([PairSolution(0, 1, solution)], solution.support_vectors, **known)
 
     @classmethod
     def from_pairs(
@@ -111,7 +102,11 @@ class Model:
         classes: npt.ArrayLike,
         scaling: Scaling | None,
     ) -> Model:
-        """Model of the solutions for all pairs of classes, with the rows of `union_of_rows`."""
+        """Model of the solutions for all pairs of classes, whose support vectors are given.
+
+        They are the rows `ooc_fw.model.pairs.union_of_rows` of the training data; kernel, C,
+        classes and scaling are those of a `Model`.
+        """
         values = as_class_values(classes)
         rows = union_of_rows(pairs)
         order = np.argsort(rows)
@@ -163,11 +158,9 @@ class Model:
         ----------
         X : anything `ooc_fw.open_dataset` takes
             Read block by block; only the result grows with the number of rows.
-        threads : int
-            Threads for kernel values.
-        dask : optional
-            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`; None is here. The
-            values are the same to the last bit.
+        threads, dask
+            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`; `dask` None is
+            this process. The values are the same to the last bit.
         on_rows : callable, optional
             Called after each block with the number of rows done.
         labels_only : bool
@@ -230,7 +223,7 @@ class Model:
         return self.label_values(values)
 
     def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
-        """Class value of each row, given its decision values."""
+        """Class value of each row, given its decision values; `class_places` has its place."""
         return np.asarray(self.classes[self.class_places(decision_values)])
 
     def class_places(self, decision_values: Float64Array) -> Int64Array:
@@ -272,12 +265,9 @@ class Model:
 
         InputError where the model is not `calibrated`.
         """
-        sigmoids = [
-            (own.sigmoid_a, own.sigmoid_b)
-            for own in self.classifiers
-            if own.sigmoid_a is not None and own.sigmoid_b is not None
-        ]
-        if len(sigmoids) < len(self.classifiers):
+        pairs = [(own.sigmoid_a, own.sigmoid_b) for own in self.classifiers]
+        sigmoids = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if len(sigmoids) < len(pairs):
             raise InputError(
                 "the model gives no probabilities; train it with --probability (in Python "
                 "probability=True)"
@@ -315,28 +305,29 @@ class Model:
         has the place in `classes` of the label of each row.
         """
         self.check_source(source)
-        step = rows_at_once(self.n_features)
         for own in self.classifiers:
-            of_pair = np.searchsorted(self.classes, [own.negative, own.positive])
-            order = np.argsort(own.rows)
-            last = own.rows[order[-1]]
-            if own.rows[order[0]] < 0 or last >= source.n_rows:
+            self._check_rows(own, source, codes)
+
+    def _check_rows(self, own: BinaryClassifier, source: RowSource, codes: Int64Array) -> None:
+        classes = np.searchsorted(self.classes, [own.negative, own.positive])
+        order = np.argsort(own.rows)
+        last = own.rows[order[-1]]
+        if own.rows[order[0]] < 0 or last >= source.n_rows:
+            raise InputError(
+                f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
+                f"give the file it was trained on"
+            )
+        step = rows_at_once(self.n_features)
+        for part in (order[start : start + step] for start in range(0, len(order), step)):
+            rows = own.rows[part]
+            found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
+            differs = (_dense(found) != _dense(expected)).any(axis=1)
+            differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
+            if differs.any():
                 raise InputError(
-                    f"{source.name} has {source.n_rows} rows but the model was trained on row "
-                    f"{last}; give the file it was trained on"
+                    f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
+                    f"vector of that row; give the file it was trained on"
                 )
-            for start in range(0, len(order), step):
-                part = order[start : start + step]
-                rows = own.rows[part]
-                found = _dense(source.take(rows))
-                expected = _dense(take_rows(self.support_vectors, own.sv[part]))
-                differs = (found != expected).any(axis=1)
-                differs |= codes[rows] != of_pair[(own.labels[part] > 0).astype(np.intp)]
-                if differs.any():
-                    raise InputError(
-                        f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
-                        f"vector of that row; give the file it was trained on"
-                    )
 
     # -- the file --------------------------------------------------------------------------------
 

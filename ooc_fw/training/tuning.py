@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,15 +51,12 @@ _HOPELESS = 3.0
 _IN_A_ROW = 2
 """Hopeless points in a row after which the larger C of a gamma are left out."""
 
-# -- what is tried, and what came of it ------------------------------------------------------------
 
+class Grid(NamedTuple):
+    """Values of C, squared widths of the RBF kernel, and the number of folds.
 
-@dataclass(frozen=True)
-class Grid:
-    """Values of C and sigma^2, and the number of folds.
-
-    `sigma2s` are squared widths of the RBF kernel exp(-|x - z|^2 / (2 sigma^2)). None is one width,
-    the mean squared distance of two rows. `folds` is None for a single validation part.
+    Without widths there is one, the mean squared distance of two rows; without folds there is a
+    single validation part.
     """
 
     Cs: tuple[float, ...]
@@ -121,31 +118,28 @@ class TuneOptions:
 
     def grid(self) -> Grid:
         """The grid of the preset, with the values that were given in place of its own."""
-        grid = PRESETS[self.preset]
+        Cs, sigma2s, folds = PRESETS[self.preset]
         if self.Cs is not None:
-            grid = replace(grid, Cs=_increasing("C", self.Cs))
+            Cs = _increasing("C", self.Cs)
         if self.sigma2s is not None:
-            grid = replace(grid, sigma2s=_increasing("sigma2", self.sigma2s))
-        if self.gammas is not None or self.kernel != "rbf":
-            grid = replace(grid, sigma2s=None)
-        return grid if self.folds is None else replace(grid, folds=self.folds)
+            sigma2s = _increasing("sigma2", self.sigma2s)
+        elif self.gammas is not None or self.kernel != "rbf":
+            sigma2s = None
+        return Grid(Cs, sigma2s, folds if self.folds is None else self.folds)
 
-    def kernels(self, grid: Grid, source: RowSource, threads: int) -> list[Kernel]:
+    def kernels(
+        self, sigma2s: Iterable[float] | None, source: RowSource, threads: int
+    ) -> list[Kernel]:
         """A kernel for each scale, in increasing order."""
-        if grid.sigma2s is not None:
-            gammas = sorted(1 / (2 * value) for value in grid.sigma2s)
+        if sigma2s is not None:
+            gammas = sorted(1 / (2 * value) for value in sigma2s)
         else:
-            numbers = (
-                resolve_gamma(
-                    self.kernel, gamma, lambda: sigma2(source, threads), source.n_features
-                )
-                for gamma in (["auto"] if self.gammas is None else self.gammas)
-            )
+            average, n_features = partial(sigma2, source, threads), source.n_features
+            given = ["auto"] if self.gammas is None else self.gammas
+            numbers = [resolve_gamma(self.kernel, gamma, average, n_features) for gamma in given]
             gammas = list(_increasing("gamma", numbers))
-        return [
-            make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
-            for gamma in gammas
-        ]
+        make = partial(make_kernel, self.kernel, degree=self.degree, coef0=self.coef0)
+        return [make(gamma=gamma) for gamma in gammas]
 
 
 def _increasing(name: str, values: Iterable[float]) -> tuple[float, ...]:
@@ -186,6 +180,10 @@ class Point:
             return None
         return float(np.sqrt(self.error * (1 - self.error) / self.n_validated))
 
+    def order(self) -> tuple[int, float, float]:
+        """The best of some points that were tried in the same folds is the first in this order."""
+        return self.n_errors, self.C, self.gamma
+
     def deviations(self, best: Point) -> float:
         """Standard errors by which this point is wrong more often than another, on the same rows.
 
@@ -207,12 +205,13 @@ class Point:
 
     def line(self, best: bool = False) -> str:
         """Line of a table whose head is `TABLE_HEAD`."""
-        error, deviation = self.error, self.standard_error
-        shown = "" if error is None else f"{100 * error:.3f}"
-        spread = "" if deviation is None else f"{100 * deviation:.3f}"
+        error, deviation = (
+            "" if value is None else f"{100 * value:.3f}"
+            for value in (self.error, self.standard_error)
+        )
         words = [word for word in (self.status, self.note) if word not in ("", "tried")]
         return (
-            f"{'*' if best else ' '} {self.C:>10.6g} {self.gamma:>10.4g} {shown:>8} {spread:>6} "
+            f"{'*' if best else ' '} {self.C:>10.6g} {self.gamma:>10.4g} {error:>8} {deviation:>6} "
             f"{self.n_support or '':>7} {self.seconds:>7.2f}  {': '.join(words)}"
         ).rstrip()
 
@@ -227,11 +226,11 @@ TABLE_HEAD = f"  {'C':>10} {'gamma':>10} {'error %':>8} {'+-':>6} {'SVs':>7} {'s
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `tune` returns; counts and times of the search do not include the refit."""
+    """What a search found."""
 
-    points: list[Point]  # of the whole grid, gamma by gamma, in increasing C
-    best: Point  # of least error; of equal ones that of smallest C, then gamma
-    model: Model | None  # of the best point, trained on all rows; None without a refit
+    points: list[Point]  # all of the grid, gamma by gamma
+    best: Point  # least error; of equals the smallest C, then the smallest gamma
+    model: Model | None  # the best point trained on all rows; None without a refit
     pairs: list[PairSolution]  # of the refit, for each pair of classes
     kernel: str
     folds: int | None  # None for one validation part
@@ -282,9 +281,6 @@ class TuneResult:
         return "; ".join(found) or None
 
 
-# -- the search ----------------------------------------------------------------------------------
-
-
 def tune(
     data: Any,
     labels: Any = None,
@@ -295,6 +291,9 @@ def tune(
     **search: Any,
 ) -> TuneResult:
     """Find the C, and the gamma, of least validation error, and train on all rows with them.
+
+    A point is hopeless if its errors exceed those of the best so far by more than 3 standard errors
+    of the difference and are no fewer than at the C before.
 
     Parameters
     ----------
@@ -309,25 +308,12 @@ def tune(
     **search
         Fields of `TuneOptions`: `Cs`, `gammas`, `folds`, ...
 
-    Returns
-    -------
-    TuneResult
-        After an interrupt, what is known by then, without a refit.
-
     Raises
     ------
     InputError
         For data or a grid that cannot be used, or a training part without one of the classes.
     KeyboardInterrupt
-        Before the first point was tried.
-
-    Notes
-    -----
-    C increases, and each training begins with the weights of the one before, whose support vectors
-    contain nearly all those of a larger C. The sampled gap `path_tol` is enough to compare errors.
-    A point is hopeless if its errors exceed those of the best so far by more than 3 standard errors
-    of the difference and are no fewer than at the C before. After two in a row the larger C of that
-    gamma are left out. With folds, points that are so much worse are left out after each fold.
+        Before the first point was tried. Later, the result is what is known by then.
 
     Examples
     --------
@@ -342,26 +328,26 @@ def tune(
     grid = wanted.grid()
     with borrow_source(data, labels) as source:
         classes, codes = encode_labels(source)
-        kernels = wanted.kernels(grid, source, options.threads)
+        kernels = wanted.kernels(grid.sigma2s, source, options.threads)
         problems = [Problem(source, codes, kernel, class_labels=classes) for kernel in kernels]
         tuner = _Tuner(problems, grid.Cs, options, wanted.path_tol, callbacks, on_point)
         started = time.perf_counter()
-        tuner.run(_validation_parts(source, grid.folds, wanted.validation_share, options.seed))
+        parts = _validation_parts(source, grid.folds, wanted.validation_share, options.seed)
+        tuner.run(parts)
         seconds = time.perf_counter() - started
         best = tuner.best()
         pairs = tuner.refit(best) if wanted.refit and not tuner.interrupted else []
-        model = model_of(pairs, tuner.problem_of(best), best.C) if pairs else None
         return TuneResult(
             points=tuner.points,
             best=best,
-            model=model,
+            model=model_of(pairs, tuner.problem_of(best), best.C) if pairs else None,
             pairs=pairs,
             kernel=wanted.kernel,
             folds=grid.folds,
             n_rows=source.n_rows,
-            n_validation=tuner.n_validation,
+            n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
             seed=options.seed,
-            interrupted=tuner.interrupted or (wanted.refit and model is None),
+            interrupted=tuner.interrupted,
             kernel_evaluations=sum(point.kernel_evaluations for point in tuner.points),
             seconds=seconds,
         )
@@ -396,7 +382,7 @@ def score_point(
 
 @dataclass(frozen=True)
 class _Fold:
-    """Rows to train on and rows to validate with."""
+    """Rows to train on and rows to validate with, and the class of each."""
 
     number: int
     train: SubsetSource
@@ -418,6 +404,7 @@ class _Tuner:
         on_point: Callable[[Point], None] | None,
     ) -> None:
         self.problems, self.refit_options = problems, options
+        self.n_classes = problems[0].n_classes
         self.callbacks, self.on_point = callbacks, on_point
         if options.stopping == "relative":
             path_tol = max(path_tol, options.tol)
@@ -429,7 +416,6 @@ class _Tuner:
         self.points = [point for points in self.rows_of_points for point in points]
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
         self.interrupted = False
-        self.n_validation = 0
 
     def problem_of(self, point: Point) -> Problem:
         """All rows with the kernel of a point."""
@@ -447,27 +433,37 @@ class _Tuner:
         """Try all points on each part in turn, except those left out before."""
         for number, validation in enumerate(parts):
             fold = self._fold(number, validation)
-            with self._partition(fold.train, fold.train_codes) as partition:
-                self._try_fold(fold, partition)
+            with partition_classes(
+                fold.train, fold.train_codes, self.n_classes, self.options.memory_limit
+            ) as partition:
+                for problem, points in zip(self.problems, self.rows_of_points, strict=True):
+                    left = [point for point in points if point.status != "abandoned"]
+                    if left and not self.interrupted:
+                        part = replace(problem, source=fold.train, codes=fold.train_codes)
+                        with self._trainer(part, partition, self.options) as trainer:
+                            self._follow(trainer, left, fold)
             if self.interrupted or number + 1 == len(parts):
                 return
             best = self._leader(number)
-            worse = [point for point in self.points if point.status == "tried"]
-            worse = [point for point in worse if point.deviations(best) > _HOPELESS]
+            tried = [point for point in self.points if point.status == "tried"]
+            worse = [point for point in tried if point.deviations(best) > _HOPELESS]
             _abandon(worse, f"worse than {best} beyond chance after {number + 1} folds")
 
     def refit(self, best: Point) -> list[PairSolution]:
         """Train the best point on all rows."""
-        problem, options = self.problem_of(best), self.refit_options
+        problem = self.problem_of(best)
         with (
-            self._partition(problem.source, problem.codes) as partition,
-            PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer,
+            partition_classes(
+                problem.source, problem.codes, self.n_classes, self.options.memory_limit
+            ) as partition,
+            self._trainer(problem, partition, self.refit_options) as trainer,
         ):
             return trainer.fit(best.C, self.warm)
 
-    def _partition(self, source: RowSource, codes: Int64Array) -> AbstractContextManager[Partition]:
-        n_classes = self.problems[0].n_classes
-        return partition_classes(source, codes, n_classes, self.options.memory_limit)
+    def _trainer(
+        self, problem: Problem, partition: Partition, options: TrainOptions
+    ) -> PairTrainer:
+        return PairTrainer(problem, partition, options, self.callbacks, self.plan)
 
     def _fold(self, number: int, validation: Int64Array) -> _Fold:
         whole = self.problems[0]
@@ -477,36 +473,24 @@ class _Tuner:
             np.concatenate([whole.codes[start:stop] for start, stop in part.ranges])
             for part in (train, held_out)
         )
-        if (np.bincount(codes, minlength=whole.n_classes) == 0).any():
+        if (np.bincount(codes, minlength=self.n_classes) == 0).any():
             raise InputError(
                 f"the part of {whole.source.name} that is left for training has no rows of one "
                 f"class; use more rows, another seed, or a smaller validation part"
             )
-        self.n_validation = self.n_validation or held_out.n_rows
         return _Fold(number, train, codes, CachedSource(held_out, self.plan.row_cache), truth)
-
-    def _try_fold(self, fold: _Fold, partition: Partition) -> None:
-        for problem, points in zip(self.problems, self.rows_of_points, strict=True):
-            left = [point for point in points if point.status != "abandoned"]
-            if left and not self.interrupted:
-                part = replace(problem, source=fold.train, codes=fold.train_codes)
-                with PairTrainer(
-                    part, partition, self.options, self.callbacks, self.plan
-                ) as trainer:
-                    self._follow(trainer, left, fold)
 
     def _follow(self, trainer: PairTrainer, points: Sequence[Point], fold: _Fold) -> None:
         """Try the points of one gamma in increasing C."""
         hopeless = 0
-        before: Point | None = None
         for k, point in enumerate(points):
             if not self._try_point(trainer, point, fold):
                 self._stop(fold)
                 return
             best = self._leader(fold.number)
-            no_better = before is not None and point.n_errors >= before.n_errors
+            no_better = k > 0 and point.n_errors >= points[k - 1].n_errors
             worse = no_better and point.deviations(best) > _HOPELESS
-            hopeless, before = hopeless + 1 if worse else 0, point
+            hopeless = hopeless + 1 if worse else 0
             if fold.number == 0 and hopeless == _IN_A_ROW:
                 reason = f"{_IN_A_ROW} smaller C in a row are worse than {best} beyond chance"
                 _abandon(points[k + 1 :], reason)
@@ -542,8 +526,7 @@ class _Tuner:
 
     def _leader(self, fold: int) -> Point:
         """Best of the points that were tried in this fold."""
-        tried = [point for point in self.points if len(point.wrong) == fold + 1]
-        return min(tried, key=lambda point: (point.n_errors, point.C, point.gamma))
+        return min((p for p in self.points if len(p.wrong) == fold + 1), key=Point.order)
 
 
 def _abandon(points: Iterable[Point], note: str) -> None:
