@@ -24,8 +24,8 @@ from ooc_fw.system.scratch import create_locked, remove_unlocked
 _MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
 _LONGEST_STEM = 241  # bytes of a file's name within the name of its temporary file, of 255
 
+# Directory of the open files of a process; /dev/stdout and /dev/fd/1 lead there.
 _OPEN_FILES = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
-"""Directory of the open files of a process; ``/dev/stdout`` and ``/dev/fd/1`` lead there."""
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -39,15 +39,11 @@ StrPath = str | os.PathLike[str]
 
 
 class Output(NamedTuple):
-    """A place that a command will write to.
+    """A place that a command will write to."""
 
-    `what` names the output in messages. `streamed` says that it is written from front to back, so
-    that a device or a pipe is allowed.
-    """
-
-    what: str
+    what: str  # its name in messages
     path: StrPath
-    streamed: bool = False
+    streamed: bool = False  # whether it is written from front to back, so that a pipe will do
 
 
 class _Place(NamedTuple):
@@ -283,14 +279,9 @@ def _flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-KEPT_BYTES = 64 << 20
-"""Beginning of a file that stays in the page cache: all of a small one."""
-
-STEP_BYTES = 4 << 20
-"""Written bytes that are sent to the disk together."""
-
-WINDOW_BYTES = 32 << 20
-"""Written bytes after which those sent are expected to be on the disk."""
+KEPT_BYTES = 64 << 20  # beginning of a file that stays in the page cache: all of a small one
+STEP_BYTES = 4 << 20  # written bytes that are sent to the disk together
+WINDOW_BYTES = 32 << 20  # written bytes after which those sent are expected to be on the disk
 
 
 class DropBehind:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Self
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a process to end; ``kill`` sends the first, a closed terminal the second."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP)  # from ``kill``, and from a terminal that is closed
 
 _DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
 """Functions that LLVM or the garbage collector calls, and whose exceptions are dropped.
@@ -19,8 +18,7 @@ _DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "_
 An interrupt that was raised in one of them would be lost, and numba would miss compiled code.
 """
 
-_RETRY_SECONDS = 0.01
-"""Time after which a signal that arrived in such a function is sent again; they take less."""
+_RETRY_SECONDS = 0.01  # until a signal that arrived in such a function is sent again
 
 
 class Terminated(KeyboardInterrupt):
@@ -78,21 +76,12 @@ class DeferredInterrupt:
     on the first one is only noted, for the run to check between iterations, and a second one
     raises. SIGINT is handled unless it is ignored, SIGTERM and SIGHUP only within `terminating`.
     Nothing happens outside the main thread, where Python delivers no signals.
-
-    Attributes
-    ----------
-    defers : bool
-        Whether the first signal waits.
-    noted : int or None
-        Number of the first signal.
-    urgent : bool
-        Whether a signal did not wait, and raised KeyboardInterrupt or `Terminated`.
     """
 
     def __init__(self) -> None:
-        self.defers = False
-        self.noted: int | None = None
-        self.urgent = False
+        self.defers = False  # whether the first signal waits
+        self.noted: int | None = None  # number of the first signal, if it waited
+        self.urgent = False  # whether a signal did not wait, and raised
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:

@@ -216,7 +216,7 @@ def memory_total(root: str = "/") -> int:
     the folder in which ``proc`` and ``sys`` are looked up.
     """
     files = {"": ["memory.max"], "memory": ["memory.limit_in_bytes"]}
-    sizes = [limit for (limit,) in group_limits(files, Path(root))]
+    sizes = [limit for (limit,) in group_limits(files, 1, Path(root))]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         sizes.append(max(0, addresses - _ADDRESS_SPACE) // _RESERVED)

@@ -23,6 +23,7 @@ MIB = 1 << 20
         ),
         ("0::/a", {"a/memory.max": "max", "a/cpu.max": "max 100000"}, None, 8),
         ("0::/a/../../../b", {"memory.max": "no", "cpu.max": "no"}, None, 8),
+        ("4:cpu,memory:/", {"cpu,memory/cpu.cfs_quota_us": 100000}, None, 8),  # without a period
         # A container that sees its own group as the root, under the name it has on the host.
         ("0::/docker/12ab", {"memory.max": MIB, "cpu.max": "300000 100000"}, MIB, 3),
         # Version 1, which states a very large number or -1 where there is no limit.
