@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import lzma
+from importlib import resources
 
 import naive_libsvm as naive
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
+from ooc_fw.convert.convert import convert_libsvm
 from ooc_fw.convert.libsvm import iter_libsvm, parse_block
 from ooc_fw.convert.readers import ParsedBlock, ParseOptions
 from ooc_fw.convert.text import TextBlock
@@ -22,11 +25,6 @@ def parse(text: str | bytes, **options: object) -> ParsedBlock:
     if not data.endswith(b"\n"):
         data += b"\n"
     return parse_block(TextBlock("data.txt", data, 1, data.count(b"\n")), ParseOptions(**options))
-
-
-def value_of(token: str) -> np.float32:
-    (value,) = parse(f"1 1:{token}").rows.data
-    return value
 
 
 @pytest.mark.parametrize(
@@ -54,20 +52,15 @@ def test_line(line, label, row, padding):
     np.testing.assert_array_equal(parsed.rows.toarray(), np.array([row], np.float32))
 
 
-def test_empty_lines_and_comments_are_no_rows():
+def test_options_and_lines_that_are_no_rows():
     parsed = parse("\n  \r\n# text\n1 1:1\n\t\n2 2:2\n\n")
     assert parsed.labels.tolist() == [1, 2]
     assert parsed.rows.indptr.tolist() == [0, 1, 2]
-
-
-def test_zero_based():
-    np.testing.assert_array_equal(parse("1 0:5 2:6", zero_based=True).rows.toarray(), [[5, 0, 6]])
-
-
-def test_columns_beyond_the_limit_are_dropped_and_counted():
+    assert parse("1 0:5 2:6", zero_based=True).rows.toarray().tolist() == [[5, 0, 6]]
     parsed = parse("1 5:5 1:1\n1 4:0 2:2\n1 2:3", n_features=2)
-    np.testing.assert_array_equal(parsed.rows.toarray(), [[1, 0], [0, 2], [0, 3]])
+    assert parsed.rows.toarray().tolist() == [[1, 0], [0, 2], [0, 3]]
     assert (parsed.width, parsed.n_dropped) == (5, 2)
+    assert parse("1 2147483648:1").rows.indices.tolist() == [2**31 - 1]
 
 
 def test_long_unsorted_row():
@@ -105,10 +98,14 @@ midpoints = st.tuples(st.integers(1, 2**24 - 1), st.sampled_from(["", "1", "0001
 @example("123456789012345678901234567890")
 @example("1e-400")
 @example("0e999999999999")
-def test_value_is_float32_of_float64_of_the_text(token):
-    expected = np.float32(float(token))
-    line = parse(f"1 1:{token} 2:1 # long enough a text for the quick path").rows.toarray()
-    assert line[0, 0].tobytes() == (expected + np.float32(0)).tobytes()
+@example("1600000000.0123456789")
+@example("0.3000000000000000166533453693773481063544750213623046875")
+def test_value_is_the_nearest_float64_and_then_float32(token):
+    line = f"1 1:{token} 2:1 # long enough a text for the quick path"
+    for exact, dtype in ((False, np.float32), (True, np.float64)):
+        value = parse(line, exact=exact).rows.toarray()[0, 0]
+        assert value.dtype == dtype
+        assert value.tobytes() == (dtype(float(token)) + dtype(0)).tobytes()
 
 
 @given(token=st.one_of(decimals, floats).filter(is_exact_label))
@@ -124,15 +121,6 @@ def test_label_is_the_nearest_float64(token):
 def test_whole_labels_that_float64_would_merge_are_refused(label):
     with pytest.raises(InputError, match=f"line 2: label '{label}' is a whole number that float64"):
         parse(f"9007199254740992 1:1\n{label} 1:1")
-
-
-@given(token=st.one_of(decimals, floats, midpoints))
-@example("1600000000.0123456789")
-@example("0.3000000000000000166533453693773481063544750213623046875")
-def test_exact_values_are_the_nearest_float64(token):
-    (value,) = parse(f"1 1:{token} 2:1", exact=True).rows.toarray()[:, 0]
-    assert value == float(token)
-    assert value.dtype == np.float64
 
 
 # --- whole files ---------------------------------------------------------------------------------
@@ -227,28 +215,14 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("line", BAD_LINES)
 @pytest.mark.parametrize("ending", ["", "\n1 2:2 3:3 4:4 5:5 6:6 7:7 8:8 9:9"])
-def test_error_names_file_and_line(line, ending):
-    text = f"1 1:1\n# comment\n{line}{ending}"
+def test_a_bad_line_is_named_or_leaves_no_trace(line, ending):
     with pytest.raises(InputError, match=r"^data\.txt, line 3: .*" + BAD_LINES[line]):
-        parse(text)
-
-
-@pytest.mark.parametrize("line", BAD_LINES)
-def test_skipped_line_leaves_no_trace(line):
+        parse(f"1 1:1\n# comment\n{line}{ending}")
     parsed = parse(f"1 1:1\n{line}\n2 2:2", skip=True)
     assert parsed.labels.tolist() == [1, 2]
     assert parsed.rows.toarray().tolist() == [[1, 0], [0, 2]]
     assert (parsed.n_skipped, parsed.width) == (1, 2)
     assert parsed.skipped[0].startswith("data.txt, line 2: ")
-
-
-def test_zero_based_negative_index():
-    with pytest.raises(InputError, match="'-1:1' has a negative index"):
-        parse("1 -1:1", zero_based=True)
-
-
-def test_largest_index_is_taken():
-    assert parse("1 2147483648:1").rows.indices.tolist() == [2**31 - 1]
 
 
 @pytest.mark.parametrize("value", ["-1", "-1.5", "-0.99999999"])
@@ -257,7 +231,7 @@ def test_values_without_log1p(value):
     with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' has no log1p"):
         parse(f"1 1:{value}", log1p=True)
     assert not parse(f"1 3:{value}", log1p=True, n_features=2).rows.data.size
-    assert value_of("-0.99") > -1
+    assert parse("1 1:-0.99", log1p=True).rows.data > -1
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing"])
@@ -266,3 +240,24 @@ def test_no_rows(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"data\.txt holds no rows"):
         list(iter_libsvm(path))
+
+
+# --- the data that the package carries -----------------------------------------------------------
+
+
+def test_samples_equal_scikit_learn(tmp_path):
+    samples = resources.files("ooc_fw.data") / "samples"
+    for name, n_rows, n_features in (("a1a.xz", 1605, 119), ("a1a.t.xz", 4000, 122)):
+        path = str(samples / name)
+        with lzma.open(path) as file:
+            X, y = load_svmlight_file(file, dtype=np.float32, zero_based=False)
+        blocks = list(iter_libsvm(path, block_bytes=10_000))
+        rows = concat_rows([block for _, block, _ in blocks])
+        assert (len(rows), blocks[-1][1].n_features) == (n_rows, n_features)
+        np.testing.assert_array_equal(np.concatenate([labels for labels, _, _ in blocks]), y)
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(rows, part), getattr(X, part))
+    train, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    assert convert_libsvm([samples / "a1a.xz"], train).n_features == 119
+    report = convert_libsvm([samples / "a1a.t.xz"], test, like=train)
+    assert (report.n_features, report.dropped_features, report.dropped_values) == (119, 3, 7)

@@ -2,48 +2,23 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from ooc_fw.convert.pipeline import ordered_map, prefetch
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_order_is_kept(threads):
-    def slow_at_first(number: int) -> int:
-        time.sleep(0.002 * (number < 2))
-        return number**2
-
-    assert list(ordered_map(slow_at_first, range(20), threads=threads)) == [n**2 for n in range(20)]
+def slow_at_first(number: int) -> int:
+    time.sleep(0.002 * (number < 2))
+    return number
 
 
-def test_few_items_are_in_flight():
-    taken = 0
-
-    def items():
-        nonlocal taken
-        for number in range(50):
-            taken += 1
-            yield number
-
-    for used, _ in enumerate(ordered_map(abs, items(), threads=2)):
-        assert taken <= used + 3
-
-
-def test_exception_comes_in_its_place_and_threads_end():
-    def fail_at_three(number: int) -> int:
-        if number == 3:
-            raise ValueError("three")
-        return number
-
-    results = ordered_map(fail_at_three, range(100), threads=2)
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="three"):
-        next(results)
-    assert not [t for t in threading.enumerate() if t.name.startswith("ooc-fw-prep")]
-
-
-def test_prefetch_keeps_order_and_is_one_ahead():
+@pytest.mark.parametrize(
+    ("run", "ahead"),
+    [(prefetch, 2), *((partial(ordered_map, slow_at_first, threads=n), n + 1) for n in (1, 2, 5))],
+)
+def test_order_is_kept_and_little_is_in_flight(run, ahead):
     made = 0
 
     def items():
@@ -52,18 +27,23 @@ def test_prefetch_keeps_order_and_is_one_ahead():
             made += 1
             yield number
 
-    for used, item in enumerate(prefetch(items())):
+    for used, item in enumerate(run(items())):
         assert item == used
-        assert made <= used + 2
+        assert made <= used + ahead
     assert made == 20
 
 
-def test_prefetch_passes_on_errors():
-    def items():
-        yield 1
-        raise ValueError("after one")
+@pytest.mark.parametrize("in_items", [False, True])
+def test_an_exception_comes_in_its_place_and_threads_end(in_items):
+    def fail_at_three(number: int) -> int:
+        if number == 3:
+            raise ValueError("three")
+        return number
 
-    results = prefetch(items())
-    assert next(results) == 1
-    with pytest.raises(ValueError, match="after one"):
+    results = ordered_map(fail_at_three, range(100), threads=2)
+    if in_items:
+        results = prefetch(map(fail_at_three, range(100)))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
         next(results)
+    assert not [t for t in threading.enumerate() if t.name.startswith("ooc-fw-prep")]

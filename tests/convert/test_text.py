@@ -14,6 +14,7 @@ from ooc_fw.convert.text import TextInput
 from ooc_fw.system.errors import InputError
 
 TEXT = b"".join(b"1 1:%d\n" % i for i in range(2000))
+COMPRESSIONS = [bytes, gzip.compress, bz2.compress, lzma.compress]
 
 
 def read(path, block_bytes: int = 1 << 20) -> bytes:
@@ -21,16 +22,14 @@ def read(path, block_bytes: int = 1 << 20) -> bytes:
         return b"".join(block.text for block in text.blocks(block_bytes))
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("compress", COMPRESSIONS)
 def test_compression_is_told_by_content(tmp_path, compress):
     path = tmp_path / "name_that_says_nothing"
     path.write_bytes(compress(TEXT))
-    assert read(path) == TEXT
     with TextInput(path) as text:
+        assert b"".join(block.text for block in text.blocks()) == TEXT
         assert text.compressed == (compress is not bytes)
-        assert text.size == path.stat().st_size
-        list(text.blocks())
-        assert text.bytes_read == text.size
+        assert text.size == text.bytes_read == path.stat().st_size
         assert text.text_bytes == len(TEXT)
 
 
@@ -56,21 +55,23 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, lines, last_ne
 
 
 def test_byte_order_mark_is_left_out(tmp_path):
-    path = tmp_path / "data.txt"
-    path.write_bytes(b"\xef\xbb\xbf1 1:1")
-    assert read(path) == b"1 1:1\n"
+    (tmp_path / "data.txt").write_bytes(b"\xef\xbb\xbf1 1:1")
+    assert read(tmp_path / "data.txt") == b"1 1:1\n"
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("compress", COMPRESSIONS[:2])
 def test_standard_input(monkeypatch, compress):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(compress(TEXT))))
     with TextInput("-") as text:
         assert (text.name, text.size) == ("standard input", None)
         assert b"".join(block.text for block in text.blocks()) == TEXT
         assert text.bytes_read == len(TEXT)
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="standard input is closed"):
+        TextInput("-")
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("compress", COMPRESSIONS[1:])
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:60] + data[90:]])
 def test_damaged_file(tmp_path, compress, damage):
     path = tmp_path / "data.gz"
@@ -89,35 +90,25 @@ def test_damaged_file(tmp_path, compress, damage):
     ],
 )
 def test_file_that_is_no_text(tmp_path, head, message):
-    path = tmp_path / "data"
-    path.write_bytes(head + bytes(100))
+    (tmp_path / "data").write_bytes(head + bytes(100))
     with pytest.raises(InputError, match=f"data.*{message}"):
-        read(path)
+        read(tmp_path / "data")
 
 
-def test_missing_file_and_directory(tmp_path):
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
     with pytest.raises(InputError, match="missing does not exist"):
         TextInput(tmp_path / "missing")
     with pytest.raises(InputError, match="is a directory; name the files in it"):
         TextInput(tmp_path)
-
-
-def test_unreadable_file(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
         TextInput(tmp_path / "data")
 
 
-def test_no_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InputError, match="standard input is closed"):
-        TextInput("-")
-
-
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("compress", COMPRESSIONS[:2])
 def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
     monkeypatch.setattr("ooc_fw.convert.text.MAX_LINE_BYTES", 3 << 20)
     path = tmp_path / "data.txt"
