@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import random
 
 import pytest
 
@@ -31,25 +30,6 @@ def test_split_keeps_every_row_once_and_relabels(tmp_path):
     found = train.read_text().splitlines() + test.read_text().splitlines()
     assert sorted(found) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
     assert 50 < len(test.read_text().splitlines()) < 130
-
-
-@pytest.mark.parametrize("rows", [datasets.shell, datasets.words])
-def test_synthetic_rows_have_two_classes_and_increasing_columns(rows, monkeypatch):
-    monkeypatch.setattr(datasets, "SYNTHETIC_ROWS", 200)
-    labels = set()
-    for line in rows(random.Random(0)):
-        label, *cells = line.split()
-        labels.add(label)
-        columns = [int(cell.partition(":")[0]) for cell in cells]
-        assert columns == sorted(set(columns))
-        assert columns[0] >= 1
-    assert labels == {"0", "1"}
-
-
-def test_default_sets_need_the_data_folder_to_be_real_ones(tmp_path):
-    assert datasets.default_sets(tmp_path) == datasets.REAL_SETS
-    assert datasets.default_sets(tmp_path / "absent") == datasets.PORTABLE_SETS
-    assert {*datasets.REAL_SETS, *datasets.PORTABLE_SETS} <= set(datasets.DATASETS)
 
 
 def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
