@@ -12,7 +12,7 @@ from typing import Any, Self
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)  # from ``kill``, and from a terminal that is closed
 
-_DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
+DEAF = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer", "__del__"})
 """Functions that LLVM or the garbage collector calls, and whose exceptions are dropped.
 
 An interrupt that was raised in one of them would be lost, and numba would miss compiled code.
@@ -32,7 +32,7 @@ class Terminated(KeyboardInterrupt):
 def _raise(number: int, frame: FrameType | None) -> None:
     """Raise what a signal means, or send it again later where the exception would be dropped."""
     while frame is not None:
-        if frame.f_code.co_name in _DEAF:
+        if frame.f_code.co_name in DEAF:
             again = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()

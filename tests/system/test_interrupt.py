@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from ooc_fw.system.interrupt import _DEAF, DeferredInterrupt, Terminated, signal_of, terminating
+from ooc_fw.system.interrupt import DEAF, DeferredInterrupt, Terminated, signal_of, terminating
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -106,4 +106,4 @@ def test_the_callbacks_of_llvm_have_the_names_that_are_known():
     from llvmlite.binding.executionengine import ExecutionEngine
 
     callbacks = {name for name in vars(ExecutionEngine) if name.startswith("_raw_object_cache_")}
-    assert {"_raw_object_cache_notify", "_raw_object_cache_getbuffer"} == callbacks <= _DEAF
+    assert {"_raw_object_cache_notify", "_raw_object_cache_getbuffer"} == callbacks <= DEAF
