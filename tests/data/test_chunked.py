@@ -9,12 +9,11 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
-import scipy.sparse
 
 from ooc_fw.data.sources import iter_blocks, open_source
 from ooc_fw.data.sources.chunked import DecodedChunks
 from ooc_fw.data.statistics import fit_scaling
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError
 from ooc_fw.testing.contracts import small_table
 
 
@@ -48,29 +47,6 @@ def test_a_chunk_is_read_once_and_when_it_is_asked_for():
 def test_what_cannot_be_read(error):
     with pytest.raises(DamageError, match="rows 0 to 9 of the array of chunks cannot be read"):
         open_source(Slices(small_table(), error)).read(3, 5)
-
-
-def unknown_lengths():
-    array = da.from_array(small_table(), chunks=10)
-    return array[array[:, 0] > 0]
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (Slices(np.zeros((2, 2), complex)), "must be real numbers"),
-        (Slices(np.zeros((0, 3))), "is empty"),
-        (da.zeros(4), "two dimensions"),
-        (unknown_lengths(), r"unknown; call compute_chunk_sizes\(\)"),
-        (
-            da.from_array(small_table(), chunks=(10, 5)).map_blocks(scipy.sparse.csr_array),
-            "blocks of type csr_array; make them numpy arrays",
-        ),
-    ],
-)
-def test_unusable(array, message):
-    with pytest.raises(InputError, match=message):
-        open_source(array)
 
 
 class CountedBlocks:
