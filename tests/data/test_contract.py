@@ -107,12 +107,17 @@ def scaled(write):
     return lambda X, y, folder: ScaledSource(open_source(write(folder / "data.h5", X, y)), IDENTITY)
 
 
-def first_rows(open_it):
-    """The first rows of a source that has more."""
+def part_of(open_it, *ranges):
+    """Some rows of a source that has others between them."""
+    ranges = np.array(ranges)
 
     def open_part(X, y, folder):
-        more = np.concatenate([X, X[:9] + 1]), np.concatenate([y, np.full(9, 5.0)])
-        return SubsetSource(open_it(*more, folder), np.array([[0, len(X)]]))
+        rows = np.concatenate([np.arange(*pair) for pair in ranges])
+        more = np.full((100, X.shape[1]), 9, np.float32), np.full(100, 5.0)
+        more[0][rows], more[1][rows] = X, y
+        source = SubsetSource(open_it(*more, folder), ranges)
+        np.testing.assert_array_equal(source.rows_at(np.arange(len(X))), rows)
+        return source
 
     return open_part
 
@@ -154,9 +159,10 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "too large to be cached": (DISK, cached(write_dense, 100)),
     "scaled": (DISK, scaled(write_dense)),
     "scaled csr": (SPARSE, scaled(write_sparse)),
-    "first rows of npy": (DISK, first_rows(lambda X, y, folder: open_source(npy(folder, X), y))),
-    "first rows of csr": (SPARSE, first_rows(foreign_sparse)),
-    "first rows of array": (RAM, first_rows(lambda X, y, _: open_source(X, y))),
+    "first rows": (DISK, part_of(lambda X, y, folder: open_source(npy(folder, X), y), [0, 57])),
+    "some rows": (DISK, part_of(converted(write_dense), [0, 41], [44, 45], [50, 65])),
+    "some sparse rows": (SPARSE, part_of(converted(write_sparse), [0, 48], [60, 69])),
+    "rows in RAM": (RAM, part_of(lambda X, y, _: open_source(X, y), [0, 42], [85, 100])),
 }
 
 
@@ -168,6 +174,15 @@ class TestEverySource(RowSourceContract):
 
     def open(self, X, y, folder):
         return self.opener(X, y, folder)
+
+    def test_gives_row_ids(self, source):
+        if not isinstance(source, SubsetSource):
+            super().test_gives_row_ids(source)
+            return
+        rows = source.rows_at(np.arange(57))
+        for start, stop in ((0, 57), (4, 6)):
+            ids = source.source.row_ids(0, 100)[rows[start:stop]]
+            np.testing.assert_array_equal(source.row_ids(start, stop), ids)
 
     def test_travels_as_the_way_to_open_it(self, source, X):
         if source.reopen is None:

@@ -58,13 +58,9 @@ def test_canonical_csr_equals_adding_up(data, n_rows, origin):
     np.testing.assert_array_equal(rows.toarray(), expected)
     for start, stop in pairwise(rows.indptr):
         assert (np.diff(rows.indices[start:stop]) > 0).all()
-
-
-def test_rows_in_order_are_not_copied():
-    data, indices = np.ones(3, np.float32), np.array([0, 1, 0], np.int32)
-    rows = canonical_csr(data, indices, np.array([0, 2, 3]), 2, "x")
-    assert np.shares_memory(rows.data, data)
-    assert np.shares_memory(rows.indices, indices)
+    again = canonical_csr(rows.data, rows.indices, rows.indptr, 4, "x")
+    assert again.data is rows.data  # rows in order are not copied
+    assert total == 0 or np.shares_memory(again.indices, rows.indices)
 
 
 def test_the_bad_value_of_sparse_rows_is_found():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ooc_fw
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
+from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, open_source
 from ooc_fw.data.sources.views import complement, draw_parts, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import small_table, to_dense
@@ -20,25 +20,6 @@ both_writers = pytest.mark.parametrize("write", [write_dense, write_sparse])
 
 
 # -- subsets ---------------------------------------------------------------------------------------
-
-
-@both_writers
-@pytest.mark.parametrize("ranges", [[[3, 20]], [[0, 9], [30, 57]], [[1, 2], [4, 9], [56, 57]]])
-def test_any_rows_here_and_in_other_processes(tmp_path, write, ranges):
-    X = small_table()
-    rows = np.concatenate([np.arange(*pair) for pair in ranges])
-    whole = open_source(write(tmp_path / "data.h5", X, np.arange(57.0)))
-    source = SubsetSource(whole, np.array(ranges))
-    n = len(rows)
-    for each in (source, pickle.loads(pickle.dumps(source))):
-        np.testing.assert_array_equal(to_dense(each.read(0, n)), X[rows])
-        np.testing.assert_array_equal(to_dense(each.read(1, n - 1)), X[rows[1:-1]])
-        np.testing.assert_array_equal(to_dense(each.take(np.array([0, n - 1]))), X[rows[[0, -1]]])
-        np.testing.assert_array_equal(each.labels(0, n), rows)
-        np.testing.assert_array_equal(each.row_ids(0, n), whole.row_ids(0, 57)[rows])
-    np.testing.assert_array_equal(source.rows_at(np.arange(n)), rows)
-    source.close()
-    whole.read(0, 1)  # still open
 
 
 @given(
@@ -72,22 +53,16 @@ def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
     np.testing.assert_array_equal(again.ranges, test.ranges)
     train.close()
     np.testing.assert_array_equal(to_dense(test.read(0, 1)), X[test.labels(0, 1).astype(int)])
-    test.close()
 
 
 def test_split_of_rows_in_order_is_random():
-    with open_source(small_table(), np.arange(57.0)) as source:
-        train, test = ooc_fw.train_test_split(source, 0.5)
-        assert len(test.ranges) > 5
-        assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
-        test.close()
-        train.read(0, 5)
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, 0.001])
-def test_a_share_that_leaves_nothing(share):
-    with pytest.raises(InputError, match="share"):
-        ooc_fw.train_test_split(small_table(), share)
+    source = open_source(small_table(), np.arange(57.0))
+    train, test = ooc_fw.train_test_split(source, 0.5)
+    assert len(test.ranges) > 5
+    assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
+    for share in (0, 1, -0.1, 0.001):
+        with pytest.raises(InputError, match="share"):
+            ooc_fw.train_test_split(source, share)
 
 
 # -- pairs -----------------------------------------------------------------------------------------
@@ -122,9 +97,8 @@ def test_a_pair_of_files(write, tmp_path):
     assert (pair.shuffled, pair.in_memory, pair.sparse) == (True, False, parts[0].sparse)
     for start, stop in ((0, 57), (0, 0), (13, 14), (5, 40)):
         np.testing.assert_array_equal(to_dense(pair.read(start, stop)), X[start:stop])
-    for rows in ([], [3], [0, 7, 8, 56], list(range(57))):
-        taken = to_dense(pair.take(np.array(rows, dtype=np.int64)))
-        np.testing.assert_array_equal(taken, X[rows])
+        rows = np.arange(start, stop, 3)
+        np.testing.assert_array_equal(to_dense(pair.take(rows)), X[rows])
     assert pair.bytes_read == parts[0].bytes_read + parts[1].bytes_read > 0
     with pytest.raises(IndexError):
         pair.take(np.array([57]))
