@@ -51,16 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_absent(args: argparse.Namespace) -> None:
-    """Raise InputError for options and data that only a stream takes."""
-    for given, option in (
-        (args.data == "-", "text on standard input"),
-        (args.zero_based, "--zero-based"),
-    ):
-        if given:
-            raise InputError(f"{option} goes with --stream only; add that, or convert the text")
-
-
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report.
 

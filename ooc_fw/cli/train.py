@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.stream:
         return stream.run(args)
-    stream.check_absent(args)
+    if args.data == "-" or args.zero_based:
+        option = "--zero-based" if args.zero_based else "text on standard input"
+        raise InputError(f"{option} goes with --stream only; add that, or convert the text")
     started = time.perf_counter()  # imports count: the user waits for them
     remove_abandoned()
 

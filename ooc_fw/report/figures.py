@@ -6,7 +6,7 @@ They are drawn by matplotlib, an optional package, which is imported when a figu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,95 +109,31 @@ def _axes(
 # -- training runs -------------------------------------------------------------------------------
 
 
-class _Canvas:
-    """Axes of one panel, their horizontal unit, and the number of runs that share them."""
-
-    def __init__(self, ax: Any, runs: Sequence[Run], against: str) -> None:
-        self.ax, self.alone = ax, len(runs) == 1
-        self.field = "elapsed_s" if against == "time" else "iteration"
-        self.unit, name = 1.0, "iteration"
-        ends = [float(run.columns[self.field][-1]) for run in runs]
-        if against == "time":
-            hours, minutes = max(ends) >= 7200, max(ends) >= 600
-            self.unit, name = (3600.0, "h") if hours else (60.0, "min") if minutes else (1.0, "s")
-            name = f"time ({name})"
-        elif any(run.n_classifiers > 1 for run in runs):
-            name = "iteration (of all binary classifiers)"
-        ax.set_xlabel(name)
-        if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
-            ax.set_xscale("log")
-            ax.set_xlim(min(ends) / _LOG_RATIO / self.unit, 1.15 * max(ends) / self.unit)
-        elif max(ends) > 0:
-            ax.set_xlim(0, 1.02 * max(ends) / self.unit)
-
-    def line(self, run: Run, field: str, scale: float = 1.0, **look: Any) -> None:
-        """Draw a column of a run; a single value becomes a dot."""
-        x, y = run.line(field, self.field)
-        dot = "o" if sum(y == y) == 1 else None  # y == y where it is not NaN
-        self.ax.plot(x / self.unit, y / scale, marker=dot, markersize=3, **look)
-
-
-def _draw_gap(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
-    canvas.line(run, "sampled_gap", **{"label": "sampled gap", **look})
-    places, gaps = run.certificates()
-    if len(places):
-        diamond = {"marker": "D", "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
-        x = run.columns[canvas.field][places] / canvas.unit
-        label = "certified gap"
-        canvas.ax.plot(x, gaps, color=look["color"], label=label, clip_on=False, **diamond)
-    if run.tolerance is not None:
-        canvas.ax.axhline(run.tolerance, color=_LIMIT_COLOR, linestyle="--", label="tolerance")
-
-
-def _draw_column(field: str) -> Callable[[_Canvas, Run, dict[str, Any]], None]:
-    return lambda canvas, run, look: canvas.line(run, field, **look)
-
-
-def _draw_speed(counter: str) -> Callable[[_Canvas, Run, dict[str, Any]], None]:
-    def draw(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
-        edges, values = run.speed(counter)
-        if len(values):
-            canvas.ax.stairs(values, edges / canvas.unit, baseline=None, linewidth=1.4, **look)
-
-    return draw
-
-
-def _draw_memory(canvas: _Canvas, run: Run, look: dict[str, Any]) -> None:
-    canvas.line(run, "rss_bytes", 2**20, **look)
-    peak = look | {"linestyle": ":", "label": "peak of memory"}
-    canvas.line(run, "peak_rss_bytes", 2**20, **peak)
-    limit = run.options.get("memory_limit")
-    if isinstance(limit, int):
-        style = {"color": _LIMIT_COLOR, "linestyle": "-."}
-        canvas.ax.axhline(limit / 2**20, label="memory limit", **style)
-
-
 class Panel(NamedTuple):
-    """One quantity: title, label of the vertical axis, how one run is drawn, and against what."""
+    """One quantity: title, label of the vertical axis, column of a run, and what it is against."""
 
     title: str
     label: str
-    draw: Callable[[_Canvas, Run, dict[str, Any]], None] | None
-    against: tuple[str, ...] = ("time", "iteration")
+    field: str
+    against: tuple[str, ...] = AXES
     logarithmic: bool = False
+    scale: float = 1.0
 
 
 PANELS = {
-    "gap": Panel("Gap, sampled and certified", "relative gap", _draw_gap, logarithmic=True),
-    "objective": Panel("Objective", "f", _draw_column("objective"), logarithmic=True),
-    "support": Panel("Support", "support vectors", _draw_column("n_support")),
-    "rows": Panel("Rows read", "per second", _draw_speed("rows_read"), ("time",)),
-    "kernel": Panel("Kernel values", "per second", _draw_speed("kernel_evaluations"), ("time",)),
-    "memory": Panel("Memory", "resident memory (MiB)", _draw_memory, ("time",)),
-    "steps": Panel("Kinds of steps", "", None, ("iteration",)),
+    "gap": Panel("Gap, sampled and certified", "relative gap", "sampled_gap", logarithmic=True),
+    "objective": Panel("Objective", "f", "objective", logarithmic=True),
+    "support": Panel("Support", "support vectors", "n_support"),
+    "rows": Panel("Rows read", "per second", "rows_read", ("time",)),
+    "kernel": Panel("Kernel values", "per second", "kernel_evaluations", ("time",)),
+    "memory": Panel("Memory", "resident memory (MiB)", "rss_bytes", ("time",), scale=2**20),
+    "steps": Panel("Kinds of steps", "", "steps", ("iteration",)),
 }
 """What can be drawn of a run, by the name that the command line uses."""
 
 
 def draw_runs(
-    runs: Sequence[Run],
-    panels: Sequence[str] = tuple(PANELS),
-    against: Sequence[str] = ("time", "iteration"),
+    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), against: Sequence[str] = AXES
 ) -> Figure:
     """Draw runs in common axes, two panels in a row, with one legend.
 
@@ -208,7 +144,7 @@ def draw_runs(
     panels : sequence of str
         Names in `PANELS`.
     against : sequence of str
-        "time", "iteration" or both; a panel that knows only one of them is drawn once.
+        Some of `AXES`; a panel that knows only one of them is drawn once.
 
     Raises
     ------
@@ -231,10 +167,10 @@ def draw_runs(
         for ax, (panel, axis) in zip(grid.flat, cells, strict=False):
             ax.set_title(panel.title)
             ax.set_ylabel(panel.label)
-            if panel.draw is None:
+            if panel.field == "steps":
                 _draw_steps(ax, runs)
             elif runs:
-                _draw_panel(_Canvas(ax, runs, axis), panel, runs)
+                _draw_panel(ax, panel, runs, axis)
                 handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         n_across = _LEGEND_COLUMNS * n_columns
         figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
@@ -242,24 +178,72 @@ def draw_runs(
     return figure
 
 
-def _draw_panel(canvas: _Canvas, panel: Panel, runs: Sequence[Run]) -> None:
-    assert panel.draw is not None
+def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
+    field = "elapsed_s" if axis == "time" else "iteration"
+    ends = [float(run.columns[field][-1]) for run in runs]
+    unit, name = 1.0, "iteration"
+    if axis == "time":
+        hours, minutes = max(ends) >= 7200, max(ends) >= 600
+        unit, name = (3600.0, "h") if hours else (60.0, "min") if minutes else (1.0, "s")
+        name = f"time ({name})"
+    elif any(run.n_classifiers > 1 for run in runs):
+        name = "iteration (of all binary classifiers)"
+    ax.set_xlabel(name)
+    if min(ends) > 0 and max(ends) > _LOG_RATIO * min(ends):
+        ax.set_xscale("log")
+        ax.set_xlim(min(ends) / _LOG_RATIO / unit, 1.15 * max(ends) / unit)
+    elif max(ends) > 0:
+        ax.set_xlim(0, 1.02 * max(ends) / unit)
     n = len(RUN_COLORS)
     for k, run in enumerate(runs):
-        look = {"color": RUN_COLORS[k % n], "linestyle": _STYLES[k // n % len(_STYLES)]}
-        panel.draw(canvas, run, look if canvas.alone else look | {"label": _short(run.label)})
+        label = "sampled gap" if panel.field == "sampled_gap" else None
+        look: dict[str, Any] = {
+            "color": RUN_COLORS[k % n],
+            "linestyle": _STYLES[k // n % len(_STYLES)],
+        }
+        look["label"] = label if len(runs) == 1 else _short(run.label)
+        _draw_run(ax, panel, run, run.columns[field] / unit, unit, look)
         for place in run.resumed:
-            x = run.columns[canvas.field][place] / canvas.unit
             style = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
-            canvas.ax.axvline(x, label="resumed", **style)
+            ax.axvline(run.columns[field][place] / unit, label="resumed", **style)
     if panel.logarithmic:
-        canvas.ax.set_yscale("log", nonpositive="mask")
+        ax.set_yscale("log", nonpositive="mask")
     else:
-        canvas.ax.set_ylim(bottom=0)
-    if canvas.alone and runs[0].n_classifiers == 1 and canvas.field == "elapsed_s":
+        ax.set_ylim(bottom=0)
+    if len(runs) == 1 and runs[0].n_classifiers == 1 and axis == "time":
         for first, last in runs[0].sweeps():
             shade = {"color": "#e6e9ee", "zorder": 0, "linewidth": 0, "label": "certifying pass"}
-            canvas.ax.axvspan(first / canvas.unit, last / canvas.unit, **shade)
+            ax.axvspan(first / unit, last / unit, **shade)
+
+
+def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[str, Any]) -> None:
+    """Draw one run, whose events are at `x`; a single value becomes a dot."""
+
+    def curve(field: str, **own: Any) -> None:
+        places, values = run.line(x, run.columns[field])
+        dot = "o" if sum(values == values) == 1 else None  # where it is not NaN
+        ax.plot(places, values / panel.scale, marker=dot, markersize=3, **look | own)
+
+    def limit(value: object, label: str) -> None:
+        if isinstance(value, int | float):
+            ax.axhline(value / panel.scale, color=_LIMIT_COLOR, linestyle="--", label=label)
+
+    if panel.label == "per second":
+        edges, speeds = run.speed(panel.field)
+        if len(speeds):
+            ax.stairs(speeds, edges / unit, baseline=None, linewidth=1.4, **look)
+        return
+    curve(panel.field)
+    if panel.field == "sampled_gap":
+        places, gaps = run.certificates()
+        if len(places):
+            diamond = {"marker": "D", "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
+            diamond |= {"color": look["color"], "clip_on": False, "label": "certified gap"}
+            ax.plot(x[places], gaps, **diamond)
+        limit(run.tolerance, "tolerance")
+    if panel.field == "rss_bytes":
+        curve("peak_rss_bytes", linestyle=":", label="peak of memory")
+        limit(run.options.get("memory_limit"), "memory limit")
 
 
 def _draw_steps(ax: Any, runs: Sequence[Run]) -> None:

@@ -88,9 +88,8 @@ class Run:
         """Positions of the first event of each binary classifier but the first."""
         return _changes(self.classifiers)
 
-    def line(self, field: str, against: str) -> tuple[Float64Array, Float64Array]:
-        """Horizontal and vertical places of a column, with NaN between binary classifiers."""
-        x, y = self.columns[against], self.columns[field]
+    def line(self, x: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Columns x and y with NaN between binary classifiers."""
         return np.insert(x, self.firsts, math.nan), np.insert(y, self.firsts, math.nan)
 
     def speed(self, counter: str) -> tuple[Float64Array, Float64Array]:

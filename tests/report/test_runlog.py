@@ -72,7 +72,7 @@ def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
     assert run.columns["iteration"].tolist() == [10, 20, 25, 30, 60, 70]
     assert run.columns["rows_read"].tolist() == [5, 6, 6, 7, 7, 14]
     assert run.steps["toward"] == 14 + 7 + 28
-    x, y = run.line("n_support", "elapsed_s")
+    x, y = run.line(run.columns["elapsed_s"], run.columns["n_support"])
     assert np.flatnonzero(np.isnan(x)).tolist() == np.flatnonzero(np.isnan(y)).tolist() == [2, 5]
 
 
