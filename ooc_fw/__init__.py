@@ -39,7 +39,7 @@ how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
 what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
-where is text parsed                   ``_core/libsvm.py``; tables: ``convert/readers.py``
+where is text parsed                   ``_core/libsvm.py``; tables: ``convert/arrow.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
 what may an option be                  ``options.py``
 =====================================  ============================================================

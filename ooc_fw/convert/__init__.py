@@ -2,6 +2,6 @@
 
 ``convert.py`` plans and reports, ``passes.py`` has the two passes, with rows on disk between them
 (``spool.py``), and ``writer.py`` the layout. ``inputs.py`` opens inputs: ``libsvm.py``,
-``delimited.py``, ``parquet.py``, ``arrays.py``; ``tables.py`` makes features of their columns.
+``arrow.py`` (CSV, Parquet), ``arrays.py``; ``tables.py`` makes features of the columns of tables.
 ``preflight.py`` looks at data before training, ``verify.py`` compares a file with its checksums.
 """

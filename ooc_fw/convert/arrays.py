@@ -188,7 +188,7 @@ class ArrayReader(TypedReader):
         if self._label in kinds and x_name in lengths:
             self.own_label = self._label
         words = {name for name, kind in kinds.items() if kind.kind in "SUO"}
-        self.set_types(kinds, words, {name for name, kind in kinds.items() if kind.kind in "biuf"})
+        self._set_types(kinds, words, {name for name, kind in kinds.items() if kind.kind in "biuf"})
 
     def blocks(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Read the parts of all arrays that belong to a block."""
@@ -209,37 +209,32 @@ class ArrayReader(TypedReader):
             self.row = stop
             yield start, stop, part
 
-    def column(self, part: Mapping[str, Any], name: str) -> AnyArray:
-        """One column of a part."""
+    def _column(self, part: Mapping[str, Any], name: str) -> AnyArray:
         array, index = self._places[name]
         found: AnyArray = part[array][index]
         return found
 
-    def numbers(
+    def _numbers(
         self, part: Mapping[str, Any], n_rows: int, names: Sequence[str]
     ) -> Float64Array | CSRRows:
-        """Columns of numbers side by side, or sparse rows."""
         if self._matrix is None:
-            return super().numbers(part, n_rows, names)
+            return super()._numbers(part, n_rows, names)
         data, indices, starts = part[""]
         # A copy: what is read from an .npz file cannot be written to.
         data = np.array(data, dtype=np.float64)
         rows = canonical_csr(data, indices, starts, self._matrix.shape[1], self.name)
         return keep_stored(rows, rows.data != 0, self._matrix.shape[1])
 
-    def floats(self, column: AnyArray) -> Float64Array:
-        """Numbers of a column."""
+    def _floats(self, column: AnyArray) -> Float64Array:
         return column.astype(np.float64)
 
-    def words_of(self, column: AnyArray, place: Place) -> Words:
-        """Words of a column."""
+    def _words_of(self, column: AnyArray, place: Place) -> Words:
         if column.dtype.kind == "O":
             return collect_words(*number_values(column.tolist()), place)
         found, codes = np.unique(column, return_inverse=True)
         return collect_words(codes.reshape(-1), found.tolist(), place)
 
-    def inexact_label(self, column: AnyArray) -> tuple[int, Any] | None:
-        """Row and value of the first whole number that float64 does not hold exactly."""
+    def _inexact_label(self, column: AnyArray) -> tuple[int, Any] | None:
         rows = np.flatnonzero(inexact_labels(column))
         return (int(rows[0]), column[rows[0]]) if len(rows) else None
 

@@ -87,28 +87,13 @@ def convert(
 ) -> ConversionReport:
     """Convert LIBSVM text or tables to an HDF5 file, in memory that does not depend on their size.
 
-    Parameters
-    ----------
-    inputs : sequence of str or PathLike
-        Files of one format, read one after the other. "-" is standard input (text or CSV).
-    output : str or PathLike
-        HDF5 file; replaced as a whole when all is well, otherwise left as it was.
-    options : ConvertOptions or None
-        What becomes of rows and columns.
-    progress : callable or None
-        Called now and then with (bytes done, bytes in all or None).
+    The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
+    The output is replaced as a whole when all is well, otherwise left as it was: InputError says
+    which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
 
-    Raises
-    ------
-    InputError
-        An option, input, column, line or row cannot be used.
-    OSError
-        The disk is full or fails; `output` is then as it was.
-
-    Notes
-    -----
     Categories and means of tables are found in a pass of their own before the other two. Free space
     is compared with what is needed before rows are spooled, and again before the output is begun.
+    `progress` is called now and then with (bytes done, bytes in all or None).
     """
     started = time.perf_counter()
     options = options or ConvertOptions()

@@ -10,8 +10,7 @@ from typing import Any
 import h5py
 
 from ooc_fw.convert.arrays import ArrayReader
-from ooc_fw.convert.delimited import CSVReader
-from ooc_fw.convert.parquet import ParquetReader
+from ooc_fw.convert.arrow import CSVReader, ParquetReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput

@@ -13,20 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from ooc_fw._core.libsvm import (
-    AT,
-    CURSOR_SIZE,
-    DROPPED,
-    INT32_MAX,
-    LINE,
-    ROWS,
-    TOKEN,
-    WIDTH,
-    Expected,
-    ParsedRows,
-    Problem,
-    parse_lines,
-)
+from ooc_fw._core import libsvm as compiled
+from ooc_fw._core.libsvm import INT32_MAX, TOKEN, Problem
 from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, Reader
 from ooc_fw.convert.text import TextBlock, TextInput
@@ -70,18 +58,9 @@ def iter_libsvm(
     exact: bool = False,
     block_bytes: int | None = None,
 ) -> Iterator[tuple[Float64Array, CSRRows, int]]:
-    """Read LIBSVM text in constant memory.
+    """Read LIBSVM text in constant memory, from a file, maybe compressed, or "-", standard input.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        A file, plain or compressed, or "-" for standard input.
-    zero_based : bool
-        Whether the file calls its first column 0.
-    exact : bool
-        Whether values stay float64, to be scaled before they are rounded.
-    block_bytes : int or None
-        Bytes of text parsed at once.
+    Values stay float64 if `exact`, to be scaled before they are rounded.
 
     Yields
     ------
@@ -90,11 +69,6 @@ def iter_libsvm(
         Values; ``n_features`` is 1 + the largest column seen so far.
     first_line : int
         Line number of the block's first line, from 1.
-
-    Raises
-    ------
-    InputError
-        The input is missing or damaged, has a bad line, or holds no rows.
     """
     options = ParseOptions(zero_based=zero_based, exact=exact)
     n_rows = width = 0
@@ -121,20 +95,20 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
     indptr = np.zeros(block.n_lines + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: np.ndarray = np.empty(n_pairs, dtype=np.float64 if options.exact else np.float32)
-    parsed = ParsedRows(labels, indptr, indices, values)
-    cursor = np.zeros(CURSOR_SIZE, dtype=np.int64)
+    parsed = compiled.ParsedRows(labels, indptr, indices, values)
+    cursor = np.zeros(compiled.CURSOR_SIZE, dtype=np.int64)
     known: dict[int, float] = {}  # position -> number that the compiled parser asked for
     n_skipped = 0
     skipped: list[str] = []
     while True:
-        expected = Expected(
+        expected = compiled.Expected(
             0 if options.zero_based else 1,
             limit,
             -1.0 if options.log1p else -np.inf,
             np.array(list(known), dtype=np.int64),
             np.array(list(known.values()), dtype=np.float64),
         )
-        problem = parse_lines(text, expected, cursor, parsed)
+        problem = compiled.parse_lines(text, expected, cursor, parsed)
         if problem == Problem.NONE:
             break
         if problem == Problem.UNDECIDED:
@@ -146,13 +120,13 @@ def parse_block(block: TextBlock, options: ParseOptions) -> ParsedBlock:
         n_skipped += 1
         if len(skipped) < EXAMPLES:
             skipped.append(message)
-        cursor[AT] = block.text.index(b"\n", int(cursor[AT])) + 1
-        cursor[LINE] += 1
-    n_rows, width = int(cursor[ROWS]), int(cursor[WIDTH])
+        cursor[compiled.AT] = block.text.index(b"\n", int(cursor[compiled.AT])) + 1
+        cursor[compiled.LINE] += 1
+    n_rows, width = int(cursor[compiled.ROWS]), int(cursor[compiled.WIDTH])
     indptr = indptr[: n_rows + 1]
     stored = slice(int(indptr[-1]))
     rows = CSRRows(values[stored], indices[stored], indptr, min(width, limit))
-    n_dropped = int(cursor[DROPPED])
+    n_dropped = int(cursor[compiled.DROPPED])
     return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_skipped, tuple(skipped))
 
 
@@ -179,7 +153,7 @@ def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
         token = _token(block.text, int(cursor[TOKEN]))
         shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
         reason = _REASONS[problem].format(shown + "..." * (len(token) > _SHOWN_BYTES))
-    return f"{block.name}, line {block.first_line + cursor[LINE]}: {reason}"
+    return f"{block.name}, line {block.first_line + cursor[compiled.LINE]}: {reason}"
 
 
 _REASONS = {

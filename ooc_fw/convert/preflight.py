@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert.delimited import is_foreign_number, parse_number
+from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.passes import count_labels
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.data.ranges import ColumnRanges

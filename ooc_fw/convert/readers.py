@@ -148,47 +148,47 @@ class TableReader(Reader):
     def parse(self, block: Any, wanted: Wanted) -> Cells:
         """Cells of a block, for any thread; InputError where a cell or row cannot be read."""
 
-    def cells(self, part: Any, n_rows: int, wanted: Wanted, place: Place) -> Cells:
+    def _cells(self, part: Any, n_rows: int, wanted: Wanted, place: Place) -> Cells:
         """Cells of a part of the table whose columns have types."""
         labels: Float64Array | Words = np.zeros(n_rows)
         if wanted.label is not None:
-            column = self.column(part, wanted.label)
+            column = self._column(part, wanted.label)
             if self.untyped or wanted.label in self.words:
-                labels = self.words_of(column, place)
+                labels = self._words_of(column, place)
             else:
-                if (found := self.inexact_label(column)) is not None:
+                if (found := self._inexact_label(column)) is not None:
                     row, label = found
                     raise InputError(
                         f"{place(row)}: label {label} is a whole number that float64 does not tell "
                         f"from its neighbours; write the labels as words, or number the classes "
                         f"anew"
                     )
-                labels = self.floats(column)
-        numbers = self.numbers(part, n_rows, wanted.numbers)
-        words = tuple(self.words_of(self.column(part, name), place) for name in wanted.words)
+                labels = self._floats(column)
+        numbers = self._numbers(part, n_rows, wanted.numbers)
+        words = tuple(self._words_of(self._column(part, name), place) for name in wanted.words)
         return Cells(self.name, labels, numbers, words, place)
 
-    def numbers(self, part: Any, n_rows: int, names: Sequence[str]) -> Float64Array | CSRRows:
+    def _numbers(self, part: Any, n_rows: int, names: Sequence[str]) -> Float64Array | CSRRows:
         """Columns of numbers side by side."""
         found = np.empty((n_rows, len(names)))
         for j, name in enumerate(names):
-            found[:, j] = self.floats(self.column(part, name))
+            found[:, j] = self._floats(self._column(part, name))
         return found
 
     @abstractmethod
-    def column(self, part: Any, name: str) -> Any:
+    def _column(self, part: Any, name: str) -> Any:
         """One column of a part."""
 
     @abstractmethod
-    def floats(self, column: Any) -> Float64Array:
+    def _floats(self, column: Any) -> Float64Array:
         """Numbers of a column, missing ones as NaN."""
 
     @abstractmethod
-    def words_of(self, column: Any, place: Place) -> Words:
+    def _words_of(self, column: Any, place: Place) -> Words:
         """Words of a column."""
 
     @abstractmethod
-    def inexact_label(self, column: Any) -> tuple[int, Any] | None:
+    def _inexact_label(self, column: Any) -> tuple[int, Any] | None:
         """Row and value of the first whole number that float64 does not hold exactly."""
 
 
@@ -203,7 +203,7 @@ class TypedReader(TableReader):
         """Share of the file that belongs to the rows read."""
         return (self.size or 0) * self.row // max(1, self.n_rows)
 
-    def set_types(self, kinds: Mapping[str, Any], words: set[str], numbers: set[str]) -> None:
+    def _set_types(self, kinds: Mapping[str, Any], words: set[str], numbers: set[str]) -> None:
         """Tell which columns there are, of which types."""
         self.columns = tuple(kinds)
         self.words = frozenset(words)
@@ -213,7 +213,9 @@ class TypedReader(TableReader):
     def parse(self, block: tuple[int, int, Any], wanted: Wanted) -> Cells:
         """Cells of a block."""
         start, stop, part = block
-        return self.cells(part, stop - start, wanted, lambda row: f"{self.name}, row {start + row}")
+        return self._cells(
+            part, stop - start, wanted, lambda row: f"{self.name}, row {start + row}"
+        )
 
 
 def block_rows(row_bytes: int) -> int:
@@ -331,15 +333,6 @@ def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str
         if count > 1:
             raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
     return tuple(filled)
-
-
-def import_pyarrow(purpose: str) -> Any:
-    """Import pyarrow; InputError if it is not installed."""
-    try:
-        import pyarrow
-    except ImportError:
-        raise InputError(f"{purpose} needs pyarrow: pip install 'ooc-fw[tables]'") from None
-    return pyarrow
 
 
 def listed(names: Sequence[str]) -> str:

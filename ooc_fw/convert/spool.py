@@ -15,16 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.records import (
-    HEADER_WORDS,
-    Memory,
-    RowBits,
-    index_records,
-    measure_records,
-    pack_records,
-    record_ids,
-    unpack_records,
-)
+from ooc_fw._core import records
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 
 BUCKET_BYTES = 16 << 20
@@ -51,10 +42,10 @@ class RowBlock:
     def __getitem__(self, key: slice) -> RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
-    def bits(self) -> RowBits:
+    def bits(self) -> records.RowBits:
         """The same memory, as the compiled code takes it."""
         rows, ids, labels = self.rows, self.row_ids.view(np.uint32), self.labels.view(np.uint32)
-        return RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)
+        return records.RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)
 
 
 class _Bucket:
@@ -96,23 +87,10 @@ class Spool:
 
     Every row has a random 64-bit key, which depends on its position and the seed alone; rows are
     returned in the order of their keys. All keys differ, so that the permutation depends on the
-    number of rows and the seed alone. The leading bits of its key assign a row to a bucket on disk;
-    a bucket is read back whole and sorted, or split by the next bits if it is too large for that.
-
-    Parameters
-    ----------
-    directory : path
-        Where the bytes are stored.
-    seed : int or None
-        Seed of the permutation; None keeps the order in which rows are added.
-    bits : int
-        There are ``2**bits`` buckets.
-    dtype : type
-        Type of the values: float32, or float64 where they are still to be scaled.
-    skipped_bits : int
-        Leading bits that all keys share (in a bucket that is being split).
-    bucket_bytes : int
-        Buckets up to twice this size are sorted in memory.
+    number of rows and the seed alone; without a seed, rows keep the order in which they are added.
+    The leading bits of its key assign a row to one of ``2**bits`` buckets on disk, after those bits
+    that all keys share. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
+    larger one is split by the next bits.
     """
 
     def __init__(
@@ -121,7 +99,7 @@ class Spool:
         seed: int | None = None,
         bits: int = 0,
         *,
-        dtype: type = np.float32,
+        dtype: type = np.float32,  # of the values; float64 where they are still to be scaled
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
@@ -156,11 +134,13 @@ class Spool:
             keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
             numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
         sizes = np.zeros(1 << self._bits, dtype=np.int64)
-        measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
+        records.measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
         ends = np.cumsum(sizes)
         words = np.empty(ends[-1], dtype=np.uint32)
         places = ends - sizes
-        pack_records(block.bits(), numbers, self._value_words, places, Memory.of(words))
+        records.pack_records(
+            block.bits(), numbers, self._value_words, places, records.Memory.of(words)
+        )
         counts = np.bincount(numbers, minlength=len(sizes))
         for number in np.flatnonzero(counts).tolist():
             end = ends[number]
@@ -217,16 +197,16 @@ class Spool:
         begun = np.empty(0, dtype=np.uint32)  # a record whose end was not read yet
         for part in bucket.parts(n_bytes):
             words = np.concatenate([begun, part]) if len(begun) else part
-            starts = np.empty(len(words) // HEADER_WORDS, dtype=np.int64)
+            starts = np.empty(len(words) // records.HEADER_WORDS, dtype=np.int64)
             counts = np.empty_like(starts)
-            n_rows, end = index_records(words, self._value_words, starts, counts)
+            n_rows, end = records.index_records(words, self._value_words, starts, counts)
             begun = words[end:]
             if n_rows == 0:
                 continue
             starts, n_stored = starts[:n_rows], int(counts[:n_rows].sum())
             row_ids = np.empty(n_rows, dtype=np.int64)
             if seed is not None:
-                record_ids(words, starts, row_ids.view(np.uint32))
+                records.record_ids(words, starts, row_ids.view(np.uint32))
                 starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
             rows = CSRRows(
                 np.empty(n_stored, dtype=self.dtype),
@@ -235,7 +215,9 @@ class Spool:
                 n_features,
             )
             block = RowBlock(rows, np.empty(n_rows), row_ids)
-            unpack_records(Memory.of(words), starts, self._value_words, block.bits())
+            records.unpack_records(
+                records.Memory.of(words), starts, self._value_words, block.bits()
+            )
             yield block
 
 

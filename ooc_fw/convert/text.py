@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -55,32 +55,27 @@ class TextInput(readers.Reader):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if os.fspath(path) == STANDARD_INPUT:
-            super().__init__("standard input")
+        is_stream = os.fspath(path) == STANDARD_INPUT
+        super().__init__("standard input" if is_stream else os.fspath(path))
+        if is_stream:
             self._raw = _standard_input()
         else:
-            super().__init__(os.fspath(path))
             self._raw = self.resources.enter_context(open_bytes(self.name))
             status = os.fstat(self._raw.fileno())
             self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         try:
-            self._stream = self._decompressed()
-        except BaseException:
-            self.close()
-            raise
-        self.compressed = self._stream is not self._raw
-
-    def _decompressed(self) -> BinaryIO:
-        try:
             found = format_of(self._raw.peek(_LONGEST_MAGIC))
         except OSError as error:
+            self.close()
             raise InputError(
                 f"{self.name} cannot be read ({error.strerror}); restore a copy on another disk"
             ) from error
         if found in _NOT_TEXT:
+            self.close()
             raise InputError(f"{self.name} {_NOT_TEXT[found]}")
         opener = _OPENERS.get(found)
-        return self._raw if opener is None else cast(BinaryIO, opener(self._raw, "rb"))
+        self.compressed = opener is not None
+        self._stream: Any = self._raw if opener is None else opener(self._raw, "rb")
 
     @property
     def bytes_read(self) -> int:
@@ -124,7 +119,7 @@ class TextInput(readers.Reader):
                 f"{self.name} is damaged or cut short ({reason}); fetch it again"
             ) from error
         self.text_bytes += len(data)
-        return data
+        return cast(bytes, data)
 
 
 def _count_lines(text: bytes) -> int:

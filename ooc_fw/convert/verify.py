@@ -15,12 +15,7 @@ import numpy as np
 from ooc_fw.convert.pipeline import Meter, Progress, ordered_map
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
-from ooc_fw.data.sources.checksums import (
-    CheckedSlices,
-    Checksums,
-    Range,
-    read_checksums,
-)
+from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, Range, read_checksums
 from ooc_fw.data.sources.hdf5 import (
     chunk_length,
     is_converted,
@@ -62,13 +57,12 @@ class ArrayReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify_file` found."""
+    """What `verify_file` found; a file without checksums can only be found readable."""
 
     path: str  # the file
     n_bytes: int  # its size
-    # Whether there was something to compare with. Without it a file can only be found readable.
     has_checksums: bool
-    arrays: tuple[ArrayReport, ...]  # the arrays, in the order of reading
+    arrays: tuple[ArrayReport, ...]  # in the order of reading
 
     @property
     def intact(self) -> bool:
@@ -85,24 +79,12 @@ def verify_file(
 ) -> VerifyReport:
     """Read a whole HDF5 data file and compare it with the checksums in it.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        File of ``ooc-fw convert``, or of another tool. The latter has no checksums: its rows and
-        labels are read, which finds values that are not finite, parts that are missing and, in
-        compressed files, most changes, but not a changed number.
-    x_name, y_name : str
-        Names of rows and labels in a file of another tool.
-    progress : callable or None
-        Called now and then with (bytes done, bytes in all).
+    A file of another tool has no checksums: its rows (`x_name`) and labels (`y_name`) are read,
+    which finds values that are not finite, parts that are missing and, in compressed files, most
+    changes, but not a changed number. `progress` is called with (bytes done, bytes in all).
 
-    Raises
-    ------
-    DamageError
-        The file cannot be opened, its header does not match its checksum, or it was changed while
-        it was read.
-    InputError
-        There is no such file, it is not HDF5, or holds no rows.
+    DamageError is raised if the file cannot be opened, its header does not match its checksum, or
+    it was changed while it was read; InputError if it is no HDF5 file with rows.
     """
     path = os.fspath(path)
     if not os.path.isfile(path) or not h5py.is_hdf5(path):

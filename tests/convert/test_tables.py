@@ -15,8 +15,8 @@ from converted import read
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.convert.arrow import CSVReader
 from ooc_fw.convert.convert import convert, convert_libsvm
-from ooc_fw.convert.delimited import CSVReader
 from ooc_fw.convert.readers import Wanted
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.verify import verify_file

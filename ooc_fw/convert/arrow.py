@@ -1,31 +1,38 @@
-"""CSV: text with a separator between cells, plain or compressed.
+"""Tables that pyarrow reads: Parquet, and CSV, which is text with a separator between cells.
 
-pyarrow reads whole blocks. Where it fails, a block is read line by line, which finds the line and
-the column for the message.
+Where pyarrow fails on a block of CSV, it is read line by line, which finds the line and the column
+for the message.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert.parquet import ArrowColumns
 from ooc_fw.convert.readers import (
     MISSING,
     Cells,
+    Place,
+    TableReader,
+    TypedReader,
     Wanted,
     Words,
+    block_rows,
     collect_words,
-    import_pyarrow,
     name_columns,
     number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
+from ooc_fw.data.labels import is_exact_label
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -36,13 +43,124 @@ _SHOWN = 40
 _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
+def _import_pyarrow(purpose: str) -> Any:
+    """Import pyarrow; InputError if it is not installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError(f"{purpose} needs pyarrow: pip install 'ooc-fw[tables]'") from None
+    return pyarrow
+
+
+class ArrowColumns(TableReader):
+    """A table whose parts are Arrow's tables or record batches."""
+
+    def _column(self, part: Any, name: str) -> Any:
+        return part.column(name)
+
+    def _floats(self, column: Any) -> Float64Array:
+        import pyarrow as pa
+
+        found: Float64Array = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return found
+
+    def _words_of(self, column: Any, place: Place) -> Words:
+        import pyarrow as pa
+
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist(), place)
+
+    def _inexact_label(self, column: Any) -> tuple[int, Any] | None:
+        from pyarrow import types
+
+        kind = column.type
+        if types.is_decimal(kind) or (types.is_integer(kind) and kind.bit_width > 32):
+            for value in column.unique().to_pylist():
+                if value is not None and not is_exact_label(str(value)):
+                    return column.to_pylist().index(value), value
+        return None
+
+
+class ParquetReader(TypedReader, ArrowColumns):
+    """A Parquet file, read page by page."""
+
+    compressed = True
+
+    def __init__(self, path: str) -> None:
+        pa = _import_pyarrow("Parquet")
+        from pyarrow import parquet
+
+        super().__init__(path, os.path.getsize(path))
+        try:
+            # Pages are streamed: a whole row group need not fit the memory.
+            self._file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InputError(
+                f"{path} cannot be read as Parquet ({error}); write it again"
+            ) from None
+        self.resources.callback(self._file.close)
+        schema = self._file.schema_arrow
+        kinds = dict(zip(name_columns(path, schema.names), schema.types, strict=True))
+        self.index = _pandas_index(schema.metadata) & frozenset(kinds)
+        words = {name for name, kind in kinds.items() if _is_words(kind)}
+        numbers = {name for name, kind in kinds.items() if _is_number(kind)}
+        self._set_types(kinds, words, numbers)
+        self.n_rows = self._file.metadata.num_rows
+
+    def blocks(self) -> Iterator[tuple[int, int, Any]]:
+        """Read record batches."""
+        import pyarrow as pa
+
+        usable = [name for name in self.columns if name not in self.unusable]
+        size = block_rows(8 * len(usable))
+        try:
+            for batch in self._file.iter_batches(size, columns=usable, use_threads=False):
+                start = self.row
+                self.row += batch.num_rows
+                self.text_bytes += batch.nbytes
+                yield start, self.row, batch
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                f"{self.name} is damaged after row {self.row} ({error}); fetch it again"
+            ) from error
+
+
+def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
+    """Columns in which pandas stored its index, by the metadata of a schema."""
+    try:
+        stored = json.loads((metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError):
+        return frozenset()
+    # A range index is stored as a record, without a column.
+    return frozenset(name for name in stored if isinstance(name, str))
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types as t
+
+    return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean))
+
+
+def _is_words(kind: Any) -> bool:
+    from pyarrow import types as t
+
+    if t.is_dictionary(kind):
+        return _is_words(kind.value_type)
+    return any(
+        test(kind) for test in (t.is_string, t.is_large_string, t.is_string_view, t.is_binary)
+    )
+
+
 class CSVReader(TextInput, ArrowColumns):
     """A CSV table; a cell holds no line break, so that any thread parses any block of lines."""
 
     untyped = True
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
-        import_pyarrow("CSV")
+        _import_pyarrow("CSV")
         if options.labels is not None:
             raise InputError(f"{path} has its labels in a column: name it with --label")
         super().__init__(path)
@@ -137,21 +255,23 @@ class CSVReader(TextInput, ArrowColumns):
             line, _ = next(islice(_filled_lines(block), row, None))
             return f"{self.name}, line {line}"
 
-        return self.cells(table, n_rows, wanted, place)
+        return self._cells(table, n_rows, wanted, place)
 
     def parse_by_line(self, block: TextBlock, wanted: Wanted) -> Cells:
         """Cells of a block of lines, to the same result; names or skips what cannot be read."""
         place = {name: j for j, name in enumerate(self.columns)}
-        columns = [place[name] for name in wanted.numbers]
         kept: list[list[str]] = []
         places: list[str] = []
-        numbers: list[list[float]] = []
+        numbers: list[list[float | None]] = []
         skipped: list[str] = []
         for line, raw in _filled_lines(block):
             where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
-                numbers.append(self._read_numbers(cells, columns))
+                found = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
+                bad = {name: cells[place[name]] for name, x in found.items() if x is None}
+                if bad:
+                    raise InputError(_words_error(bad))
             except InputError as error:
                 message = f"{where}: {error}"
                 if not wanted.skip:
@@ -160,6 +280,7 @@ class CSVReader(TextInput, ArrowColumns):
                 continue
             kept.append(cells)
             places.append(where)
+            numbers.append(list(found.values()))
 
         def words(name: str) -> Words:
             return collect_words(*number_values([cells[place[name]] for cells in kept]))
@@ -167,7 +288,7 @@ class CSVReader(TextInput, ArrowColumns):
         return Cells(
             self.name,
             np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
-            np.array(numbers, dtype=np.float64).reshape(len(kept), len(columns)),
+            np.array(numbers, dtype=np.float64).reshape(len(kept), len(wanted.numbers)),
             tuple(map(words, wanted.words)),
             places.__getitem__,
             tuple(skipped),
@@ -189,13 +310,6 @@ class CSVReader(TextInput, ArrowColumns):
                 f"a {self._delimiter!r}, and keep a row on one line"
             )
         return cells
-
-    def _read_numbers(self, cells: Sequence[str], columns: Sequence[int]) -> list[float]:
-        found = {j: parse_number(cells[j]) for j in columns}
-        bad = {self.columns[j]: cells[j] for j, number in found.items() if number is None}
-        if bad:
-            raise InputError(_words_error(bad))
-        return [number for number in found.values() if number is not None]
 
 
 def _filled_lines(block: TextBlock) -> Iterator[tuple[int, bytes]]:
