@@ -86,8 +86,8 @@ class ActiveSet(VertexTable):
         """Rows of the vertices made ready for products, in the precision of the kernel values."""
         if self.precise:
             return self.engine.prepare(self.rows, exact=True)
-        norms, terms = self._vectors["norms"].view, self._vectors["terms"].view
-        return Operand(self._values.view, norms, terms, self.engine.arithmetic.fast)
+        fast = self.engine.arithmetic.fast
+        return Operand(self._values.view, self.norms, self.terms, fast)
 
     def decision_at(self, x: Operand) -> Float64Array:
         """w.phi(x) + b, shape (len(x),), of rows that `prepare` made ready.
@@ -199,17 +199,15 @@ class ActiveSet(VertexTable):
         self._keep(keep)
         return keep
 
-    # -- checkpoints -----------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         """Arrays, and values for JSON, that cannot be computed again from the rows.
 
         The gradient is one of them: its last bits depend on the steps that led to it.
         """
-        arrays = {name: self._vectors[name].view for name in ("ids", "alpha", "grad", "pinned")}
+        names = ("ids", "alpha", "grad", "pinned", "rho", "rounding")
+        own = {name: getattr(self, name) for name in names}
         rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
-        numbers = {"rho": self.rho, "rounding": self.rounding}
-        return {**arrays, **rows, **numbers, "least_type": self._least_type.name}
+        return {**own, **rows, "least_type": self._least_type.name}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
         """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
@@ -218,7 +216,7 @@ class ActiveSet(VertexTable):
         held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
         self._kernel_rows.restore(held, self.engine, self.operand)
         for name in ("alpha", "grad", "pinned"):
-            self._vectors[name].view[:] = state[name]
+            getattr(self, name)[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
         self._least_type = np.dtype(state["least_type"])
 

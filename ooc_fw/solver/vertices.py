@@ -16,8 +16,23 @@ from ooc_fw.problem import relative_gap
 from ooc_fw.solver.growing import GrowingArray, GrowingRows
 
 
+def _vector(name: str) -> Any:
+    """An attribute of a `VertexTable`: one of its growing vectors, which may be written to."""
+    return property(lambda table: table._vectors[name].view)
+
+
 class VertexTable:
     """What is known of each vertex, without kernel values; `rho` is alpha' g."""
+
+    # Vectors of shape (m,)
+    ids: Int64Array = _vector("ids")  # rows of the vertices in the source
+    labels: Float64Array = _vector("labels")  # +1 or -1
+    alpha: Float64Array = _vector("alpha")  # weights
+    grad: Float64Array = _vector("grad")  # gradient Q alpha
+    diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
+    pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
+    norms: Float64Array = _vector("norms")  # for products: see `Operand`
+    terms: npt.NDArray[Any] = _vector("terms")
 
     def __init__(self, engine: Engine, C: float, penalties: Float64Array | None) -> None:
         self.engine = engine
@@ -27,7 +42,7 @@ class VertexTable:
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
-        names = ("ids", "labels", "diag", "norms", "terms", "alpha", "grad", "pinned")
+        names = ("ids", "labels", "alpha", "grad", "diag", "pinned", "norms", "terms")
         self._vectors = {name: GrowingArray(types.get(name, np.float64)) for name in names}
 
     def __len__(self) -> int:
@@ -37,36 +52,6 @@ class VertexTable:
     def rows(self) -> Rows:
         """Rows of the vertices, shape (m, n_features)."""
         return self._rows.view
-
-    @property
-    def ids(self) -> Int64Array:
-        """Row of each vertex in the source, shape (m,)."""
-        return self._vectors["ids"].view
-
-    @property
-    def labels(self) -> Float64Array:
-        """+1 or -1 of each vertex, shape (m,)."""
-        return self._vectors["labels"].view
-
-    @property
-    def diag(self) -> Float64Array:
-        """Q_ii = k(x_i, x_i) + 1 + 1/C_i of each vertex, shape (m,)."""
-        return self._vectors["diag"].view
-
-    @property
-    def alpha(self) -> Float64Array:
-        """Weights, shape (m,)."""
-        return self._vectors["alpha"].view
-
-    @property
-    def grad(self) -> Float64Array:
-        """Gradient Q alpha, shape (m,)."""
-        return self._vectors["grad"].view
-
-    @property
-    def pinned(self) -> npt.NDArray[np.bool_]:
-        """Vertices that are never pruned, shape (m,); to be written to."""
-        return self._vectors["pinned"].view
 
     @property
     def vertices(self) -> core.Vertices:

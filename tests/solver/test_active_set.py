@@ -194,98 +194,75 @@ TestActiveSet = ActiveSetMachine.TestCase
 TestActiveSet.settings = settings(stateful_step_count=30, deadline=None)
 
 
+@pytest.fixture
+def filled(request):
+    """A problem, and an active set of its first rows with weights in proportion to 1, 2, 3 ..."""
+
+    def fill(n, kernel="rbf", kernel_rows=None, sparse=False, **options):
+        problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, **options)
+        active, add = make_active(problem, sparse=sparse, kernel_rows=kernel_rows)
+        request.addfinalizer(active.engine.close)
+        add(np.arange(n))
+        active.set_weights(np.arange(1.0, n + 1))
+        return problem, active, add
+
+    return fill
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
-def test_decision_at_other_rows(name, sparse):
-    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=N_ROWS)
-    active, add = make_active(problem, sparse=sparse)
-    add(np.arange(0, 20, 2))
-    active.set_weights(np.arange(1.0, 11.0))
-    with active.engine as engine:
-        decision = active.decision_at(engine.prepare(problem.rows(sparse)))
-    ids, alpha = active.ids, active.alpha
-    truth = problem.truth(ids, alpha)
+def test_decision_at_other_rows(filled, name, sparse):
+    problem, active, _ = filled(10, name, sparse=sparse)
+    decision = active.decision_at(active.prepare(problem.rows(sparse)))
+    truth = problem.truth(active.ids, active.alpha)
     own = truth.alpha.astype(float) / problem.C
     np.testing.assert_allclose(
         problem.y * decision + own, truth.gradient.astype(float), rtol=1e-5, atol=1e-5
     )
 
 
-def test_squared_norm_is_that_of_the_hyperplane_with_its_bias():
-    problem = make_problem(make_kernel("linear"), n_rows=N_ROWS)
-    active, add = make_active(problem)
-    add(np.arange(10))
-    active.set_weights(np.arange(1.0, 11.0))
-    active.engine.close()
+def test_squared_norm_is_that_of_the_hyperplane_with_its_bias(filled):
+    problem, active, _ = filled(10, "linear")
     beta = active.alpha * active.labels
     w, b = beta @ problem.X[:10].astype(float), beta.sum()
     assert active.squared_norm() == pytest.approx(w @ w + b * b, rel=1e-10)
 
 
-def test_growing_beyond_the_capacity_changes_nothing():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
-    active, add = make_active(problem, kernel_rows=KernelRows(12, 1 << 20))
-    add(np.arange(10))
-    active.set_weights(np.ones(10))
+def test_growing_beyond_the_capacity_changes_nothing(filled):
+    problem, active, add = filled(10, kernel_rows=KernelRows(12, 1 << 20))
     with pytest.raises(BlockBudgetError):
         add(np.arange(5, 13))
     assert active.ids.tolist() == list(range(10))
     assert_valid(active, problem)
     add(np.arange(5, 12))
     assert len(active) == 12
-    active.engine.close()
 
 
-def test_rows_added_twice_keep_their_weights():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
-    active, add = make_active(problem)
-    add([3, 1])
-    active.set_weights(np.array([1.0, 3.0]))
+def test_rows_added_twice_keep_their_weights(filled):
+    problem, active, add = filled(2)
     evaluations = active.engine.evaluations
-    add([1, 3])
+    add([1, 0])
     assert active.engine.evaluations == evaluations
-    add([1, 2, 3])
-    active.engine.close()
-    assert active.ids.tolist() == [3, 1, 2]
-    assert active.alpha.tolist() == [0.25, 0.75, 0.0]
+    add([0, 2, 1])
+    assert active.ids.tolist() == [0, 1, 2]
+    assert active.alpha.tolist() == [1 / 3, 2 / 3, 0.0]
     assert_valid(active, problem)
 
 
-def test_few_spare_vertices_are_not_worth_a_prune():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
-    active, add = make_active(problem)
-    add(np.arange(30))
-    active.set_weights(np.ones(30))
+def test_a_prune_spares_few_vertices_and_those_that_violate(filled):
+    _, active, _ = filled(30)
     active.grad[:] = active.rho + 1
     active.alpha[:2] = 0
     assert active.prune() is None
     active.alpha[:15] = 0
-    np.testing.assert_array_equal(active.prune(), np.arange(15, 30))
-    active.engine.close()
+    active.grad[:4] = active.rho - 1e-12
+    np.testing.assert_array_equal(active.prune(), [*range(4), *range(15, 30)])
 
 
-def test_a_vertex_that_violates_is_never_pruned():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS)
-    active, add = make_active(problem)
-    add(np.arange(20))
-    active.set_weights(np.ones(20))
-    active.alpha[1:] = 0
-    active.grad[:10] = active.rho - 1e-12
-    active.grad[10:] = active.rho + 1e-12
-    active.prune()
-    assert active.ids.tolist() == list(range(10))
-    active.engine.close()
-
-
-def test_steps_and_refreshes_in_turn_converge_beyond_float32():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N_ROWS, C=1000.0, overlap=3)
-    active, add = make_active(problem)
-    add(np.arange(N_ROWS))
-    active.set_weights(np.ones(N_ROWS))
+def test_steps_and_refreshes_in_turn_converge_beyond_float32(filled):
+    problem, active, _ = filled(N_ROWS, C=1000.0, overlap=3)
     for _ in range(10):
         active.optimise(1e-12, 100_000)
         active.refresh()
-    active.engine.close()
-    least = problem.optimum.objective
-    assert active.rho / 2 == pytest.approx(least, rel=1e-12)
+    assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-12)
     assert active.relative_gap() < 1e-9

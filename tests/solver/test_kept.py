@@ -75,8 +75,14 @@ def compared(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("C", [1.0, 100.0])
-@pytest.mark.parametrize("max_iter", [2, 3])
+def assert_optimal_on_its_vertices(problem, solution):
+    g = gradient(problem, solution)[solution.rows]
+    g += solution.alpha / penalties(problem)[solution.rows]
+    assert solution.rho == pytest.approx(solution.alpha @ g, rel=1e-9)
+    assert 1 - g.min() / solution.rho <= 0.02
+
+
+@pytest.mark.parametrize(("C", "max_iter"), [(1.0, 2), (1.0, 3), (100.0, 2), (100.0, 3)])
 def test_a_run_that_stops_early_gives_the_best_state_it_kept(compared, C, max_iter):
     problem = noisy(C, n_rows=3000)
     solution = train(problem, max_iter=max_iter)
@@ -86,18 +92,9 @@ def test_a_run_that_stops_early_gives_the_best_state_it_kept(compared, C, max_it
         assert value == pytest.approx(primal(problem, state), rel=1e-2)
     last = max(compared, key=lambda pair: len(pair[0].ids))[0]
     assert primal(problem, solution) <= (1 + 1e-4) * primal(problem, last)
-    g = gradient(problem, solution)[solution.rows]
-    g += solution.alpha / penalties(problem)[solution.rows]
-    assert solution.rho == pytest.approx(solution.alpha @ g, rel=1e-9)
-    assert 1 - g.min() / solution.rho <= 0.02  # optimal on its vertices
-
-
-def test_an_earlier_state_may_be_the_best(compared):
-    problem = noisy(C=100.0, n_rows=3000)
-    train(problem, max_iter=2)
-    sizes, values = zip(*((len(state.ids), value) for state, value in compared), strict=True)
-    best = int(np.argmin(values))
-    assert sizes[best] < max(sizes)
+    assert_optimal_on_its_vertices(problem, solution)
+    if (C, max_iter) == (100.0, 2):  # here an earlier state is the best
+        assert len(min(compared, key=lambda pair: pair[1])[0].ids) < len(last.ids)
 
 
 def test_a_longer_run_that_stops_early_leaves_no_worse_a_model():
@@ -106,9 +103,7 @@ def test_a_longer_run_that_stops_early_leaves_no_worse_a_model():
     first, second = (train(problem, max_iter=rounds) for rounds in (1, 2))
     assert primal(problem, second) <= (1 + 1e-4) * primal(problem, first)
     for solution in (first, second):
-        g = gradient(problem, solution)[solution.rows]
-        g += solution.alpha / penalties(problem)[solution.rows]
-        assert 1 - g.min() / solution.rho <= 0.02  # optimal on its vertices
+        assert_optimal_on_its_vertices(problem, solution)
 
 
 def test_a_run_that_converges_compares_nothing(compared):

@@ -42,19 +42,12 @@ class Bench:
     def add(self, row_ids):
         self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
 
-    def full(self, keeps_before=False, frugal=False):
+    def full(self, keeps_before=False, keeps_rows=True, column_bytes=1 << 20):
+        options = {"keeps_rows": keeps_rows, "column_bytes": column_bytes}
         y, C = self.problem.y, self.problem.C
-        return FullLMO(
-            self.source,
-            y,
-            self.engine,
-            C,
-            keeps_before=keeps_before,
-            keeps_rows=not frugal,
-            column_bytes=0 if frugal else 1 << 20,
-        )
+        return FullLMO(self.source, y, self.engine, C, keeps_before=keeps_before, **options)
 
-    def sampled(self, size):
+    def sampled(self, size=20):
         y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
         return SampledLMO(self.source, y, self.engine, sampler, size)
 
@@ -101,22 +94,18 @@ class Bench:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS)
-class TestFull:
-    def test_finds_the_row_of_least_gradient(self, kernel, sparse):
-        bench = Bench(kernel, sparse=sparse)
-        candidates = bench.propose(bench.full(), Request())
-        bench.assert_proposal(candidates)
-        gradient = bench.gradient()
-        assert candidates.exact
-        assert candidates.n_scanned == N_ROWS
-        assert candidates.least == pytest.approx(gradient.min(), rel=1e-5, abs=2e-5)
-        assert candidates.row_ids.tolist() == [np.argmin(gradient)]
-
-    def test_gives_every_row_outside_on_demand(self, kernel, sparse):
-        bench = Bench(kernel, sparse=sparse)
-        candidates = bench.propose(bench.full())
-        bench.assert_proposal(candidates)
-        np.testing.assert_array_equal(candidates.row_ids, bench.active.outside(np.arange(N_ROWS)))
+def test_full_oracle_finds_the_row_of_least_gradient_or_every_row_outside(kernel, sparse):
+    bench = Bench(kernel, sparse=sparse)
+    candidates = bench.propose(bench.full(), Request())
+    bench.assert_proposal(candidates)
+    gradient = bench.gradient()
+    assert candidates.exact
+    assert candidates.n_scanned == N_ROWS
+    assert candidates.least == pytest.approx(gradient.min(), rel=1e-5, abs=2e-5)
+    assert candidates.row_ids.tolist() == [np.argmin(gradient)]
+    candidates = bench.propose(bench.full())
+    bench.assert_proposal(candidates)
+    np.testing.assert_array_equal(candidates.row_ids, bench.active.outside(np.arange(N_ROWS)))
 
 
 @pytest.mark.parametrize("name", STEP_RULES)
@@ -143,7 +132,8 @@ def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
             problem = Bench().problem
             source = open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y))
         bench = Bench(source=source)
-        rule, lmo = STEP_RULES[name](), bench.full(name == "partan", frugal)
+        lmo = bench.full(name == "partan", not frugal, 0 if frugal else 1 << 20)
+        rule = STEP_RULES[name]()
         for _ in range(40):
             bench.step(rule, lmo)
         results.append(bench.propose(lmo).grads)
@@ -154,30 +144,19 @@ def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
 
 
 def test_full_oracle_computes_the_gradient_anew_after_a_reset():
-    bench = Bench()
-    lmo = bench.full()
-    bench.propose(lmo)
-    bench.active.set_weights(np.arange(1.0, len(bench.active) + 1))
-    lmo.reset()
-    bench.assert_proposal(bench.propose(lmo))
-
-
-def test_a_step_along_the_last_move_after_the_gradient_was_forgotten():
-    """As where kernel values turn precise between two iterations of PARTAN."""
+    """Also amid steps of PARTAN, as where kernel values turn precise between two iterations."""
     bench = Bench()
     rule, lmo = STEP_RULES["partan"](), bench.full(keeps_before=True)
+    # An update before the first proposal is harmless.
+    lmo.update(rule.step(bench.active, int(np.argmin(bench.active.grad))), bench.active)
+    bench.assert_proposal(bench.propose(lmo))
     for _ in range(4):
         bench.step(rule, lmo)
         lmo.reset()
         bench.propose(lmo)
     bench.assert_proposal(bench.propose(lmo))
-
-
-def test_updates_before_the_first_proposal_are_harmless():
-    bench = Bench()
-    lmo = bench.full(keeps_before=True)
-    rule = STEP_RULES["partan"]()
-    lmo.update(rule.step(bench.active, int(np.argmin(bench.active.grad))), bench.active)
+    bench.active.set_weights(np.arange(1.0, len(bench.active) + 1))
+    lmo.reset()
     bench.assert_proposal(bench.propose(lmo))
 
 
@@ -202,17 +181,16 @@ def test_a_sample_of_all_rows_is_as_good_as_the_full_oracle():
     assert sampled.least == pytest.approx(full.least, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["full", "sampled"])
-def test_nothing_is_proposed_when_all_rows_are_vertices(kind):
+@pytest.mark.parametrize("make", [Bench.full, Bench.sampled])
+def test_nothing_is_proposed_when_all_rows_are_vertices(make):
     bench = Bench(start=N_ROWS)
-    lmo = bench.full() if kind == "full" else bench.sampled(20)
-    candidates = bench.propose(lmo, Request())
+    candidates = bench.propose(make(bench), Request())
     assert candidates.rows is None
     assert candidates.least == pytest.approx(bench.gradient().min(), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["full", "blocks"])
-def test_many_violators_at_once(kind):
+@pytest.mark.parametrize("make", [Bench.full, Bench.blocks])
+def test_many_violators_at_once(make):
     """Only rows below the threshold, no more than asked for."""
     bench = Bench()
     gradient = bench.gradient()
@@ -220,15 +198,13 @@ def test_many_violators_at_once(kind):
     threshold = float(np.median(gradient[outside]))
     violators = outside[gradient[outside] < threshold]
     for limit in (2, 5, N_ROWS):
-        lmo = bench.full() if kind == "full" else bench.blocks()
-        candidates = bench.propose(lmo, Request(limit, threshold))
+        candidates = bench.propose(make(bench), Request(limit, threshold))
         bench.assert_proposal(candidates)
         assert set(candidates.row_ids.tolist()) <= set(violators.tolist())
         assert len(candidates.row_ids) == min(limit, len(violators))
-    if kind == "full":
-        best = outside[np.argsort(gradient[outside])[:5]]
-        candidates = bench.propose(bench.full(), Request(5, threshold))
-        np.testing.assert_array_equal(np.sort(candidates.row_ids), np.sort(best))
+        if make is Bench.full:
+            best = np.sort(outside[np.argsort(gradient[outside])[: len(candidates.row_ids)]])
+            np.testing.assert_array_equal(np.sort(candidates.row_ids), best)
 
 
 def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin(monkeypatch):
