@@ -17,7 +17,6 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
 from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, Range, read_checksums
 from ooc_fw.data.sources.hdf5 import (
-    chunk_length,
     is_converted,
     open_array,
     rows_of_pointers,
@@ -25,8 +24,8 @@ from ooc_fw.data.sources.hdf5 import (
 )
 from ooc_fw.data.sources.opening import (
     check_filters,
+    chunk_length,
     close_file,
-    file_name,
     open_file,
     structure_errors,
 )
@@ -140,10 +139,9 @@ def _compare_array(
         checked = CheckedSlices(
             array,
             sums,
-            path=file_name(dataset),
-            name=name,
-            chunk_length=chunk_length(dataset),
-            rows_of=rows_of,
+            dataset,
+            name,
+            rows_of,
             in_rows=rows_of is not None or name not in ("X/data", "X/indices"),
         )
         # Whole stretches, about READ_BYTES of them.

@@ -115,6 +115,16 @@ def concat_rows(blocks: Sequence[Rows]) -> Rows:
     )
 
 
+def values_of(rows: StoredRows) -> AnyArray:
+    """Stored values of rows of either form."""
+    return rows.data if isinstance(rows, CSRRows) else rows
+
+
+def with_values(rows: StoredRows, values: AnyArray) -> StoredRows:
+    """Rows with other values in the same places."""
+    return replace(rows, data=values) if isinstance(rows, CSRRows) else values
+
+
 def as_float32(block: AnyArray) -> Float32Array:
     """C-contiguous float32 form of `block`, a view where it already has that form.
 
@@ -126,24 +136,19 @@ def as_float32(block: AnyArray) -> Float32Array:
 
 def rounded(rows: StoredRows) -> Rows:
     """Rows with float32 values, not copied where they already are."""
-    if not isinstance(rows, CSRRows):
-        return as_float32(rows)
-    return rows if rows.data.dtype == np.float32 else replace(rows, data=as_float32(rows.data))
+    return with_values(rows, as_float32(values_of(rows)))
 
 
 def unrounded(rows: StoredRows) -> StoredRows:
     """Rows with float64 values where their type has more digits than float32, else `rounded`."""
-    values = rows.data if isinstance(rows, CSRRows) else rows
-    if np.can_cast(values.dtype, np.float32):
+    if np.can_cast(values_of(rows).dtype, np.float32):
         return rounded(rows)
-    values = np.ascontiguousarray(values, dtype=np.float64)
-    return replace(rows, data=values) if isinstance(rows, CSRRows) else values
+    return with_values(rows, np.ascontiguousarray(values_of(rows), dtype=np.float64))
 
 
 def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
     """Raise InputError, with its row in the source `name`, when a value is not finite."""
-    values = rows.data if isinstance(rows, CSRRows) else rows
-    finite = np.isfinite(values)
+    finite = np.isfinite(values_of(rows))
     if finite.all():
         return
     bad = int(np.flatnonzero(~finite)[0])

@@ -39,13 +39,9 @@ class Sampler:
 
 
 class BlockSampler(Sampler):
-    """Consecutive blocks of a shuffled source, so that no row comes twice within a pass.
+    """Consecutive blocks of a shuffled source, so that no row comes twice within a pass."""
 
-    The first draw starts at a random row, each later one where the previous one ended: at
-    `next_row`, which is None before the first draw.
-    """
-
-    next_row: int | None = None
+    next_row: int | None = None  # where the previous draw ended; a random row before the first
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw the next `size` rows; see `Sampler.sample`."""
@@ -72,27 +68,22 @@ class ScatteredSampler(Sampler):
 class SliceSampler(Sampler):
     """A few slices at random offsets, for rows that are in random order already.
 
-    One slice of a shuffled file is a uniform sample without replacement. Draws are not independent
-    of each other: two draws that share one row probably share a slice's worth of rows. Several
-    slices per draw keep that small.
+    One slice of a shuffled file is a uniform sample without replacement. Two draws that share a row
+    probably share a slice's worth of rows; several slices per draw keep that small.
     """
 
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         lengths = split_evenly(size, min(MAX_SLICES, -(-size // SLICE_ROWS)))
         starts = place_arcs(self.n_rows, lengths, rng)
-        parts = [
-            np.arange(start, start + length)
-            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-        ]
+        parts = [start + np.arange(n) for start, n in zip(starts, lengths, strict=True)]
         return np.concatenate(parts) % self.n_rows
 
 
 class ChunkSampler(Sampler):
     """Random rows out of stretches as long as a chunk from all over an ordered file.
 
-    Neighbours resemble each other in such a file, so that a slice would be a biased sample, and
-    scattered rows would each cost a chunk. The stretches begin anywhere, not only at the borders of
-    chunks, and lie on a circle, so that all rows are equally likely.
+    Neighbours resemble each other there, so that a slice would be a biased sample, and scattered
+    rows would each cost a chunk. The stretches begin anywhere on a circle of all rows.
     """
 
     def __init__(self, n_rows: int, chunk_rows: int) -> None:
@@ -106,9 +97,7 @@ class ChunkSampler(Sampler):
         starts = place_arcs(self.n_rows, lengths, rng)
         parts = [
             start + rng.choice(length, count, replace=False, shuffle=False)
-            for start, length, count in zip(
-                starts.tolist(), lengths.tolist(), counts.tolist(), strict=True
-            )
+            for start, length, count in zip(starts, lengths, counts, strict=True)
         ]
         return np.concatenate(parts) % self.n_rows
 
@@ -163,8 +152,7 @@ def place_arcs(n_rows: int, lengths: Int64Array, rng: np.random.Generator) -> In
     """Place arcs on a circle of rows at random, without overlap; returns the first row of each.
 
     The rows left over are shared out at random as gaps, and the whole pattern is turned by a random
-    angle, which gives each row the same chance to be covered. An arc that passes the last row
-    continues at row 0.
+    angle, which gives each row the same chance to be covered.
     """
     free = n_rows - int(lengths.sum())
     gaps = np.sort(rng.integers(0, free + 1, size=len(lengths)))

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.attributes import get_text, put_text
-from ooc_fw.data.rows import AnyArray, CSRRows, Float32Array, Float64Array, Rows, StoredRows
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float32Array,
+    Float64Array,
+    Rows,
+    StoredRows,
+    values_of,
+    with_values,
+)
 from ooc_fw.system.errors import InputError
 
 KINDS = ("none", "minmax", "maxabs", "standard")
@@ -144,7 +153,7 @@ class Scaling:
 
     def logs_of(self, rows: StoredRows) -> StoredRows:
         """``log1p`` of all values of rows, in float64, if this scaling wants it, else `rows`."""
-        values = rows.data if isinstance(rows, CSRRows) else rows
+        values = values_of(rows)
         if not self.log1p:
             return rows
         if values.size and not values.min() > -1:
@@ -152,8 +161,7 @@ class Scaling:
                 f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
                 "not fit a file or model made with --log1p"
             )
-        logs = self.log_values(values)
-        return replace(rows, data=logs) if isinstance(rows, CSRRows) else logs
+        return with_values(rows, self.log_values(values))
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,16 +32,7 @@ SAMPLE_STRETCH = 256  # consecutive rows of the sample that are read together
 SAMPLE_SEED = 0  # seed of the sample: gamma is a property of the data, not of a run and its seed
 
 
-class _Sums(Protocol):
-    """What a task found in some rows."""
-
-    n_rows: int
-    n_bytes: int
-
-    def merge(self, other: Self) -> Self: ...
-
-
-_Found = TypeVar("_Found", bound=_Sums)
+_Found = TypeVar("_Found", "ColumnRanges", "ColumnSums")
 
 
 def sigma2(

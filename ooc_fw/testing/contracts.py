@@ -104,7 +104,7 @@ class RowSourceContract(ABC):
         np.testing.assert_array_equal(source.labels(5, 9), y[5:9])
         ids = source.row_ids(0, source.n_rows)
         assert ids.dtype == np.int64
-        np.testing.assert_array_equal(np.sort(ids), np.arange(source.n_rows))
+        assert len(np.unique(ids)) == source.n_rows
         np.testing.assert_array_equal(source.row_ids(4, 6), ids[4:6])
 
     def test_counts_what_it_reads(self, source: RowSource) -> None:

@@ -17,8 +17,9 @@ rows of other sources in their own way. To add a kind of storage, write a class 
 
 from __future__ import annotations
 
-from ooc_fw.data.sources.array import ArraySource, CSRSource
 from ooc_fw.data.sources.base import (
+    ArraySource,
+    CSRSource,
     RowSource,
     Sliceable,
     StoredStatistics,

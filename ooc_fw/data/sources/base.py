@@ -1,6 +1,7 @@
-"""The interface of all sources of rows, and what they share.
+"""The interface of all sources of rows, and the two kinds that read storage.
 
-A source knows how its rows are read; `ooc_fw.data.sampling` decides which.
+`ArraySource` reads dense rows of one array, `CSRSource` sparse rows of three. Anything that can be
+sliced is such an array: in RAM, in a flat file, in HDF5, in chunks to decode.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     StoredRows,
+    as_float32,
+    canonical_csr,
     check_finite,
     concat_rows,
     rounded,
@@ -206,10 +209,10 @@ class RowSource(ABC):
             pieces.append(piece)
         return concat_rows(pieces)
 
-    def _same_file(self, read: Callable[[int, int], _Found], start: int, stop: int) -> _Found:
+    def _same_file(self, read: Callable[..., _Found], *part: Any) -> _Found:
         """Read; the files must be as they were opened, or they explain damage that was met."""
         try:
-            found = read(start, stop)
+            found = read(*part)
         except DamageError:
             self.check_unchanged()
             raise
@@ -236,8 +239,7 @@ class RowSource(ABC):
             parent.count(n_rows, n_bytes)
 
     @property
-    def has_labels(self) -> bool:
-        """Whether `labels` can be called."""
+    def has_labels(self) -> bool:  # noqa: D102
         return self._labels is not None
 
     def labels(self, start: int, stop: int) -> AnyArray:
@@ -245,14 +247,15 @@ class RowSource(ABC):
         self._check_range(start, stop)
         if self._labels is None:
             raise InputError(f"{self.name} has no labels; {self.labels_hint}")
-        return np.asarray(self._same_file(_part_of(self._labels), start, stop))
+        return np.asarray(self._same_file(self._labels.__getitem__, slice(start, stop)))
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
         if self.ids is None:
             return np.arange(start, stop, dtype=np.int64)
-        return np.asarray(self._same_file(_part_of(self.ids), start, stop), dtype=np.int64)
+        ids = self._same_file(self.ids.__getitem__, slice(start, stop))
+        return np.asarray(ids, dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
@@ -346,6 +349,78 @@ def reopened(
     return reopen() if kind is None else kind(reopen(), *arguments)
 
 
+class ArraySource(RowSource):
+    """Dense rows of an array of real numbers, shape (n_rows, n_features).
+
+    Slices of a float32 numpy array in C order are returned as views; those of others are rounded.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        labels: Sliceable | None = None,
+        *,
+        name: str = "array",
+        chunk_rows: int | None = None,
+    ) -> None:
+        check_real(name, array.dtype)
+        super().__init__(name, array.shape, labels=labels, chunk_rows=chunk_rows)
+        self.in_memory = isinstance(array, np.ndarray)
+        self._array = array
+
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        block = self._array[start:stop]
+        self._count(0, block.nbytes)
+        return block  # type: ignore[no-any-return]
+
+    def _take(self, indices: Int64Array) -> Rows:
+        if not self.in_memory:
+            return super()._take(indices)
+        block = self._array[indices]  # scattered access costs nothing extra in RAM
+        self._count(0, block.nbytes)
+        rows = as_float32(block)
+        check_finite(rows, self.name, indices)
+        return rows
+
+
+class CSRSource(RowSource):
+    """Sparse rows of a scipy CSR matrix or array, or of an object with its four attributes.
+
+    Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
+    """
+
+    sparse = True
+
+    def __init__(
+        self,
+        matrix: Any,
+        labels: Sliceable | None = None,
+        *,
+        name: str = "sparse matrix",
+        chunk_rows: int | None = None,
+    ) -> None:
+        check_real(name, matrix.data.dtype)
+        check_shape(name, matrix.shape)
+        check_width(name, matrix.shape[1])
+        n_rows, n_stored = matrix.shape[0], int(matrix.indptr[-1])
+        super().__init__(
+            name,
+            matrix.shape,
+            labels=labels,
+            chunk_rows=chunk_rows,
+            decoded_bytes=8 * n_stored + 8 * (n_rows + 1),
+        )
+        self.in_memory = isinstance(matrix.data, np.ndarray)
+        self._data, self._indices, self._indptr = matrix.data, matrix.indices, matrix.indptr
+
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        indptr = self._indptr[start : stop + 1]
+        part = slice(int(indptr[0]), int(indptr[-1]))
+        data, indices = self._data[part], self._indices[part]
+        self._count(0, data.nbytes + indices.nbytes)
+        return canonical_csr(data, indices, indptr, self.n_features, self.name)
+
+
 def block_slices(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> list[tuple[int, int]]:
@@ -360,10 +435,6 @@ def iter_blocks(
     """Yield the ranges of `block_slices`, each as its first row number and its rows."""
     for first, last in block_slices(source, start, stop, max_bytes):
         yield first, source.read(first, last)
-
-
-def _part_of(array: Sliceable) -> Callable[[int, int], AnyArray]:
-    return lambda start, stop: array[start:stop]
 
 
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:
@@ -394,4 +465,13 @@ def check_real(name: str, dtype: np.dtype[Any]) -> None:
         raise InputError(
             f"the rows in {name} are of type {dtype}, but must be real numbers; "
             f"convert them to float32"
+        )
+
+
+def check_width(name: str, n_features: int) -> None:
+    """Raise InputError when the column numbers of sparse rows would not fit int32."""
+    if n_features > np.iinfo(np.int32).max:
+        raise InputError(
+            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that sparse "
+            f"rows may have; hash the features to fewer columns"
         )

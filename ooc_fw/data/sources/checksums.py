@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.attributes import LABEL_NAMES
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.opening import Node, check_storage, find_node
+from ooc_fw.data.sources.opening import Node, check_storage, chunk_length, file_name, find_node
 from ooc_fw.system.errors import DamageError
 
 # Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
@@ -89,24 +89,22 @@ class CheckedSlices:
     the data never uses a changed bit. A shorter part is returned as it was read, because reading
     and summing 64 KiB for a few rows would cost many times their own read.
 
-    Messages name the path, the data set and the chunk. `rows_of` turns a range of elements into the
-    range of rows that they belong to; if that is unknown, they are not `in_rows`.
+    `array` reads the values of the `dataset` of that name. `rows_of` turns a range of elements into
+    the range of rows that they belong to; if that is unknown, they are not `in_rows`.
     """
 
     def __init__(
         self,
         array: Any,
         checksums: Checksums,
-        *,
-        path: str,
+        dataset: Node,
         name: str,
-        chunk_length: int,
         rows_of: Callable[[int, int], Range] | None = None,
+        *,
         in_rows: bool = True,
     ) -> None:
         self.shape, self.dtype = array.shape, array.dtype
-        self._array, self._checksums = array, checksums
-        self._where, self._chunk_length = (path, name), chunk_length
+        self._array, self._checksums, self._dataset, self._name = array, checksums, dataset, name
         self._rows_of, self._unit = rows_of, "rows" if in_rows else "values"
 
     def __len__(self) -> int:
@@ -128,13 +126,13 @@ class CheckedSlices:
 
     def describe(self, stretch: int) -> str:
         """Sentence about a stretch that does not match."""
-        path, name = self._where
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
-        chunk = first // self._chunk_length
+        chunk = first // chunk_length(self._dataset)
         if self._rows_of is not None:
             first, stop = self._rows_of(first, stop)
-        place = f"{name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
+        place = f"{self._name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
+        path = file_name(self._dataset)
         return f"{path} is damaged: {place} do not match their checksum; {_WAY_OUT}"
 
 

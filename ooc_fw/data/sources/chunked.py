@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.array import ArraySource
-from ooc_fw.data.sources.base import Sliceable, check_real, check_shape
+from ooc_fw.data.sources.base import ArraySource, Sliceable, check_real, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger

@@ -12,8 +12,7 @@ import numpy as np
 
 from ooc_fw.data.formats import detect_format, format_of, read_head
 from ooc_fw.data.rows import AnyArray
-from ooc_fw.data.sources.array import ArraySource, CSRSource
-from ooc_fw.data.sources.base import RowSource, Sliceable
+from ooc_fw.data.sources.base import ArraySource, CSRSource, RowSource, Sliceable
 from ooc_fw.data.sources.chunked import is_chunked, open_chunked
 from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
 from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_labels, open_rows

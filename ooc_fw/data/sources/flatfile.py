@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.array import ArraySource
-from ooc_fw.data.sources.base import FileStamp, Sliceable, check_shape
+from ooc_fw.data.sources.base import ArraySource, FileStamp, Sliceable, check_shape
 from ooc_fw.data.sources.opening import check_regular
 from ooc_fw.system.errors import DamageError, InputError
 

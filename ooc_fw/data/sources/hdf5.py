@@ -11,7 +11,8 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,14 +20,16 @@ import numpy as np
 from ooc_fw.data.attributes import LABEL_NAMES, as_text, get_text, get_texts
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.array import ArraySource, CSRSource, check_width
 from ooc_fw.data.sources.base import (
+    ArraySource,
+    CSRSource,
     FileStamp,
     RowSource,
     Sliceable,
     StoredStatistics,
     check_real,
     check_shape,
+    check_width,
 )
 from ooc_fw.data.sources.checksums import (
     SMALL_ARRAYS,
@@ -171,21 +174,7 @@ def checked(
     rows_of: Callable[[int, int], Range] | None = None,
 ) -> Any:
     """`array`, which compares what it reads with the checksums of `name`, if there are any."""
-    if name not in sums:
-        return array
-    return CheckedSlices(
-        array,
-        sums[name],
-        path=file_name(dataset),
-        name=name,
-        chunk_length=chunk_length(dataset),
-        rows_of=rows_of,
-    )
-
-
-def chunk_length(dataset: Node) -> int:
-    """Rows or elements of a chunk; all of them where there are no chunks."""
-    return max(1, int((dataset.chunks or dataset.shape)[0]))
+    return CheckedSlices(array, sums[name], dataset, name, rows_of) if name in sums else array
 
 
 def find_in_file(dataset: Node) -> FileArray | None:
@@ -226,23 +215,10 @@ def find_in_file(dataset: Node) -> FileArray | None:
 # -- rows ----------------------------------------------------------------------------------------
 
 
-class _Matrix(NamedTuple):
-    """What `CSRSource` reads: values and columns on disk, row pointers in RAM."""
-
-    data: Any
-    indices: Any
-    indptr: Int64Array
-    shape: tuple[int, int]
-
-
 def open_hdf5(
     path: str, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
 ) -> RowSource:
-    """Open the rows and labels of an HDF5 file by their names in it; `labels` replace its own.
-
-    InputError is raised for a file that is damaged, unfinished, or does not hold what the names
-    say.
-    """
+    """Open the rows and labels of an HDF5 file by their names in it; `labels` replace its own."""
     file = open_file(path)
     try:
         with structure_errors(path):
@@ -257,10 +233,7 @@ def open_hdf5(
 def open_group(
     group: Node, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
 ) -> RowSource:
-    """Open the rows in an HDF5 group: a pair `x_name`, `y_name`, or itself a CSR matrix.
-
-    The group stays open. Errors are those of `open_hdf5`.
-    """
+    """Open the rows in an HDF5 group: a pair `x_name`, `y_name`, or itself a CSR matrix."""
     name = file_name(group)
     rows = find_node(group, x_name)
     if rows is None:
@@ -345,10 +318,10 @@ def _open_csr(
     for node, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
         _check_column(node, node.name, kinds)
         check_filters(node)
-    if len(indices) != len(data):
+    n_stored, n_columns = len(data), len(indices)
+    if n_columns != n_stored:
         raise InputError(
-            f"{name} has {len(data)} sparse values but {len(indices)} column numbers; "
-            f"write it again"
+            f"{name} has {n_stored} sparse values but {n_columns} column numbers; write it again"
         )
     pointers = _row_pointers(indptr, shape, len(data), sums)
     check_shape(name, shape)
@@ -359,7 +332,7 @@ def _open_csr(
     rows_of = partial(rows_of_values, pointers)
     values = checked(arrays[data], data, "X/data", sums, rows_of)
     columns = checked(arrays[indices], indices, "X/indices", sums, rows_of)
-    matrix = _Matrix(values, columns, pointers, shape)
+    matrix = SimpleNamespace(data=values, indices=columns, indptr=pointers, shape=shape)
     return CSRSource(matrix, labels, name=name, chunk_rows=chunk_rows), arrays
 
 

@@ -89,6 +89,11 @@ def file_name(node: Node) -> str:
     return str(node.file.filename)
 
 
+def chunk_length(dataset: Node) -> int:
+    """Rows or elements of a chunk; all of them where there are no chunks."""
+    return max(1, int((dataset.chunks or dataset.shape)[0]))
+
+
 def is_plain_file(file: Node) -> bool:
     """Whether `file` is one file on disk that nobody in this process writes to."""
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
