@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from itertools import pairwise
 
 import dask.array
 import h5py
@@ -11,8 +12,6 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import confusion_matrix
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
@@ -47,16 +46,13 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
+def test_weights_of_rows_are_copies():
+    """Rows of weight 0 count as removed, those of larger ones as repeated."""
+    for check in (
         check_sample_weight_equivalence_on_dense_data,
         check_sample_weight_equivalence_on_sparse_data,
-    ],
-)
-def test_weights_of_rows_are_copies(check):
-    """Rows of weight 0 count as removed, those of larger ones as repeated."""
-    check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
+    ):
+        check("FrankWolfeSVC", FrankWolfeSVC(tol=1e-9, gamma=0.2))
 
 
 @pytest.mark.long
@@ -82,20 +78,16 @@ def fitted(table):
     return FrankWolfeSVC(C=5, random_state=0).fit(*table)
 
 
-def test_learns(fitted, table):
+def test_attributes_make_up_the_decision_function(fitted, table):
     assert fitted.score(*table) > 0.8
     assert fitted.solution_.status == "converged"
     assert 0 <= fitted.certified_gap_ <= 1e-3
-
-
-def test_attributes_make_up_the_decision_function(fitted, table):
-    X = table.X.astype(float)
-    Z = fitted.support_vectors_.astype(float)
-    assert np.array_equal(Z, table.X[fitted.support_])
-    distances = ((X[:, None] - Z) ** 2).sum(axis=2)
-    K = np.exp(-fitted.model_.kernel.gamma * distances)
+    np.testing.assert_array_equal(fitted.support_vectors_, table.X[fitted.support_])
+    K = kernel_values(fitted.model_.kernel, table.X, fitted.support_vectors_)
     expected = K @ fitted.dual_coef_[0] + fitted.intercept_
-    np.testing.assert_allclose(fitted.decision_function(table.X), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        fitted.decision_function(table.X), expected.astype(float), rtol=1e-4, atol=1e-4
+    )
 
 
 def sources(table, folder):
@@ -136,10 +128,10 @@ def test_integer_random_state_is_the_seed_of_the_command(ooc_fw, data_file, tmp_
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2, -1])
-def test_threads_do_not_change_the_machine(fitted, table, n_jobs):
-    again = FrankWolfeSVC(C=5, random_state=0, n_jobs=n_jobs).fit(*table)
-    assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
+def test_threads_do_not_change_the_classifier(fitted, table):
+    for n_jobs in (2, -1):
+        again = FrankWolfeSVC(C=5, random_state=0, n_jobs=n_jobs).fit(*table)
+        assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
 
 
 def test_verbose_shows_progress(table, capsys, monkeypatch):
@@ -195,12 +187,6 @@ def weights_of_rows(table):
     return np.exp(rng.normal(size=200)) * (rng.random(200) < 0.8)
 
 
-def exact_problem(fitted, table, penalties, rows):
-    """The problem that a machine of two classes was trained on, by brute force."""
-    y = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
-    return SmallProblem(fitted.model_.kernel, table.X[rows], y, penalties[rows])
-
-
 def test_weights_against_brute_force(table, tmp_path):
     weights = weights_of_rows(table)
     rows = np.flatnonzero(weights)
@@ -214,23 +200,18 @@ def test_weights_against_brute_force(table, tmp_path):
         np.testing.assert_array_equal(vectors, table.X[fitted.support_])
         (machine,) = fitted.model_.classifiers
         np.testing.assert_allclose(machine.C, penalties[machine.rows])
-        problem = exact_problem(fitted, table, penalties, rows)
+        signs = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
+        problem = SmallProblem(fitted.model_.kernel, table.X[rows], signs, penalties[rows])
         truth = problem.truth(np.searchsorted(rows, machine.rows), machine.alpha)
         assert truth.gap <= fitted.certified_gap_ <= 1e-3, name
         assert machine.objective <= problem.optimum.objective * (1 + 2e-3), name
 
 
 def test_balanced_classes(table):
-    counts = {label: (table.y == label).sum() for label in (-7, 3)}
     fitted = FrankWolfeSVC(C=5, class_weight="balanced", random_state=0).fit(*table)
-    expected = FrankWolfeSVC(
-        C=5, class_weight={label: 100 / count for label, count in counts.items()}, random_state=0
-    ).fit(*table)
-    np.testing.assert_allclose(fitted.dual_coef_, expected.dual_coef_, rtol=1e-6)
-    np.testing.assert_allclose(
-        compute_sample_weight("balanced", table.y)[fitted.support_] * 5,
-        fitted.model_.classifiers[0].C,
-    )
+    weights = compute_sample_weight("balanced", table.y)
+    (own,) = fitted.model_.classifiers
+    np.testing.assert_allclose(own.C, 5 * weights[fitted.support_])
 
 
 def test_weights_of_several_classes(table):
@@ -335,35 +316,21 @@ def test_pickles_hold_the_model_as_its_file(fitted, table, tmp_path):
         FrankWolfeSVC().__setstate__(state | {"model_": bytes(damaged)})
 
 
-def test_frames_and_names_of_features(table):
+def frame(X):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+
+
+def test_names_of_features(table, data_file):
     X = frame(table.X)
-    fitted = FrankWolfeSVC(C=5, random_state=0).fit(X, X.assign(y=table.y)["y"])
-    assert fitted.feature_names_in_.tolist() == ["a", "b", "c", "d"]
-    again = pickle.loads(pickle.dumps(fitted))
+    pipeline = make_pipeline(StandardScaler(), FrankWolfeSVC(C=5, class_weight="balanced"))
+    pipeline.set_output(transform="pandas").fit(X, X.assign(y=table.y)["y"])
+    assert pipeline.score(X, table.y) > 0.8
+    again = pickle.loads(pickle.dumps(pipeline[-1]))
     assert again.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     with pytest.raises(ValueError, match="feature names should match"):
         again.predict(X.rename(columns={"a": "z"}))
-
-
-def test_names_are_forgotten_where_there_are_none(table, data_file):
-    fitted = FrankWolfeSVC(C=5).fit(frame(table.X), table.y)
-    fitted.fit(data_file)
-    assert not hasattr(fitted, "feature_names_in_")
-
-
-def test_in_a_pipeline_of_frames(table):
-    pipeline = make_pipeline(StandardScaler(), FrankWolfeSVC(C=5, class_weight="balanced"))
-    pipeline.set_output(transform="pandas").fit(frame(table.X), table.y)
-    assert pipeline[-1].feature_names_in_.tolist() == ["a", "b", "c", "d"]
-    assert pipeline.score(frame(table.X), table.y) > 0.8
-
-
-def test_in_a_grid_search(table):
-    grid = {"C": [1, 10], "class_weight": [None, "balanced"]}
-    search = GridSearchCV(FrankWolfeSVC(random_state=0), grid, cv=3, scoring="balanced_accuracy")
-    search.fit(*table, sample_weight=np.ones(200))
-    assert search.best_score_ > 0.75
-    assert search.best_estimator_.certified_gap_ <= 1e-3
+    assert not hasattr(again.fit(data_file), "feature_names_in_")
 
 
 def test_partial_fit_takes_no_weights(table):
@@ -396,7 +363,6 @@ def test_more_than_two_classes(table, tmp_path):
     ovr = fitted.set_params(decision_function_shape="ovr").decision_function(table.X)
     assert ovr.shape == (200, 3)
     assert fitted.classes_[ovr.argmax(axis=1)].tolist() == fitted.predict(table.X).tolist()
-    assert confusion_matrix(y, fitted.predict(table.X)).trace() > 180
     fitted.save(tmp_path / "m.h5")
     assert load_model(tmp_path / "m.h5").predict(table.X).tolist() == (
         fitted.predict(table.X).tolist()
@@ -417,12 +383,12 @@ def test_classes_that_a_model_file_would_merge(table, kind):
 CLASSES = [-7, 3]
 
 
-def teach(table, *, chunk=60, epochs=1, convert=np.asarray, estimator=None, **parameters):
-    """Train by chunks."""
+def teach(table, *, chunk=60, start=0, epochs=1, convert=np.asarray, estimator=None, **parameters):
+    """Train by chunks, of which the first has `start` rows if that is not 0."""
     estimator = estimator or FrankWolfeSVC(**{"C": 5, "gamma": 0.1} | parameters)
+    cuts = np.unique([0, *range(start, len(table.y), chunk), len(table.y)])
     for _ in range(epochs):
-        for start in range(0, len(table.y), chunk):
-            part = slice(start, start + chunk)
+        for part in (slice(*ends) for ends in pairwise(cuts)):
             estimator.partial_fit(convert(table.X[part]), table.y[part], classes=CLASSES)
     return estimator
 
@@ -461,11 +427,6 @@ def test_what_partial_fit_says_of_itself(table, tmp_path):
     assert np.array_equal(loaded.predict(table.X), taught.predict(table.X))
 
 
-def frame(X):
-    pandas = pytest.importorskip("pandas")
-    return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
-
-
 @pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_matrix, np.ndarray.tolist, frame])
 def test_chunks_of_every_kind(table, convert):
     taught, expected = teach(table, convert=convert), teach(table)
@@ -484,23 +445,14 @@ def test_chunks_on_disk(table, data_file, tmp_path):
     assert from_file.score(data_file) > 0.8
 
 
-def test_single_rows_are_chunks(table):
-    taught = teach(table, chunk=1, epochs=1)
-    assert taught.score(*table) > 0.75
-    assert taught.n_rows_seen_ == 200
-
-
-def test_gamma_comes_from_the_first_chunk(table):
-    taught = teach(table, gamma="auto", chunk=50)
+def test_gamma_comes_from_the_first_chunk_and_fit_starts_anew(table):
+    taught = teach(table, gamma="auto", chunk=1, start=50)
     first = FrankWolfeSVC().fit(table.X[:50], table.y[:50])
     assert taught.model_.kernel.gamma == first.model_.kernel.gamma
-
-
-def test_fit_starts_anew(table):
-    taught = teach(table, gamma="auto", chunk=50).fit(*table)
-    fresh = FrankWolfeSVC(C=5).fit(*table)
-    assert taught.solution_.status == "converged"
-    assert taught.model_.kernel.gamma == fresh.model_.kernel.gamma
+    assert taught.score(*table) > 0.75
+    assert taught.n_rows_seen_ == 200
+    assert taught.fit(*table).solution_.status == "converged"
+    assert taught.model_.kernel.gamma == FrankWolfeSVC().fit(*table).model_.kernel.gamma
     assert taught.n_rows_seen_ == 200
 
 
@@ -514,11 +466,9 @@ def test_partial_fit_goes_on_from_fit(table):
     assert fitted.solution_.objective == pytest.approx(whole.solution_.objective, rel=2e-3)
 
 
-def test_clone_and_pickle(table):
+def test_a_copy_of_a_stream_continues(table):
     taught = teach(table, max_support=150)
-    fresh = clone(taught)
-    assert fresh.get_params() == taught.get_params()
-    assert not hasattr(fresh, "solution_")
+    assert not hasattr(clone(taught), "solution_")
     again = pickle.loads(pickle.dumps(taught))
     for estimator in (taught, again):
         teach(table, estimator=estimator)
@@ -574,26 +524,20 @@ def spoilt(X, row, value):
         (lambda X, y: (X[:0], y[:0]), "0 sample"),
     ],
 )
-def test_unusable_chunk_changes_nothing(table, change, message):
+def test_unusable_chunk_changes_nothing(table, tmp_path, change, message):
     taught = teach(table, chunk=100)
     before = dict(vars(taught))
     X, y = change(table.X[:60], table.y[:60])
     with pytest.raises(ValueError, match=message):
         taught.partial_fit(X, y)
+    np.save(tmp_path / "X.npy", table.X[:, :3])
+    with pytest.raises(InputError, match="has 3 features, but earlier chunks had 4"):
+        taught.partial_fit(tmp_path / "X.npy", table.y)
     assert_untouched(taught, before)
     untouched = teach(table, chunk=100)
     for estimator in (taught, untouched):
         estimator.partial_fit(table.X[:60], table.y[:60])
     assert np.array_equal(taught.dual_coef_, untouched.dual_coef_)
-
-
-def test_other_width_on_disk_changes_nothing(table, tmp_path):
-    taught = teach(table)
-    before = dict(vars(taught))
-    np.save(tmp_path / "X.npy", table.X[:, :3])
-    with pytest.raises(InputError, match="has 3 features, but earlier chunks had 4"):
-        taught.partial_fit(tmp_path / "X.npy", table.y)
-    assert_untouched(taught, before)
 
 
 def test_unusable_first_chunk_leaves_nothing(table):
@@ -631,9 +575,7 @@ def test_probabilities_of_clouds_are_near_the_true_ones(n_classes):
 
 def test_calibration_changes_nothing_else(fitted, table):
     other = FrankWolfeSVC(C=5, random_state=0, probability=True).fit(*table)
-    np.testing.assert_array_equal(
-        other.decision_function(table.X), fitted.decision_function(table.X)
-    )
+    np.testing.assert_array_equal(other.dual_coef_, fitted.dual_coef_)
     assert other.certified_gap_ == fitted.certified_gap_
 
 
@@ -660,17 +602,18 @@ class Annotated:
         raise AssertionError("nobody should look at single cells")
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "open_dataset"])
-def test_annotated_table_is_recognised(fitted, table, method):
-    data = Annotated(table)
-    calls = {
-        "fit": lambda: FrankWolfeSVC().fit(data, table.y),
-        "partial_fit": lambda: FrankWolfeSVC().partial_fit(data, table.y, classes=[-7, 3]),
-        "predict": lambda: fitted.predict(data),
-        "open_dataset": lambda: ooc_fw.open_dataset(data, table.y),
-    }
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data, y, fitted: FrankWolfeSVC().fit(data, y),
+        lambda data, y, fitted: FrankWolfeSVC().partial_fit(data, y, classes=CLASSES),
+        lambda data, y, fitted: fitted.predict(data),
+        lambda data, y, fitted: ooc_fw.open_dataset(data, y),
+    ],
+)
+def test_annotated_table_is_recognised(fitted, table, call):
     with pytest.raises(InputError, match=r"give its X \(adata\.X .* obs"):
-        calls[method]()
+        call(Annotated(table), table.y, fitted)
 
 
 def test_a_time_limit_covers_what_comes_before_training(table):

@@ -71,24 +71,21 @@ def write(folder, n_rows, names):
                 array[start : start + BLOCK] = block[: n_rows - start]
 
 
-def growth(folder, n_rows, names):
-    """Bytes by which the peak has grown once each was trained on and predicted."""
-    for part, rows in (("small", BLOCK), ("large", n_rows)):
-        write(folder / part, rows, names)
-    run = [sys.executable, "-c", SCRIPT, str(folder / "small"), str(folder / "large"), *names]
+@pytest.mark.parametrize(
+    ("n_rows", "names", "most"),
+    [
+        (300_000, ["memmap"], 80e6),  # 300 MB, above the size up to which rows are kept
+        pytest.param(
+            *(1_000_000, ["memmap", "h5py", "dask", "zarr"], 100e6), marks=pytest.mark.long
+        ),
+    ],
+)
+def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, names, most):
+    folders = [tmp_path / "small", tmp_path / "large"]
+    for folder, rows in zip(folders, (BLOCK, n_rows), strict=True):
+        write(folder, rows, names)
+    run = [sys.executable, "-c", SCRIPT, *map(str, folders), *names]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_growth_is_a_part_of_the_data(tmp_path):
-    """Of 300 MB, above the size up to which rows are kept."""
-    grown = growth(tmp_path, 300_000, ["memmap"])
-    assert max(grown.values()) < 80e6, grown
-
-
-@pytest.mark.long
-def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path):
-    """Of 1 GB in each of four storages."""
-    grown = growth(tmp_path, 1_000_000, ["memmap", "h5py", "dask", "zarr"])
-    assert max(grown.values()) < 100e6, grown
+    growth = json.loads(done.stdout)
+    assert max(growth.values()) < most, growth
