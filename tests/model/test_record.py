@@ -1,3 +1,5 @@
+"""A model applied by definition, the data that belong to it, and its file, whole and damaged."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -21,6 +23,7 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
+from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.reference import kernel_values, to_csr
 
 D = 3
@@ -36,7 +39,7 @@ def make_model(vectors, *, kernel=None, scaling=None, sparse=False, seed=1, **ch
     rng = np.random.default_rng(seed)
     m = len(vectors)
     alpha = rng.random(m)
-    machine = BinaryClassifier(
+    classifier = BinaryClassifier(
         alpha=alpha / alpha.sum(),
         labels=np.where(rng.random(m) < 0.5, -1, 1).astype(np.int8),
         sv=rng.permutation(m),
@@ -55,8 +58,12 @@ def make_model(vectors, *, kernel=None, scaling=None, sparse=False, seed=1, **ch
         scaling=scaling,
         status="converged",
         support_vectors=to_csr(vectors) if sparse else vectors,
-        classifiers=[dataclasses.replace(machine, **changes)],
+        classifiers=[dataclasses.replace(classifier, **changes)],
     )
+
+
+def minmax(d=D):
+    return Scaling("minmax", False, np.arange(d, dtype=float), np.full(d, 0.5))
 
 
 def exact_decision(model, vectors, X):
@@ -72,47 +79,33 @@ def exact_decision(model, vectors, X):
 @pytest.mark.parametrize("name", list(KERNELS))
 @pytest.mark.parametrize("sparse_model", [False, True])
 @pytest.mark.parametrize("sparse_data", [False, True])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("part_bytes", [None, 2 * 4 * D])
 def test_decision_function_is_the_sum_over_support_vectors(
-    name, sparse_model, sparse_data, threads
+    name, sparse_model, sparse_data, part_bytes, monkeypatch
 ):
+    if part_bytes is not None:  # blocks are cut where sparse rows would grow
+        monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", part_bytes)
     vectors, X = random_rows(9), random_rows(20, seed=5)
     kernel = make_kernel(name, gamma=0.3, degree=3, coef0=1.0)
     model = make_model(vectors, kernel=kernel, sparse=sparse_model)
-    rows = to_csr(X) if sparse_data else X
-    (values,) = model.decide([rows], threads=threads)
-    np.testing.assert_allclose(values, exact_decision(model, vectors, X), rtol=1e-4, atol=1e-4)
+    expected = exact_decision(model, vectors, X)
+    for threads in (1, 2):
+        (values,) = model.decide([to_csr(X) if sparse_data else X], threads=threads)
+        np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(model.predict(X), np.where(expected > 0, 3.0, -7.0))
 
 
 def test_decision_function_takes_any_source(tmp_path):
-    vectors, X = random_rows(9), random_rows(20, seed=5)
-    model = make_model(vectors)
-    expected = model.decision_function(X)
+    X = random_rows(20, seed=5)
+    model = make_model(random_rows(9))
+    done = []
+    expected = model.decision_function(X, on_rows=done.append)
+    assert done[-1] == 20
     np.save(tmp_path / "X.npy", X)
     with h5py.File(tmp_path / "X.h5", "w") as file:
         file["X"] = X
     assert np.array_equal(model.decision_function(tmp_path / "X.npy"), expected)
     assert np.array_equal(model.decision_function(tmp_path / "X.h5"), expected)
-    np.testing.assert_allclose(expected, exact_decision(model, vectors, X), rtol=1e-5, atol=1e-5)
-
-
-def test_predict_gives_the_larger_class_for_positive_values():
-    model = make_model(random_rows(9), kernel=make_kernel("linear"))
-    X = 10 * random_rows(50, seed=5)
-    values = model.decision_function(X)
-    assert (values > 0).any()
-    assert (values < 0).any()
-    assert np.array_equal(model.predict(X), np.where(values > 0, 3.0, -7.0))
-
-
-def test_sparse_rows_are_made_dense_in_bounded_parts(monkeypatch):
-    # Dense support vectors, sparse data: the block is cut where it would grow.
-    monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 2 * 4 * D)
-    vectors, X = random_rows(9, density=1.0), random_rows(7, seed=5)
-    model = make_model(vectors)
-    np.testing.assert_allclose(
-        next(model.decide([to_csr(X)])), exact_decision(model, vectors, X), rtol=1e-5, atol=1e-5
-    )
 
 
 def test_memory_grows_with_the_results_only(tmp_path):
@@ -134,92 +127,58 @@ def test_memory_grows_with_the_results_only(tmp_path):
 # -- scaling -------------------------------------------------------------------------------------
 
 
-def minmax(d=D):
-    return Scaling("minmax", False, np.arange(d, dtype=float), np.full(d, 0.5))
-
-
+@pytest.mark.parametrize("scaling", [None, minmax()])
 @pytest.mark.parametrize("width", [D - 1, D, D + 2])
-def test_raw_rows_are_scaled_cut_and_padded(width):
-    model = make_model(random_rows(4), scaling=minmax())
+def test_raw_rows_are_scaled_cut_and_padded(width, scaling):
+    model = make_model(random_rows(4), scaling=scaling)
     raw = random_rows(6, d=width)
-    scaled = np.concatenate(
-        [
-            rows if isinstance(rows, np.ndarray) else rows.toarray()
-            for rows in model.scale([to_csr(raw)])
-        ]
-    )
-    padded = np.zeros((6, D))
-    padded[:, : min(width, D)] = raw[:, :D]
-    np.testing.assert_allclose(scaled, (padded - np.arange(D)) * 0.5, rtol=1e-6)
+    found = np.concatenate([to_dense(rows) for rows in model.scale([to_csr(raw)])])
+    expected = np.zeros((6, D))
+    expected[:, : min(width, D)] = raw[:, :D]
+    if scaling is not None:
+        expected = (expected - np.arange(D)) * 0.5
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_without_scaling_raw_rows_keep_their_values():
-    raw = random_rows(6)
-    (rows,) = make_model(random_rows(4)).scale([to_csr(raw)])
-    assert np.array_equal(rows.toarray(), raw)
-
-
-class WithScaling:
-    """What `check_source` looks at."""
-
-    name = "test.h5"
-    n_features = D
-
-    def __init__(self, scaling):
-        self.scaling = scaling
-
-
-def test_data_must_be_scaled_like_the_training_data_if_that_is_known(caplog):
-    model = make_model(random_rows(4), scaling=minmax())
-    model.check_source(WithScaling(minmax()))
-    model.check_source(WithScaling(None))
+def test_data_must_be_like_the_training_data_if_that_is_known(caplog):
+    model, source = make_model(random_rows(4), scaling=minmax()), open_source(random_rows(2))
+    for scaling in (None, minmax()):
+        source.scaling = scaling
+        model.check_source(source)
     assert caplog.text == ""
-    other = Scaling("maxabs", False, np.zeros(D), np.ones(D))
-    with pytest.raises(InputError, match=r"test\.h5 is scaled \(maxabs\) in another way .*--like"):
-        model.check_source(WithScaling(other))
+    source.scaling = Scaling("maxabs", False, np.zeros(D), np.ones(D))
+    with pytest.raises(InputError, match=r"array is scaled \(maxabs\) in another way .*--like"):
+        model.check_source(source)
     with caplog.at_level(logging.WARNING):
-        make_model(random_rows(4)).check_source(WithScaling(minmax()))
-    assert "test.h5 is scaled (minmax), and the model has no record" in caplog.text
-
-
-def test_wrong_number_of_features():
+        make_model(random_rows(4)).check_source(source)
+    assert "array is scaled (maxabs), and the model has no record" in caplog.text
     with pytest.raises(InputError, match="has 5 features but the model was trained on 3"):
-        make_model(random_rows(4)).decision_function(random_rows(2, d=5))
+        model.decision_function(random_rows(2, d=5))
 
 
 # -- training rows -------------------------------------------------------------------------------
 
 
-def training_data(model, n_rows=8):
-    """Data of which every second row is a support vector of `model`."""
-    machine = model.classifiers[0]
-    X, y = random_rows(n_rows, seed=9), np.ones(n_rows, dtype=np.int8)
-    X[machine.rows] = model.support_vectors[machine.sv]
-    y[machine.rows] = machine.labels
-    return X, y
-
-
-def test_training_rows_are_recognised(monkeypatch):
+@pytest.mark.parametrize("change", ["nothing", "value", "label", "fewer rows"])
+def test_training_rows_are_recognised(monkeypatch, change):
     monkeypatch.setattr("ooc_fw.model.prediction.PART_BYTES", 3 * 4 * D)
     model = make_model(random_rows(4))
-    X, y = training_data(model)
-    model.check_training_rows(open_source(X), (y + 1) // 2)
-
-
-@pytest.mark.parametrize("change", ["value", "label", "fewer rows"])
-def test_other_data_is_refused(change):
-    model = make_model(random_rows(4))
-    X, y = training_data(model)
+    (own,) = model.classifiers
+    X, codes = random_rows(8, seed=9), np.ones(8, dtype=np.int64)
+    X[own.rows], codes[own.rows] = model.support_vectors[own.sv], own.labels > 0
+    if change == "nothing":
+        model.check_training_rows(open_source(X), codes)
+        return
     message = "row 4 of array is not the model's support vector"
     if change == "value":
         X[4, 1] += 1
     elif change == "label":
-        y[4] *= -1
+        codes[4] = 1 - codes[4]
     else:
-        X, y = X[:6], y[:6]
+        X, codes = X[:6], codes[:6]
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
-        model.check_training_rows(open_source(X), (y + 1) // 2)
+        model.check_training_rows(open_source(X), codes)
 
 
 # -- record ----------------------------------------------------------------------------------------
@@ -235,16 +194,18 @@ def test_other_data_is_refused(change):
         ({"labels": np.array([0, 1, 1, 1], dtype=np.int8)}, "labels must be -1 or"),
         ({"rho": 0.0}, "rho must be a positive number, not 0"),
         ({"rho": math.nan}, "rho must be a positive number, not nan"),
+        ({"C": np.array([1.0, 1, 0, 1])}, "C must be positive"),
+        ({"sigmoid_a": math.nan, "sigmoid_b": 0.0}, "no sigmoid"),
         ({"sv": np.array([0, 1, 2, 4])}, "sv points outside the 4 vectors"),
         ({"sv": np.array([0, 1, 2, -1])}, "sv points outside the 4 vectors"),
     ],
 )
-def test_impossible_machine_is_refused(changes, message):
+def test_impossible_classifier_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         make_model(random_rows(4), **changes)
 
 
-def test_three_classes_need_three_machines():
+def test_three_classes_need_three_classifiers():
     model = make_model(random_rows(4))
     with pytest.raises(InputError, match="for each pair of them, not 3 classes and 1 classifiers"):
         dataclasses.replace(model, classes=np.arange(3.0))
@@ -259,30 +220,28 @@ def test_three_classes_need_three_machines():
     sparse=st.booleans(),
     name=st.sampled_from(list(KERNELS)),
     gap=st.none() | st.floats(0, 1),
-    scaled=st.booleans(),
+    more=st.booleans(),
 )
-def test_save_and_load_give_the_model_back(tmp_path_factory, n, d, sparse, name, gap, scaled):
+def test_save_and_load_give_the_model_back(tmp_path_factory, n, d, sparse, name, gap, more):
     path = tmp_path_factory.mktemp("model") / "model.h5"
-    model = make_model(
-        random_rows(n, d),
-        kernel=make_kernel(name, gamma=0.1, degree=3, coef0=0.5),
-        scaling=minmax(d) if scaled else None,
-        sparse=sparse,
-        certified_gap=gap,
-        sampled_gap=None,
-    )
+    rows = {"kernel": make_kernel(name, gamma=0.1, degree=3, coef0=0.5), "sparse": sparse}
+    model = make_model(random_rows(n, d), **rows, certified_gap=gap)
+    if more:
+        names = {"positive": "\u00e4", "negative": "B", "C": np.arange(1.0, n + 1)}
+        own = dataclasses.replace(model.classifiers[0], **names, sigmoid_a=-1.5, sigmoid_b=0.25)
+        model = dataclasses.replace(
+            model, classes=np.array(["B", "\u00e4"]), classifiers=[own], scaling=minmax(d)
+        )
     model.save(path)
     loaded = load_model(path)
     assert loaded.kernel == model.kernel
     assert (loaded.C, loaded.status) == (model.C, model.status)
+    assert loaded.calibrated == more
     assert np.array_equal(loaded.classes, model.classes)
     assert_same_fields(loaded.classifiers[0], model.classifiers[0])
-    if sparse:
-        assert_same_fields(loaded.support_vectors, model.support_vectors)
-    else:
-        assert np.array_equal(loaded.support_vectors, model.support_vectors)
-    assert (loaded.scaling is None) == (model.scaling is None)
-    assert not scaled or loaded.scaling.same_as(model.scaling)
+    assert np.array_equal(to_dense(loaded.support_vectors), to_dense(model.support_vectors))
+    assert type(loaded.support_vectors) is type(model.support_vectors)
+    assert loaded.scaling.same_as(model.scaling) if more else loaded.scaling is None
 
 
 def assert_same_fields(found, expected):
@@ -293,51 +252,34 @@ def assert_same_fields(found, expected):
             assert a.dtype == b.dtype, field.name
 
 
-def test_layout_is_the_documented_one(tmp_path):
-    model = make_model(random_rows(4), scaling=minmax())
+@pytest.mark.parametrize("sparse", [False, True])
+def test_layout_is_the_documented_one(tmp_path, sparse):
+    model = make_model(random_rows(4), scaling=minmax(), sparse=sparse)
     model.save(tmp_path / "model.h5")
     with h5py.File(tmp_path / "model.h5") as file:
         attributes = dict(file.attrs)
         assert attributes.pop("class_names").tolist() == [-7, 3]
         assert attributes.pop("content_crc32") > 0
         assert attributes == {
-            "format_version": 1,
-            "kernel": b"rbf",
-            "gamma": 0.5,
-            "degree": 2,
-            "coef0": 0.0,
-            "C": 2.0,
-            "status": b"converged",
-            "scaling": b"minmax",
-            "log1p": False,
+            **{"format_version": 1, "kernel": b"rbf", "gamma": 0.5, "degree": 2, "coef0": 0.0},
+            **{"C": 2.0, "status": b"converged", "scaling": b"minmax", "log1p": False},
         }
         assert file["scaling/offset"].shape == (D,)
-        assert file["support_vectors"].dtype == np.float32
-        machine = file["machines/0"]
-        assert {name: str(values.dtype) for name, values in machine.items()} == {
-            "alpha": "float64",
-            "labels": "int8",
-            "sv": "int64",
-            "rows": "int64",
+        vectors = file["support_vectors"]
+        if sparse:
+            assert vectors.attrs["encoding-type"] == "csr_matrix"
+            assert vectors.attrs["shape"].tolist() == [4, D]
+            kinds = {"data": np.float32, "indices": np.int32, "indptr": np.int64}
+            assert {name: part.dtype for name, part in vectors.items()} == kinds
+        else:
+            assert vectors.dtype == np.float32
+        own = file["machines/0"]
+        kinds = {"alpha": "float64", "labels": "int8", "sv": "int64", "rows": "int64"}
+        assert {name: str(values.dtype) for name, values in own.items()} == kinds
+        assert dict(own.attrs) == {
+            **{"rho": 0.125, "objective": 0.0625, "certified_gap": 1e-4},
+            **{"positive": 3.0, "negative": -7.0},
         }
-        assert dict(machine.attrs) == {
-            "rho": 0.125,
-            "objective": 0.0625,
-            "certified_gap": 1e-4,
-            "positive": 3.0,
-            "negative": -7.0,
-        }
-
-
-def test_sparse_support_vectors_are_stored_like_sparse_data(tmp_path):
-    vectors = random_rows(4)
-    make_model(vectors, sparse=True).save(tmp_path / "model.h5")
-    with h5py.File(tmp_path / "model.h5") as file:
-        group = file["support_vectors"]
-        assert group.attrs["encoding-type"] == "csr_matrix"
-        assert group.attrs["shape"].tolist() == [4, D]
-        assert group["indptr"].dtype == np.int64
-        assert group["indices"].dtype == np.int32
 
 
 def test_equal_models_give_equal_files(tmp_path):
@@ -348,31 +290,32 @@ def test_equal_models_give_equal_files(tmp_path):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match=r"there is no model file .*none\.h5; write one"):
-        load_model(tmp_path / "none.h5")
-
-
-@pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9, 0.999, "text"])
-def test_truncated_file_or_text(tmp_path, part):
-    path = tmp_path / "model.h5"
+@pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9, 0.999, "text", "data", None])
+def test_file_that_is_no_model(tmp_path, part):
+    path, message = tmp_path / "model.h5", r"model\.h5 is not a model file, or is damaged"
     make_model(random_rows(40)).save(path)
     content = path.read_bytes()
-    path.write_bytes(b"+1 1:0.5\n" if part == "text" else content[: int(part * len(content))])
-    with pytest.raises(InputError, match=r"model\.h5 is not a model file, or is damaged"):
+    if part is None:
+        path.unlink()
+        message = r"there is no model file .*model\.h5; write one"
+    elif part == "data":
+        with h5py.File(path, "w") as file:
+            file["X"] = random_rows(3)
+        message = r"model\.h5 is not a usable model file: it holds data"
+    else:
+        path.write_bytes(b"+1 1:0.5\n" if part == "text" else content[: int(part * len(content))])
+    with pytest.raises(InputError, match=message):
         load_model(path)
-
-
-def test_data_file_in_place_of_a_model(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["X"] = random_rows(3)
-    with pytest.raises(InputError, match=r"data\.h5 is not a usable model file: it holds data"):
-        load_model(tmp_path / "data.h5")
 
 
 def change_file(path, edit):
     with h5py.File(path, "r+") as file:
         edit(file)
+
+
+def replace_part(file, name, values):
+    del file[name]
+    file[name] = values
 
 
 @pytest.mark.parametrize(
@@ -387,6 +330,7 @@ def change_file(path, edit):
         (lambda f: f.move("machines/0", "machines/1"), "damaged"),
         (lambda f: f["support_vectors/indices"].__setitem__(0, 99), "no valid CSR group"),
         (lambda f: f["support_vectors/indptr"].__setitem__(1, 99), "no valid CSR group"),
+        (lambda f: replace_part(f, "machines/0/sv", np.ones(4)), "of type float64"),
     ],
 )
 def test_damaged_file(tmp_path, edit, message):

@@ -1,4 +1,4 @@
-"""Sigmoids from rows that no machine has seen: which rows, and what comes of them."""
+"""Sigmoids from rows that no classifier has seen: which rows, and what comes of them."""
 
 import signal
 from dataclasses import replace
@@ -13,7 +13,6 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
-from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
@@ -77,7 +76,7 @@ def problem():
     return X.astype(np.float32), codes
 
 
-def test_sigmoids_are_those_of_machines_of_the_other_rows(problem, monkeypatch):
+def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatch):
     """The same by plain indexing, with every row held out exactly once."""
     X, codes = problem
     monkeypatch.setattr(ooc_fw.training.held_out, "PART_TOL", 1e-6)
@@ -97,7 +96,7 @@ def test_sigmoids_are_those_of_machines_of_the_other_rows(problem, monkeypatch):
 
 
 def test_noise_gets_the_prior(problem):
-    """Values on training rows would promise more: the machine learns them by heart."""
+    """Values on training rows would promise more: the classifier learns them by heart."""
     rng = np.random.default_rng(1)
     X, codes = rng.normal(size=(600, 2)).astype(np.float32), (rng.random(600) < 0.3).astype(int)
     kernel, options = make_kernel("rbf", gamma=20.0), replace(OPTIONS, C=100.0)
@@ -112,33 +111,11 @@ def test_noise_gets_the_prior(problem):
     assert fit_sigmoid(own, codes == 1)[0] < 3 * min(a, 0) - 1
 
 
-def test_a_class_of_one_row():
+def test_what_comes_before():
     with pytest.raises(InputError, match="the class b has one only"):
         check_can_hold_out(np.array(["a", "b"]), np.array([0, 0, 1]))
-
-
-def test_time_limit_is_shared():
     assert with_time_for_sigmoids(OPTIONS) is OPTIONS
     assert with_time_for_sigmoids(replace(OPTIONS, max_time=10.0)).max_time == 6.0
-
-
-def test_model_file_keeps_sigmoids(problem, tmp_path):
-    X, codes = problem
-    with open_source(X) as source:
-        plain = fit(Problem(source, codes, KERNEL), OPTIONS).model
-    plain.save(tmp_path / "plain.h5")
-    assert not load_model(tmp_path / "plain.h5").calibrated
-    with pytest.raises(InputError, match="--probability"):
-        plain.probabilities(plain.decision_function(X))
-    sigmoids = [(-1.0, 0.25), (-2.0, 0.5), (-3.0, 0.125)]
-    model = plain.with_sigmoids(sigmoids)
-    model.save(tmp_path / "model.h5")
-    loaded = load_model(tmp_path / "model.h5")
-    assert [(m.sigmoid_a, m.sigmoid_b) for m in loaded.classifiers] == sigmoids
-    values = loaded.decision_function(X)
-    np.testing.assert_array_equal(loaded.probabilities(values), model.probabilities(values))
-    with pytest.raises(InputError, match="no sigmoid"):
-        plain.with_sigmoids([(np.nan, 0.0)] * 3)
 
 
 def test_interrupt_gives_none(problem):
