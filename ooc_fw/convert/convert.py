@@ -32,6 +32,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs
+from ooc_fw.system.memory import format_bytes
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -228,8 +229,8 @@ def _require_room(target: Path, n_bytes: int, purpose: str) -> None:
     free = shutil.disk_usage(directory).free
     if n_bytes > free:
         raise InputError(
-            f"{directory} has {free} bytes free, and {purpose} will take about {n_bytes} more; "
-            f"free some space or put the output elsewhere"
+            f"{directory} has {format_bytes(free)} free, and {purpose} will take about "
+            f"{format_bytes(n_bytes)} more; free some space or put the output elsewhere"
         )
 
 

@@ -26,6 +26,7 @@ from ooc_fw.data.sources import (
 )
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import format_bytes
 from ooc_fw.system.scratch import scratch_directory
 
 _RAM_BYTES = 256 << 20
@@ -193,8 +194,8 @@ def _on_disk(
     if free < _SPARE_DISK * needed:
         raise InputError(
             f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
-            f"that takes {needed >> 20} MiB, and {free >> 20} MiB are free; name a larger disk in "
-            f"the environment variable TMPDIR"
+            f"that takes {format_bytes(needed)}, and {format_bytes(free)} are free; name a larger "
+            f"disk in the environment variable TMPDIR"
         )
     paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:

@@ -297,7 +297,7 @@ def test_wrong_inputs_and_outputs(train, tmp_path, monkeypatch):
 def test_full_disk_is_noticed_before(train, tmp_path, monkeypatch, free, purpose):
     usage = namedtuple("usage", "free")(free)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=f"has {free} bytes free, and {purpose} will take about"):
+    with pytest.raises(InputError, match=f"has {free} B free, and {purpose} will take about"):
         convert_libsvm([train], tmp_path / "out.h5")
     assert os.listdir(tmp_path) == ["data.txt"]
 

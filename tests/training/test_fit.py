@@ -137,7 +137,7 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
     monkeypatch.setattr("ooc_fw.training.partition._RAM_BYTES", 0)
     monkeypatch.setattr("ooc_fw.training.partition._SPARE_DISK", 1e15)
     with open_source(write_dense(tmp_path / "d.h5", X, codes.astype(float))) as source:
-        with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* MiB are free; .*TMPDIR"):
+        with pytest.raises(InputError, match=r"d\.h5 has 4 classes.* are free; .*TMPDIR"):
             train(source, codes)
 
 
