@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.readers import (
+    NUMBERS,
+    WORDS,
     Place,
     TypedReader,
     Words,
@@ -170,13 +172,14 @@ class ArrayReader(TypedReader):
         if matrix is not None:
             self.sparse = True
             lengths[x_name] = matrix.shape[0]
-        kinds: dict[str, np.dtype[Any]] = {}
+        kinds: dict[str, str] = {}
         for name, array in self._arrays.items():
             prefix = "" if name == x_name else name
             for column, index, dtype in _columns_of(name, prefix, array):
                 if column in kinds:
                     raise InputError(f"{self.name} has two columns {column!r}; rename one of them")
-                kinds[column] = dtype
+                own = NUMBERS if dtype.kind in "biuf" else WORDS
+                kinds[column] = own if dtype.kind in "biufSUO" else str(dtype)
                 self._places[column] = name, index
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
@@ -187,8 +190,7 @@ class ArrayReader(TypedReader):
         self.n_rows = next(iter(lengths.values()), 0)
         if self._label in kinds and x_name in lengths:
             self.own_label = self._label
-        words = {name for name, kind in kinds.items() if kind.kind in "SUO"}
-        self._set_types(kinds, words, {name for name, kind in kinds.items() if kind.kind in "biuf"})
+        self.kinds = kinds
 
     def blocks(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Read the parts of all arrays that belong to a block."""

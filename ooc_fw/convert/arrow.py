@@ -19,6 +19,10 @@ import numpy as np
 
 from ooc_fw.convert.readers import (
     MISSING,
+    NUMBERS,
+    TEXT,
+    USABLE,
+    WORDS,
     Cells,
     Place,
     TableReader,
@@ -103,18 +107,16 @@ class ParquetReader(TypedReader, ArrowColumns):
             ) from None
         self.resources.callback(self._file.close)
         schema = self._file.schema_arrow
-        kinds = dict(zip(name_columns(path, schema.names), schema.types, strict=True))
-        self.index = _pandas_index(schema.metadata) & frozenset(kinds)
-        words = {name for name, kind in kinds.items() if _is_words(kind)}
-        numbers = {name for name, kind in kinds.items() if _is_number(kind)}
-        self._set_types(kinds, words, numbers)
+        kinds = map(_kind, schema.types)
+        self.kinds = dict(zip(name_columns(path, schema.names), kinds, strict=True))
+        self.index = _pandas_index(schema.metadata) & frozenset(self.kinds)
         self.n_rows = self._file.metadata.num_rows
 
     def blocks(self) -> Iterator[tuple[int, int, Any]]:
         """Read record batches."""
         import pyarrow as pa
 
-        usable = [name for name in self.columns if name not in self.unusable]
+        usable = [name for name, kind in self.kinds.items() if kind in USABLE]
         size = block_rows(8 * len(usable))
         try:
             for batch in self._file.iter_batches(size, columns=usable, use_threads=False):
@@ -138,26 +140,19 @@ def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
     return frozenset(name for name in stored if isinstance(name, str))
 
 
-def _is_number(kind: Any) -> bool:
+def _kind(kind: Any) -> str:
+    """What a column of this type holds."""
     from pyarrow import types as t
 
-    return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean))
-
-
-def _is_words(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    if t.is_dictionary(kind):
-        return _is_words(kind.value_type)
-    return any(
-        test(kind) for test in (t.is_string, t.is_large_string, t.is_string_view, t.is_binary)
-    )
+    if any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean)):
+        return NUMBERS
+    value = kind.value_type if t.is_dictionary(kind) else kind
+    texts = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary)
+    return WORDS if any(test(value) for test in texts) else str(kind)
 
 
 class CSVReader(TextInput, ArrowColumns):
     """A CSV table; a cell holds no line break, so that any thread parses any block of lines."""
-
-    untyped = True
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         _import_pyarrow("CSV")
@@ -194,7 +189,7 @@ class CSVReader(TextInput, ArrowColumns):
         cells = next(csv.reader([line], delimiter=self._delimiter))
         if options.header is False:
             self.header = False
-            self.columns = tuple(map(str, range(len(cells))))
+            self.kinds = {str(j): TEXT for j in range(len(cells))}
             return
         names = [cell.strip() for cell in cells]
         number = None if options.header else _number_among_names(names)
@@ -204,7 +199,7 @@ class CSVReader(TextInput, ArrowColumns):
                 f"--no-header if it is a row, or --header if {number!r} is a name"
             )
         hint = ", or give --no-header if its first line is a row"
-        self.columns = name_columns(self.name, names, hint)
+        self.kinds = dict.fromkeys(name_columns(self.name, names, hint), TEXT)
         if len(names) > 1 and not names[0] and all(names[1:]):
             self.index = frozenset(self.columns[:1])  # data frames write names of rows like this
         n_above = block.text.count(b"\n", 0, end)
@@ -286,7 +281,6 @@ class CSVReader(TextInput, ArrowColumns):
             return collect_words(*number_values([cells[place[name]] for cells in kept]))
 
         return Cells(
-            self.name,
             np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
             np.array(numbers, dtype=np.float64).reshape(len(kept), len(wanted.numbers)),
             tuple(map(words, wanted.words)),

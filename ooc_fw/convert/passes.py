@@ -17,7 +17,6 @@ from ooc_fw.convert.inputs import TrainingFile
 from ooc_fw.convert.pipeline import Meter, ordered_map, prefetch
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, Reader
 from ooc_fw.convert.spool import RowBlock, Spool
-from ooc_fw.convert.tables import check_class_count
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
 from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges, ColumnSums
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, as_float32
@@ -35,6 +34,9 @@ memory."""
 
 WIDE = 1 << 14
 """Number of columns above which ranges are not merged block by block: merging would take longer."""
+
+MAX_CLASSES = 4096
+"""Different labels; more of them are targets of a regression."""
 
 TABLE_BITS = 13
 """A table of logarithms has 2**13 places of 16 bytes, 128 KiB: it stays in the processor's
@@ -100,7 +102,11 @@ class FirstPass:
             self.ranges.merge(ranges)
         self.exact_ranges = self.exact_ranges or exact_ranges
         self.class_counts.update(class_counts)
-        check_class_count(len(self.class_counts), name)
+        if len(self.class_counts) > MAX_CLASSES:
+            raise InputError(
+                f"{name} brings the number of different labels above {MAX_CLASSES}; these are "
+                f"targets of a regression, not classes"
+            )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
         self.n_rows += len(block.rows)
         self.width = max(self.width, block.width)

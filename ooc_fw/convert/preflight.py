@@ -19,7 +19,7 @@ import numpy as np
 
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.passes import count_labels
-from ooc_fw.convert.readers import TableReader, Wanted
+from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted
 from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, block_slices
@@ -381,22 +381,27 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
-    usable = [name for name in reader.proper_columns if name not in reader.unusable]
-    numbers = [name for name in usable if not (reader.untyped or name in reader.words)]
-    words = [name for name in usable if name not in numbers]
+    columns = [(name, kind) for name, kind in reader.kinds.items() if name not in reader.index]
+    numbers = [name for name, kind in columns if kind == NUMBERS]
+    words = [name for name, kind in columns if kind in (WORDS, TEXT)]
     cells = reader.parse(block, Wanted(None, tuple(numbers), tuple(words), skip=True))
-    found = {name: TableColumn(name, f"type {kind}", 0) for name, kind in reader.unusable.items()}
+    found = {
+        name: TableColumn(name, f"type {kind}", 0)
+        for name, kind in reader.kinds.items()
+        if kind not in USABLE
+    }
     if not isinstance(cells.numbers, CSRRows):
         for name, column in zip(numbers, cells.numbers.T, strict=True):
             found[name] = _number_column(name, column)
     for name, texts in zip(words, cells.words, strict=True):
         values = {word: parse_number(word) for word in texts.values}
         strange = [word for word, value in values.items() if value is None]
-        if reader.untyped and not strange:
+        untyped = reader.kinds[name] == TEXT
+        if untyped and not strange:
             known = np.array([*values.values(), np.nan], dtype=np.float64)
             found[name] = _number_column(name, known[texts.codes])
             continue
-        foreign = reader.untyped and all(map(is_foreign_number, strange))
+        foreign = untyped and all(map(is_foreign_number, strange))
         kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
         n_missing = int(np.count_nonzero(texts.codes < 0))
         found[name] = TableColumn(name, kind, n_missing, n_words)

@@ -39,6 +39,9 @@ MISSING = ("", *_WORDS, "?", "-")
 MISSING_LABELS = frozenset(MISSING) - {"-"}
 """Words that are missing labels: "-" may be the opposite of "+"."""
 
+NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
+"""What a column holds. Text may turn out to be numbers or words; a label is read as words."""
+
 Place = Callable[[int], str]
 """Returns the input and the place there of a row of a block, as "data.csv, line 19"."""
 
@@ -102,7 +105,6 @@ class Wanted:
 class Cells:
     """Some rows of a table."""
 
-    name: str  # the input
     labels: Float64Array | Words  # missing ones are NaN or -1
     numbers: Float64Array | CSRRows  # (n_rows, n_numbers), of float64; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
@@ -128,10 +130,8 @@ class Cells:
 class TableReader(Reader):
     """An open table. What stands in a block, and of which type its columns are, is its own."""
 
-    columns: tuple[str, ...] = ()
-    words: frozenset[str] = frozenset()  # columns that are known to hold words
-    unusable: Mapping[str, str] = MappingProxyType({})  # columns of other types, and the types
-    untyped = False  # whether types are unknown, so that labels are read as words
+    # What each column holds: NUMBERS, WORDS, TEXT, or another type, which is of no use.
+    kinds: Mapping[str, str] = MappingProxyType({})
     own_label: str | None = None  # column that holds the labels because of its name
     index: frozenset[str] = frozenset()  # columns that only number or name the rows: no features
     header = True  # whether the columns have names of their own
@@ -140,9 +140,14 @@ class TableReader(Reader):
     takes_label_file = False  # whether labels may come from a file of their own
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.kinds)
+
+    @property
     def proper_columns(self) -> tuple[str, ...]:
         """Columns that are not the index."""
-        return tuple(name for name in self.columns if name not in self.index)
+        return tuple(name for name in self.kinds if name not in self.index)
 
     @abstractmethod
     def parse(self, block: Any, wanted: Wanted) -> Cells:
@@ -153,7 +158,7 @@ class TableReader(Reader):
         labels: Float64Array | Words = np.zeros(n_rows)
         if wanted.label is not None:
             column = self._column(part, wanted.label)
-            if self.untyped or wanted.label in self.words:
+            if self.kinds[wanted.label] != NUMBERS:
                 labels = self._words_of(column, place)
             else:
                 if (found := self._inexact_label(column)) is not None:
@@ -166,7 +171,7 @@ class TableReader(Reader):
                 labels = self._floats(column)
         numbers = self._numbers(part, n_rows, wanted.numbers)
         words = tuple(self._words_of(self._column(part, name), place) for name in wanted.words)
-        return Cells(self.name, labels, numbers, words, place)
+        return Cells(labels, numbers, words, place)
 
     def _numbers(self, part: Any, n_rows: int, names: Sequence[str]) -> Float64Array | CSRRows:
         """Columns of numbers side by side."""
@@ -202,13 +207,6 @@ class TypedReader(TableReader):
     def bytes_read(self) -> int:
         """Share of the file that belongs to the rows read."""
         return (self.size or 0) * self.row // max(1, self.n_rows)
-
-    def _set_types(self, kinds: Mapping[str, Any], words: set[str], numbers: set[str]) -> None:
-        """Tell which columns there are, of which types."""
-        self.columns = tuple(kinds)
-        self.words = frozenset(words)
-        known = words | numbers
-        self.unusable = {name: str(kind) for name, kind in kinds.items() if name not in known}
 
     def parse(self, block: tuple[int, int, Any], wanted: Wanted) -> Cells:
         """Cells of a block."""

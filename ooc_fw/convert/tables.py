@@ -21,6 +21,9 @@ from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import (
     EXAMPLES,
     MISSING_LABELS,
+    NUMBERS,
+    USABLE,
+    WORDS,
     Cells,
     Encoder,
     Parse,
@@ -45,9 +48,6 @@ if TYPE_CHECKING:
 MAX_CATEGORIES = 4096
 """Different words of a column; a column with more holds names or numbers, not categories."""
 
-MAX_CLASSES = 4096
-"""Different labels; more of them are targets of a regression."""
-
 RECORD = "table"
 """Attribute of the output that tells how its features were made, as JSON."""
 
@@ -55,15 +55,6 @@ COLUMNS = "columns"
 """Attribute of the output with the name of each feature."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-def check_class_count(number: int, name: str) -> None:
-    """Refuse labels that are no classes."""
-    if number > MAX_CLASSES:
-        raise InputError(
-            f"{name} brings the number of different labels above {MAX_CLASSES}; these are targets "
-            f"of a regression, not classes"
-        )
 
 
 @dataclass(frozen=True)
@@ -164,10 +155,10 @@ def find_label(reader: TableReader, wanted: str | None) -> str:
             f"{reader.name} is a table: name the column of its labels with --label{hint} (it has "
             f"{listed(reader.label_names or reader.proper_columns) or 'none'})"
         )
-    if label in reader.unusable:
+    if reader.kinds[label] not in USABLE:
         raise InputError(
             f"the labels in column {label!r} of {reader.name} are of type "
-            f"{reader.unusable[label]}; write them as numbers or words"
+            f"{reader.kinds[label]}; write them as numbers or words"
         )
     return label
 
@@ -200,7 +191,7 @@ def choose_columns(
 
 def _check_kinds(reader: TableReader, record: TableRecord) -> None:
     """Refuse columns that are known to hold no numbers, all at once."""
-    words = [name for name in record.numbers if name in reader.words]
+    words = [name for name in record.numbers if reader.kinds[name] == WORDS]
     if words:
         names = ",".join(words)
         plural = "columns" if len(words) > 1 else "column"
@@ -209,9 +200,9 @@ def _check_kinds(reader: TableReader, record: TableRecord) -> None:
             f"--one-hot {names} for categories, or leave out with --drop {names}"
         )
     for name in record.columns:
-        if name in reader.unusable:
+        if reader.kinds[name] not in USABLE:
             raise InputError(
-                f"column {name!r} of {reader.name} is of type {reader.unusable[name]}, neither "
+                f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
                 f"numbers nor words; leave it out with --drop {name}"
             )
 
@@ -286,12 +277,11 @@ class LabelCodes:
         self._are_words = bool(known)
         self._adding = threading.Lock()
 
-    def encode(self, labels: Words, name: str) -> Float64Array:
+    def encode(self, labels: Words) -> Float64Array:
         """Code of each label, none of which is missing."""
         with self._adding:
             for code in np.unique(labels.codes).tolist():
                 self._codes.setdefault(labels.values[code], len(self._codes))
-            check_class_count(len(self._codes), name)
             codes = [self._codes.get(word, -1) for word in labels.values]
         return np.array(codes, dtype=np.float64)[labels.codes]
 
@@ -340,7 +330,7 @@ class TableEncoder(Encoder):
         self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[readers[0]] is not None
         kinds = {
-            reader.untyped or name in reader.words
+            reader.kinds[name] != NUMBERS
             for reader, name in self._labels.items()
             if name is not None
         }
@@ -435,7 +425,7 @@ class TableEncoder(Encoder):
         labels = cells.labels
         if isinstance(labels, Words):
             assert self._codes is not None
-            labels = self._codes.encode(labels, cells.name)
+            labels = self._codes.encode(labels)
         rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._features(cells)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
