@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 
@@ -71,9 +70,7 @@ def path(request, table, tmp_path_factory):
 
 def image(value):
     """All bits of a result."""
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    return repr(value)
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
 def statistics_of(path, dask, threads=2):
@@ -234,24 +231,18 @@ def test_bad_values_are_named_from_afar(table, processes, address, tmp_path):
 
 def test_clusters_that_cannot_work(monkeypatch):
     monkeypatch.setattr(parallel, "_CONNECT_SECONDS", 0.5)
-    with (
-        pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
-        borrow_workers("tcp://127.0.0.1:9", 1),
-    ):
-        pass
-    with (
-        LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
-        pytest.raises(InputError, match="has no workers"),
-        borrow_workers(cluster.scheduler_address, 1),
-    ):
-        pass
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
+        for address, message in (
+            ("tcp://127.0.0.1:9", r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+            (cluster.scheduler_address, "has no workers"),
+        ):
+            with pytest.raises(InputError, match=message), borrow_workers(address, 1):
+                pass
 
 
-def test_interrupts_are_the_callers(path):
+def test_interrupts_are_the_callers(processes):
     """Ctrl-C reaches all processes of a terminal; the workers leave it to the one that decides."""
-    with borrow_workers("processes", 1) as workers:
-        (pid,) = workers.map(os.getpid, [()])
-        os.kill(pid, signal.SIGINT)
-        time.sleep(0.1)
-        assert list(workers.map(os.getpid, [()])) == [pid]
-    assert threading.current_thread() is threading.main_thread()
+    (pid, *_) = processes.map(os.getpid, [()])
+    os.kill(pid, signal.SIGINT)
+    time.sleep(0.1)
+    assert pid in set(processes.map(os.getpid, [()] * 200))

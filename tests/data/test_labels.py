@@ -80,10 +80,7 @@ def test_labels_as_they_come():
     with pytest.raises(InputError, match=r"row 12 of text has the label 5\.0, but the two classes"):
         labels.encode(np.array([3.0, -7.0, 5.0]), 10)
     assert labels.encode(np.array([-7.0])).tolist() == [1]
-
-
-def test_refused_labels_are_not_remembered():
-    labels = TwoLabels("text")
+    labels = TwoLabels("text")  # refused ones are not remembered
     with pytest.raises(InputError, match="row 2 of text has the label 3"):
         labels.encode(np.array([1.0, 2.0, 3.0]))
     assert labels.known == []

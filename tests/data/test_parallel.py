@@ -4,8 +4,8 @@ import multiprocessing
 import os
 import pickle
 import sys
-import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -52,12 +52,6 @@ def test_results_come_in_the_order_of_the_items(dask, threads, n_items):
     with borrow_workers(dask, threads) as workers:
         assert not workers.remote
         assert list(workers.map(task, items, 10)) == [(10 * k, -k) for k in range(n_items)]
-
-
-def test_threads_work_at_the_same_time():
-    both = threading.Barrier(2, timeout=30)
-    with borrow_workers(None, 2) as workers:
-        assert sorted(workers.map(both.wait, [(), ()])) == [0, 1]
 
 
 @ways
@@ -121,20 +115,12 @@ def _identity_of(shared):
 
 
 def test_shared_objects_are_made_once_in_another_process():
-    shared = Shared(np.array([1]), _Recipe(2))
+    shared = Shared(np.array([1]), partial(np.array, [2]))
     with borrow_workers("processes", 1) as workers:
         found = list(workers.map(_identity_of, [()] * 20, shared))
     assert len(set(map(str, found))) == 1
     assert found[0][0] != os.getpid()
     assert found[0][2] == [2]
-
-
-class _Recipe:
-    def __init__(self, value):
-        self.value = value
-
-    def __call__(self):
-        return np.array([self.value])
 
 
 def test_rows_in_ram_are_refused_by_other_processes():

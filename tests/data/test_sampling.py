@@ -57,14 +57,11 @@ def test_every_row_is_equally_likely(kind, n_rows, chunk_rows, size):
 
 def test_draws_from_shuffled_rows_ignore_chunks():
     labels = np.tile([1, -1], 500)
-    draws = [
-        choose_sampler(1000, chunk_rows, shuffled, in_memory, labels).sample(
-            194, np.random.default_rng(3)
-        )
-        for chunk_rows, shuffled, in_memory in [(1, True, False), (77, True, True), (1000, None, 1)]
-    ]
-    np.testing.assert_array_equal(draws[0], draws[1])
-    np.testing.assert_array_equal(draws[0], draws[2])
+    draws = {
+        choose_sampler(1000, *storage, labels).sample(194, np.random.default_rng(3)).tobytes()
+        for storage in [(1, True, False), (77, True, True), (1000, None, True)]
+    }
+    assert len(draws) == 1
 
 
 def test_draws_touch_few_places():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ooc_fw
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, open_source
+from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
 from ooc_fw.data.sources.views import complement, draw_parts, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import small_table, to_dense
@@ -131,29 +131,23 @@ def test_rows_that_fit_are_fetched_once(tmp_path, fits):
     X = small_table()
     path = write_dense(tmp_path / "data.h5", X, np.ones(len(X)))
     source = CachedSource(open_source(path), max_bytes=X.nbytes - (not fits))
+    source._block_rows = 10
+    source.read(15, 25)
+    assert source.bytes_read == (X[10:30].nbytes if fits else X[15:25].nbytes)
     for _ in range(3):
         source.read(0, len(X))
         source.take(np.array([1, 4]))
     assert source.keeps == fits
-    assert source.rows_read == 3 * (len(X) + 2)
+    assert source.rows_read == 10 + 3 * (len(X) + 2)
     assert source.bytes_read == X.nbytes if fits else source.bytes_read > 3 * X.nbytes
     assert not CachedSource(open_source(X), 1 << 20).keeps  # the caller has them in RAM
 
 
-def test_a_block_is_read_when_it_is_touched(tmp_path):
-    X = small_table(n_rows=100)
-    source = CachedSource(open_source(write_dense(tmp_path / "d.h5", X, X[:, 0])), 1 << 20)
-    source._block_rows = 10
-    source.read(25, 35)
-    assert source.bytes_read == X[20:40].nbytes
-
-
-@pytest.mark.parametrize(
-    "wrap", [lambda inner: CachedSource(inner, 0), lambda inner: ScaledSource(inner, MOVING)]
-)
-def test_closes_what_it_wraps(tmp_path, wrap):
+def test_which_sources_close_the_one_within(tmp_path):
     X = small_table()
     inner = open_source(write_dense(tmp_path / "data.h5", X, X[:, 0]))
-    wrap(inner).close()
+    SubsetSource(inner, np.array([[0, 9]])).close()
+    inner.read(0, 1)
+    CachedSource(ScaledSource(inner, MOVING), 0).close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         inner.read(0, 1)
