@@ -52,13 +52,7 @@ tr.differs td {{ font-weight: 600; }}
 
 
 def page(runs: Sequence[Run]) -> str:
-    """Page of one run or more.
-
-    Raises
-    ------
-    InputError
-        When matplotlib is not installed.
-    """
+    """Page of one run or more; InputError when matplotlib is not installed."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} training runs"
     parts = ["<ul>", *(f"<li>{_text(_outcome(run))}</li>" for run in runs), "</ul>"]
     if any(run.n_events > 0 for run in runs):
@@ -67,11 +61,10 @@ def page(runs: Sequence[Run]) -> str:
         parts += [f'<div class="wide">{svg}</div>', f"<p>{_EXPLANATION}</p>"]
     else:
         parts.append("<p>No progress was logged: there is nothing to draw.</p>")
-    labels = ["", *(run.label for run in runs)]
     parts.append("<h2>Options</h2>\n<p>Options in which the runs differ stand out.</p>")
-    parts.append(_table(labels, _rows([_options(run) for run in runs]), mark=True))
+    parts.append(_comparison(runs, [_options(run) for run in runs], mark=True))
     parts.append("<h2>Results</h2>\n<p>As reported at the end; gaps are relative.</p>")
-    parts.append(_table(labels, _rows([_results(run) for run in runs])))
+    parts.append(_comparison(runs, [_results(run) for run in runs]))
     for run in runs:
         results = sorted(run.classifier_results, key=_gap_of, reverse=True)
         if results:
@@ -121,38 +114,38 @@ def _results(run: Run) -> dict[str, Any]:
     """Results at the end of a run, or what was known when the log ended."""
     if run.end:
         elsewhere = {"event"} | ({"machines"} if run.classifier_results else set())
-        same = {name for name, value in _options(run).items() if run.end.get(name) == value}
-        return {name: value for name, value in run.end.items() if name not in elsewhere | same}
+        elsewhere |= {name for name, value in _options(run).items() if run.end.get(name) == value}
+        return {name: value for name, value in run.end.items() if name not in elsewhere}
     # The last certified gap is left out: it is not that of the last weights.
     names = [name for name in run.columns if name != "certified_gap"] if run.n_events else []
     known = {name: float(run.columns[name][-1]) for name in names}
     return {"status": "no end in the log", **known, "steps": run.steps}
 
 
-def _rows(columns: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Rows of a table that has one column for each run."""
+def _comparison(
+    runs: Sequence[Run], columns: Sequence[Mapping[str, Any]], *, mark: bool = False
+) -> str:
+    """A table with one column of names and values for each run."""
     names = dict.fromkeys(name for column in columns for name in column)
-    return [
-        [name.replace("_", " "), *(_cell(name, column) for column in columns)] for name in names
-    ]
+    rows = [[name.replace("_", " "), *(_cell(name, c) for c in columns)] for name in names]
+    return _table(["", *(run.label for run in runs)], rows, mark=mark)
 
 
 def _cell(name: str, values: Mapping[str, Any]) -> str:
-    value = values.get(name)
-    if isinstance(value, int | float) and value == value:
-        if name.endswith("_bytes") or name in ("bytes_read", "memory_limit"):
+    value = values.get(name, "")
+    if name.endswith("_bytes") or name in ("bytes_read", "memory_limit"):
+        if isinstance(value, int | float) and value == value:
             return format_bytes(int(value))
-    return _value(value) if name in values else ""
+    return _value(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, mark: bool = False) -> str:
-    lines = ["".join(f"<th>{_text(name)}</th>" for name in head)]
+    lines = ["<tr>" + "".join(f"<th>{_text(name)}</th>" for name in head) + "</tr>"]
     for row in rows:
-        lines.append("".join(f"<td>{_text(cell)}</td>" for cell in row))
-    differs = [mark and len(set(row[1:])) > 1 for row in rows]
-    marks = ["", *(' class="differs"' if different else "" for different in differs)]
-    body = "\n".join(f"<tr{mark}>{line}</tr>" for mark, line in zip(marks, lines, strict=True))
-    return f'<div class="wide"><table>\n{body}\n</table></div>'
+        look = ' class="differs"' if mark and len(set(row[1:])) > 1 else ""
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in row)
+        lines.append(f"<tr{look}>{cells}</tr>")
+    return '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
 def _value(value: object) -> str:

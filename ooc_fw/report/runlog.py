@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -148,9 +148,21 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def _groups(path: Path) -> list[list[Event]]:
-    """Events of each run."""
+    """Events of each run, without lines that were cut short.
+
+    Such a line is the last one, or the last one before a run was resumed.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from None
+    events = [(number, _parse(line)) for number, line in enumerate(lines, 1) if line.strip()]
     groups: list[list[Event]] = []
-    for number, event in _events(path):
+    for (number, event), (_, after) in zip(events, [*events[1:], (0, None)], strict=False):
+        if event is None:
+            if not groups or (number != events[-1][0] and (after or {}).get("event") != "start"):
+                raise InputError(f"{path}, line {number}: no JSON object of a run's log; {_ADVICE}")
+            continue
         kind = event.get("event")
         if kind == "start" and not (groups and event.get("resume")):
             groups.append([])
@@ -160,23 +172,6 @@ def _groups(path: Path) -> list[list[Event]]:
     if not groups:
         raise InputError(f"{path} is empty: no run has written to it; {_ADVICE}")
     return groups
-
-
-def _events(path: Path) -> Iterator[tuple[int, Event]]:
-    """Events with the numbers of their lines, without lines that were cut short.
-
-    Such a line is the last one, or the last one before a run was resumed.
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from None
-    events = [(number, _parse(line)) for number, line in enumerate(lines, 1) if line.strip()]
-    for k, (number, event) in enumerate(events):
-        if event is not None:
-            yield number, event
-        elif k == 0 or (k + 1 < len(events) and (events[k + 1][1] or {}).get("event") != "start"):
-            raise InputError(f"{path}, line {number}: no JSON object of a run's log; {_ADVICE}")
 
 
 def _parse(line: bytes) -> Event | None:
@@ -210,8 +205,13 @@ def _run(label: str, events: Sequence[Event]) -> Run:
     columns = dict(zip(_FIELDS, table.reshape(-1, len(_FIELDS)).T, strict=True))
     classifiers = np.nan_to_num([_number(event.get("machine")) for event in kept]).astype(np.int64)
     firsts = _changes(classifiers)
+    # Counts continue from one binary classifier to the next. Unless each counts from 0, what the
+    # first event of one adds is not known, and taken as 0.
     for name in (*_COUNTERS, *_SOURCE_COUNTERS):
-        _accumulate(columns[name], firsts, from_zero=name in _COUNTERS)
+        values = columns[name]
+        for first, last in pairwise([*firsts, len(values)]):
+            begin = values[first] if name in _SOURCE_COUNTERS else 0.0
+            values[first:last] += values[first - 1] - begin
     steps: dict[str, float] = {}
     for place in _lasts(classifiers):
         counts = kept[place].get("steps")
@@ -228,16 +228,6 @@ def _run(label: str, events: Sequence[Event]) -> Run:
         steps={kind: count for kind, count in steps.items() if count},
         resumed=[k for k in resumed if k < len(kept)],
     )
-
-
-def _accumulate(values: Float64Array, firsts: Int64Array, *, from_zero: bool) -> None:
-    """Let a count continue from one binary classifier to the next; modifies `values`.
-
-    Unless each counts from zero, what the first event of one adds is not known, and taken as 0.
-    """
-    for first, last in pairwise([*firsts.tolist(), len(values)]):
-        begin = 0.0 if from_zero else values[first]
-        values[first:last] += values[first - 1] - begin
 
 
 def _changes(values: np.ndarray[Any, Any]) -> Int64Array:
