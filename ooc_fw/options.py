@@ -27,49 +27,22 @@ START_ROWS = 20
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option beside its type and its default.
+    """What is known of an option beside its type and its default."""
 
-    Parameters
-    ----------
-    help : str
-        For the command line, without the default.
-    default_help : str or None
-        The default in words, where its value does not say it.
-    low, high : float or None
-        Limits of a number, both included; None for what is no number.
-    above : bool
-        Whether `low` itself is excluded.
-    whole : bool
-        Whether the number must be an integer.
-    unit : str
-        What a number counts, for messages.
-    choices : tuple of str
-        Values of a word, or words that are allowed in place of a number.
-    read : callable or None
-        Turns text into a value; ValueError where it is malformed. None for numbers and words.
-    metavar : str or None
-        Placeholder of the value in the usage text.
-    name : str or None
-        Name on the command line; None for that of the field.
-    flags : dict
-        For options without a value: name on the command line -> (value of the field, help).
-    many : bool
-        Whether the option may be repeated, each time with a list of values.
-    """
-
-    help: str = ""
-    default_help: str | None = None
-    low: float | None = None
+    help: str = ""  # for the command line, without the default
+    default_help: str | None = None  # the default in words, where its value does not say it
+    low: float | None = None  # limits of a number, both included; None for what is no number
     high: float = LARGEST
-    above: bool = False
-    whole: bool = False
-    unit: str = ""
-    choices: tuple[str, ...] = ()
-    read: Callable[[str], Any] | None = None
-    metavar: str | None = None
-    name: str | None = None
+    above: bool = False  # whether `low` itself is excluded
+    whole: bool = False  # whether the number must be an integer
+    unit: str = ""  # what a number counts, for messages
+    choices: tuple[str, ...] = ()  # words that are allowed, perhaps in place of a number
+    read: Callable[[str], Any] | None = None  # from text to a value; ValueError where malformed
+    metavar: str | None = None  # placeholder of the value in the usage text
+    name: str | None = None  # on the command line; None for that of the field
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    many: bool = False
+    """For options without a value: name on the command line -> (value of the field, help)."""
+    many: bool = False  # whether the option may be repeated, each time with a list of values
 
     def flag(self, field: str) -> str:
         """Name on the command line of an option with a value."""
@@ -81,13 +54,7 @@ class Option:
         return self.low is not None or self.read is not None or bool(self.choices)
 
     def parse(self, text: str) -> Any:
-        """Value of an argument of the command line.
-
-        Raises
-        ------
-        InputError
-            With the allowed values, without the name of the option.
-        """
+        """Value of an argument; InputError with the allowed values, without the option's name."""
         if text in self.choices or (self.low is None and self.read is None):
             return self._checked(text, text)
         try:

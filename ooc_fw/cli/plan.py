@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.train import add_training_arguments, penalties_from
+from ooc_fw.cli.train import add_training_arguments, read_problem
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.memory import format_bytes
 
@@ -46,18 +46,10 @@ def run(args: argparse.Namespace) -> int:
     and about how long it would take, from a calibration of a second and a small sample solved
     exactly. The exit status is 2 if --memory cannot be met.
     """
-    from ooc_fw.data.labels import encode_labels
-    from ooc_fw.problem import Problem
-    from ooc_fw.solver.setup import plan_run
-
     options = common.record_from(TrainOptions, args)
     with common.open_data(args) as source, common.open_workers(args) as workers:
-        classes, codes = encode_labels(source)
-        penalties = penalties_from(args, classes, codes)
-        plan = plan_run(source, options)
+        problem, plan = read_problem(args, source, options, workers)
         options = replace(options, threads=min(options.threads, plan.max_threads))
-        kernel = common.kernel_from(args, source, options.threads, workers)
-        problem = Problem(source, codes, kernel, penalties, classes)
         result = {
             "memory_limit": plan.limit,
             "memory": plan.terms(),

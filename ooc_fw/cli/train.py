@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ooc_fw.problem import Problem
     from ooc_fw.solver.checkpoint import CheckpointPlan
     from ooc_fw.solver.session import Session
+    from ooc_fw.system.memory import MemoryPlan
     from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -109,14 +110,18 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Status
     from ooc_fw.training.fit import describe_choice, fit
-    from ooc_fw.training.held_out import with_time_for_sigmoids
+    from ooc_fw.training.held_out import check_can_hold_out, with_time_for_sigmoids
 
     options = common.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)
     missing = ""  # reason why the model gives no probabilities
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
-        problem = _problem(args, source, options, workers, Deadline(options.max_time, started))
+        with source.limited(Deadline(options.max_time, started).check):
+            problem, plan = read_problem(args, source, options, workers)
+        if args.probability:
+            check_can_hold_out(problem.classes, problem.codes)
+        _announce(problem, plan, args.quiet)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with common.run_progress(args, options, started, log) as progress:
@@ -160,30 +165,30 @@ def run(args: argparse.Namespace) -> int:
     return common.DONE
 
 
-def _problem(
-    args: argparse.Namespace,
-    source: RowSource,
-    options: TrainOptions,
-    workers: Workers | None,
-    deadline: Deadline,
-) -> Problem:
-    """Problem of the arguments; reading labels and statistics counts for the time limit."""
+def read_problem(
+    args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
+) -> tuple[Problem, MemoryPlan]:
+    """Problem of the arguments, after passes over labels and for statistics, and its memory."""
     from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
-    from ooc_fw.solver.setup import plan_run, warn_of_gamma
-    from ooc_fw.training.held_out import check_can_hold_out
+    from ooc_fw.solver.setup import plan_run
 
-    with source.limited(deadline.check):
-        classes, codes = encode_labels(source)
-        penalties = penalties_from(args, classes, codes)
-        if args.probability:
-            check_can_hold_out(classes, codes)
-        plan = plan_run(source, options)
-        if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not args.quiet:
-            size = format_bytes(plan.kernel_rows)
-            print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
-        threads = min(options.threads, plan.max_threads)
-        kernel = common.kernel_from(args, source, threads, workers)
+    classes, codes = encode_labels(source)
+    penalties = _penalties(args, classes, codes)
+    plan = plan_run(source, options)
+    threads = min(options.threads, plan.max_threads)
+    kernel = common.kernel_from(args, source, threads, workers)
+    return Problem(source, codes, kernel, penalties, classes), plan
+
+
+def _announce(problem: Problem, plan: MemoryPlan, quiet: bool) -> None:
+    """Say what the problem is, and warn of a gamma that does not fit the rows."""
+    from ooc_fw.solver.setup import warn_of_gamma
+
+    if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not quiet:
+        size = format_bytes(plan.kernel_rows)
+        print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
+    source, kernel = problem.source, problem.kernel
     logger.info(
         "%s: %d rows, %d features, %s as held in memory; kernel %s",
         source.name,
@@ -193,7 +198,6 @@ def _problem(
         ", ".join(f"{name} {common.format_value(v)}" for name, v in kernel.to_dict().items()),
     )
     warn_of_gamma(source, kernel)
-    return Problem(source, codes, kernel, penalties, classes)
 
 
 def _calibrate(
@@ -277,7 +281,7 @@ def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, A
     return result
 
 
-def penalties_from(
+def _penalties(
     args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
 ) -> Float64Array | None:
     """Penalty of each row; None without class weights."""
