@@ -113,18 +113,8 @@ class Screen:
     ) -> npt.NDArray[np.intp]:
         """Rows whose gradient may be below `floor` for later weights.
 
-        Parameters
-        ----------
-        floor : float
-            A number that the gradients of the rows left out are at least.
-        labels : ndarray of int8, shape (n_rows,)
-            +1 or -1 of all rows.
-        norm2 : float
-            |w|^2 of the later weights, b included.
-        plain : ndarray of float64, shape (n_support,)
-            Their gradients at the vertices of the snapshot, each without its own a_i / C_i.
-        rounding : float
-            Bound on the error of each of `plain`.
+        `labels` are those of all rows. `norm2`, `plain` and `rounding` are for the later weights
+        what the screen has for those of the snapshot: `plain` at the vertices of the snapshot.
         """
         move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
         move = float(np.sqrt(move2 + 4 * max(rounding, self.rounding)))  # at least |dw|

@@ -57,25 +57,11 @@ class BlockBudgetError(MemoryError):
 
 
 class KernelRows:
-    """Rows of kernel values between vertices.
+    """Rows of kernel values between at most `n_max` vertices, in `budget` bytes.
 
-    Parameters
-    ----------
-    n_max : int
-        Largest number of vertices that will ever be asked for.
-    budget : int
-        Bytes that the rows may take.
-    quantised : bool
-        Whether values begin in 16 bits, for a kernel in [0, 1], or in float32.
-
-    Attributes
-    ----------
-    capacity : int
-        Largest number of vertices, whatever the type of values.
-    values, unit, slots, used
-        See `ooc_fw._core.steps.KernelBlock`.
-    clock : int
-        By which `used` says when a row was used last.
+    They begin in 16 bits if `quantised`, else in float32. `capacity` is the largest number of
+    vertices, whatever the type; `values`, `unit`, `slots` and `used` are what a
+    `ooc_fw._core.steps.KernelBlock` has, and `clock` is the time that `used` notes.
     """
 
     def __init__(self, n_max: int, budget: int, quantised: bool = False) -> None:

@@ -113,18 +113,9 @@ def minimise(
 ) -> Minimum:
     """Minimise 1/2 alpha' Q alpha over the simplex to a relative gap of `tol`.
 
-    Parameters
-    ----------
-    matrix : callable
-        The part of Q, float64, that belongs to some vertices; may be written to.
-    gradient : callable
-        Q times a vector of shape (m,).
-    alpha : ndarray of float64, shape (m,)
-        Weights on the simplex to begin with; whatever rounding does, the result is no worse.
-    tol : float
-        Relative gap that is enough.
-    max_systems : int
-        Linear systems after which the search ends with the best weights found.
+    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
+    `gradient` gives Q times a vector. The search begins with the weights `alpha`, and its result is
+    no worse, whatever rounding does. It ends after `max_systems` linear systems at the latest.
 
     Notes
     -----

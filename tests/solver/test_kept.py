@@ -31,17 +31,22 @@ def penalties(problem):
     return np.where(problem.y > 0, FACTOR * problem.C, problem.C)
 
 
+def ids_of(state):
+    """Rows of positive weight in a solution or a state that was kept."""
+    return state.rows if hasattr(state, "rows") else state.ids
+
+
 def gradient(problem, state):
     """g of every row without its own alpha_i / C_i, in float64 from the definition."""
     X = problem.X.astype(np.float64)
-    distances = ((X[:, None] - X[state.rows if hasattr(state, "rows") else state.ids]) ** 2).sum(2)
+    distances = ((X[:, None] - X[ids_of(state)]) ** 2).sum(2)
     K = np.exp(-problem.kernel.gamma * distances)
     return problem.y * ((K + 1) @ (state.alpha * state.labels))
 
 
 def primal(problem, state):
     """P of weights over all rows, from the definition."""
-    ids = state.rows if hasattr(state, "rows") else state.ids
+    ids = ids_of(state)
     g, C = gradient(problem, state), penalties(problem)
     norm = state.alpha @ g[ids]
     rho = norm + state.alpha**2 @ (1 / C[ids])
