@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Rows, take_rows
 from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.kept import KeptState, Sample, primal_objectives
+from ooc_fw.solver.kept import KeptState, primal_objectives
 from ooc_fw.solver.oracles import Request, SampledLMO
 from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX
@@ -56,15 +56,8 @@ def _optimise_vertices(state: RunState, seconds: float) -> bool:
 def _least_primal(state: RunState, candidates: Sequence[KeptState], seconds: float) -> KeptState:
     """Weights of the least primal objective over a sample of rows."""
     end = time.perf_counter() + seconds
-    setting, rng = state.setting, np.random.default_rng(state.setting.options.seed)
-    sample = Sample(
-        setting.rows,
-        setting.problem.labels,
-        setting.penalties,
-        lambda size: setting.sampler.sample(size, rng),
-    )
     found = primal_objectives(
-        candidates, state.active, setting.engine, sample, lambda: time.perf_counter() > end
+        candidates, state.active, state.setting, lambda: time.perf_counter() > end
     )
     best = candidates[int(found.argmin())]
     logger.info(

@@ -14,8 +14,9 @@ import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.kernels.engine import Engine, ManyWeights
+from ooc_fw.kernels.engine import ManyWeights
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.setup import Setting
 
 _SAMPLE_ROWS = 20_000  # rows over which the primal objective is estimated, or all if fewer
 _DRAW_ROWS = 500  # rows of the sample between two looks at the clock
@@ -78,32 +79,23 @@ class KeptStates:
         return cls(list(map(KeptState, *arrays, *numbers)), state["size"])
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A fixed random sample of the rows of a problem, drawn part by part."""
-
-    source: RowSource
-    labels: Int8Array  # (n_rows,): -1 or +1
-    penalties: float | Float64Array  # C, or the penalty of each row, (n_rows,)
-    draw: Callable[[int], Int64Array]  # gives the rows of the next part, of some size, increasing
-
-    def parts(self) -> Iterator[Int64Array]:
-        """The rows, part by part; all of them in random order where they are few."""
-        n = self.source.n_rows
-        if n <= _SAMPLE_ROWS:
-            order = np.random.default_rng(0).permutation(n)
-            for start in range(0, n, _DRAW_ROWS):
-                yield np.sort(order[start : start + _DRAW_ROWS])
-            return
-        for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
-            yield self.draw(_DRAW_ROWS)
+def _sample(setting: Setting) -> Iterator[Int64Array]:
+    """A fixed random sample of rows, part by part; where rows are few, all in random order."""
+    n = setting.rows.n_rows
+    if n <= _SAMPLE_ROWS:
+        order = np.random.default_rng(0).permutation(n)
+        for start in range(0, n, _DRAW_ROWS):
+            yield np.sort(order[start : start + _DRAW_ROWS])
+        return
+    rng = np.random.default_rng(setting.options.seed)
+    for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
+        yield setting.sampler.sample(_DRAW_ROWS, rng)
 
 
 def primal_objectives(
     states: Sequence[KeptState],
     active: ActiveSet,
-    engine: Engine,
-    sample: Sample,
+    setting: Setting,
     is_late: Callable[[], bool],
 ) -> Float64Array:
     """P of each state, shape (len(states),), estimated over the same rows of a sample.
@@ -116,25 +108,26 @@ def primal_objectives(
     Costs rows of the sample x vertices of all states kernel values. The first part of the sample is
     always taken, the others while it is not late.
     """
+    engine, C = setting.engine, setting.penalties
     ids = np.unique(np.concatenate([state.ids for state in states]))
-    vertices = engine.prepare(_rows_of(ids, active, sample.source))
+    vertices = engine.prepare(_rows_of(ids, active, setting.rows))
     betas = [state.alpha * state.labels for state in states]
     places = [np.searchsorted(ids, state.ids) for state in states]
     weights = ManyWeights.of(len(ids), places, betas)
     bias = np.array([beta.sum() for beta in betas])
     rho = np.array([state.rho for state in states])
     losses, n_seen = np.zeros(len(states)), 0
-    for row_ids in sample.parts():
-        x = engine.prepare(sample.source.take(row_ids))
+    for row_ids in _sample(setting):
+        x = engine.prepare(setting.rows.take(row_ids))
         margins = (engine.weighted_sums(x, vertices, weights) + bias) / rho
-        slack = np.maximum(0.0, 1.0 - sample.labels[row_ids][:, None] * margins)
-        C = sample.penalties
-        losses += np.sum((C if np.isscalar(C) else C[row_ids][:, None]) * slack**2, axis=0)  # type: ignore[index]
+        slack = np.maximum(0.0, 1.0 - setting.problem.labels[row_ids][:, None] * margins)
+        own = C[row_ids][:, None] if isinstance(C, np.ndarray) else C
+        losses += np.sum(own * slack**2, axis=0)
         n_seen += len(row_ids)
         if is_late():
             break
     norms = np.array([state.squared_norm for state in states]) / rho**2
-    return np.asarray(norms / 2 + sample.source.n_rows / n_seen * losses / 2)
+    return np.asarray(norms / 2 + setting.rows.n_rows / n_seen * losses / 2)
 
 
 def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
