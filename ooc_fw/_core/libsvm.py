@@ -21,16 +21,13 @@ from __future__ import annotations
 
 from enum import IntEnum
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.moments import two_product, two_sum
 from ooc_fw._core.types import Float64Array, FloatArray, Int32Array, Int64Array
-
-ByteArray: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Problem(IntEnum):
@@ -112,16 +109,9 @@ NEWLINE_AS_DIGIT = U64(NEWLINE ^ ZERO)
 class Expected(NamedTuple):
     """What a parser takes lines for.
 
-    Parameters
-    ----------
-    index_base : int
-        What the file calls its first column: 1, or 0.
-    width_limit : int
-        Columns from this one on are checked, counted and left out.
-    above : float
-        Values must be greater than this (-1 where log1p follows, else -inf).
-    known_at, known : ndarray of int64 and float64, shape (n_known,)
-        Numbers supplied for tokens starting at these positions.
+    The first column is called `index_base` in the file, 1 or 0; columns from `width_limit` on are
+    checked, counted and left out; values must be greater than `above` (-1 where log1p follows, else
+    -inf). `known` are numbers supplied for the tokens starting at `known_at`.
     """
 
     index_base: int
@@ -151,36 +141,23 @@ class ParsedRows(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def parse_lines(
-    text: ByteArray, expected: Expected, cursor: Int64Array, rows: ParsedRows
-) -> Problem:
+def parse_lines(text, expected, cursor, rows):
     """Parse whole lines from ``cursor[AT]`` on until the text ends or a line cannot be taken.
 
-    O(n_bytes), and O(k log k) more for a row of k unsorted pairs.
-
-    Parameters
-    ----------
-    text : ndarray of uint8, shape (n_bytes,)
-        Whole lines; the last byte is a newline.
-    expected : Expected
-        What lines should hold.
-    cursor : ndarray of int64, shape (CURSOR_SIZE,)
-        Modified in place. After a problem, AT, LINE, ROWS, WIDTH and DROPPED are those of the
-        beginning of the bad line, so that the call can be repeated.
-    rows : ParsedRows
-        Filled.
+    `text`, uint8, ends in a newline. Modifies `cursor`, shape (CURSOR_SIZE,), and fills `rows`.
+    Returns a `Problem`; AT, LINE, ROWS, WIDTH and DROPPED are then those of the beginning of the
+    bad line, so that the call can be repeated. O(bytes), and O(k log k) more for a row of k
+    unsorted pairs.
     """
     while cursor[AT] < text.size:
-        problem: Problem = _parse_line(text, expected, cursor, rows)
+        problem = _parse_line(text, expected, cursor, rows)
         if problem != Problem.NONE:
             return problem
     return Problem.NONE
 
 
 @njit(cache=True, nogil=True)
-def _parse_line(
-    text: ByteArray, expected: Expected, cursor: Int64Array, rows: ParsedRows
-) -> Problem:
+def _parse_line(text, expected, cursor, rows):
     """One line: label, optional qid, pairs; stores a row and advances the cursor if all is well."""
     index_base, width_limit, above, known_at, known = expected
     labels, indptr, indices, values = rows
@@ -286,7 +263,7 @@ def _parse_line(
 
 
 @njit(cache=True, nogil=True)
-def _is_blank(byte: int) -> bool:
+def _is_blank(byte):
     """Space, tab, vertical tab, form feed or carriage return; not the newline."""
     if byte > HASH:  # nearly always; one comparison in place of four
         return False
@@ -294,20 +271,20 @@ def _is_blank(byte: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _ends_token(byte: int) -> bool:
+def _ends_token(byte):
     """Blank, newline or the beginning of a comment."""
     return byte == NEWLINE or byte == HASH or _is_blank(byte)
 
 
 @njit(cache=True, nogil=True)
-def _skip_blanks(text: ByteArray, at: int) -> int:
+def _skip_blanks(text, at):
     while _is_blank(text[at]):
         at += 1
     return at
 
 
 @njit(cache=True, nogil=True)
-def _next_line(text: ByteArray, at: int) -> int:
+def _next_line(text, at):
     """Position after the next newline."""
     while text[at] != NEWLINE:
         at += 1
@@ -315,21 +292,29 @@ def _next_line(text: ByteArray, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _skip_qid(text: ByteArray, at: int) -> int:
+def _starts_with(text, at, word, case):
+    """Whether `word` stands at `at`; in any case if `case` is 32 and the word is of small letters.
+
+    The text ends in a newline, so that no byte is read before the one in front of it fits.
+    """
+    for k in range(len(word)):
+        if text[at + k] | case != word[k]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _skip_qid(text, at):
     """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
-    # The text ends in a newline, so that each comparison may read one byte further than the last.
-    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == COLON:
+    if _starts_with(text, at, b"qid:", 0):
         while not _ends_token(text[at]):
             at += 1
     return at
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _load_digits(text: ByteArray, at: int) -> np.uint64:
-    """Eight bytes as one word (compiled to one load), the lowest byte first; digits become 0 to 9.
-
-    Requires ``at + 8 <= len(text)``.
-    """
+def _load_digits(text, at):
+    """Eight bytes as one word (compiled to one load), first byte lowest; digits become 0 to 9."""
     first = U64(at)
     word = (
         U64(text[first])
@@ -345,24 +330,24 @@ def _load_digits(text: ByteArray, at: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _others(digits: np.uint64) -> np.uint64:
+def _others(digits):
     """Highest bit of each byte that is no digit."""
     return (((digits & LOW_BITS) + ABOVE_NINE) | digits) & HIGH_BITS
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _lowest_byte(bits: np.uint64) -> np.uint64:
+def _lowest_byte(bits):
     """Number of the lowest byte whose highest bit is set."""
     return (((bits & (~bits + U64(1))) >> U64(7)) * BYTE_NUMBERS) >> U64(56)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _byte(word: np.uint64, number: np.uint64) -> np.uint64:
+def _byte(word, number):
     return (word >> (U64(8) * number)) & U64(255)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _number(digits: np.uint64, count: np.uint64) -> np.int64:
+def _number(digits, count):
     """Number written in the first `count` bytes, 1 to 7."""
     # Leading zeros make it eight digits, whose neighbours are joined: 1 and 1, 2 and 2, 4 and 4.
     word = digits << (U64(64) - U64(8) * count)
@@ -373,11 +358,11 @@ def _number(digits: np.uint64, count: np.uint64) -> np.int64:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+def _short_digits(text, at):
     """Read up to 7 digits at `at` without a loop: their number and count; 8 or more: count -1.
 
     Loops over 1 to 7 digits end unpredictably, and each branch that the processor predicts wrongly
-    costs more than this function. Requires ``at + 8 <= len(text)``.
+    costs more than this function. Requires ``at + 8 <= len(text)``, as `_load_digits` does.
     """
     digits = _load_digits(text, at)
     others = _others(digits)
@@ -390,17 +375,13 @@ def _short_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_pair(text: ByteArray, at: int) -> tuple[np.int64, np.int64, float, np.int64]:
+def _short_pair(text, at):
     """Read digits, a colon, digits and a blank or newline that lie within 8 bytes, without a loop.
 
     The beginning of the next pair is known before the numbers of this one are, so that a processor
-    computes the numbers of several pairs at once: nearly twice as fast.
-
-    Returns
-    -------
-    tuple
-        Index, position of the colon or -1, value, and its end or -1. Without the colon nothing was
-        read, without the end the index only.
+    computes the numbers of several pairs at once: nearly twice as fast. Returns the index, the
+    position of the colon or -1 where nothing was read, the value, and its end or -1 where only the
+    index was read.
     """
     if at + 8 > text.size:
         return np.int64(0), np.int64(-1), 0.0, np.int64(-1)
@@ -424,7 +405,7 @@ def _short_pair(text: ByteArray, at: int) -> tuple[np.int64, np.int64, float, np
 
 
 @njit(cache=True, nogil=True)
-def _scan_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+def _scan_digits(text, at):
     """Digits at `at`: their number, or one beyond int32, and where they end."""
     if at + 8 <= text.size:
         number, count = _short_digits(text, at)
@@ -441,7 +422,7 @@ def _scan_digits(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_number(text: ByteArray, at: int) -> tuple[float, int]:
+def _short_number(text, at):
     """Read [-] digits [. digits] with up to 7 digits each: value and end; anything else: end -1."""
     if at + 24 > text.size:
         return 0.0, -1
@@ -466,7 +447,7 @@ def _short_number(text: ByteArray, at: int) -> tuple[float, int]:
 
 
 @njit(cache=True, nogil=True)
-def _is_negative_index(text: ByteArray, at: int) -> bool:
+def _is_negative_index(text, at):
     """Whether the token at `at` is a minus sign, digits and a colon."""
     if text[at] != MINUS:
         return False
@@ -475,7 +456,7 @@ def _is_negative_index(text: ByteArray, at: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int]:
+def _scan_number(text, at, exact):
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
     Returns the outcome, the value (as a pair of float64 if `exact`), and where the token ends.
@@ -511,7 +492,8 @@ def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int
             digit = np.int64(text[at]) - ZERO
         n_digits += at - start
     if n_digits == 0:
-        return _kind_of_word(text, at), 0.0, at
+        word = _starts_with(text, at, b"nan", 32) or _starts_with(text, at, b"inf", 32)
+        return NOT_FINITE if word else NOT_A_NUMBER, 0.0, at
     if text[at] == 101 or text[at] == 69:  # e, E
         exponent, end = _scan_exponent(text, at + 1)
         if end == at + 1:
@@ -526,7 +508,7 @@ def _scan_number(text: ByteArray, at: int, exact: bool) -> tuple[int, float, int
 
 
 @njit(cache=True, nogil=True)
-def _scan_exponent(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
+def _scan_exponent(text, at):
     """Signed digits at `at`: their number, clipped to +-10**9, and where they end (`at`: none)."""
     start = at
     negative = text[at] == MINUS
@@ -540,22 +522,7 @@ def _scan_exponent(text: ByteArray, at: int) -> tuple[np.int64, np.int64]:
 
 
 @njit(cache=True, nogil=True)
-def _kind_of_word(text: ByteArray, at: int) -> int:
-    """NOT_FINITE where "nan" or "inf" starts at `at`, in any case; else NOT_A_NUMBER."""
-    first = text[at] | 32
-    if first != 110 and first != 105:  # n, i
-        return NOT_A_NUMBER
-    second = text[at + 1] | 32
-    # A newline may follow the first letter: read further only when the second one fits.
-    if first == 110 and second == 97:
-        return NOT_FINITE if text[at + 2] | 32 == 110 else NOT_A_NUMBER
-    if first == 105 and second == 110:
-        return NOT_FINITE if text[at + 2] | 32 == 102 else NOT_A_NUMBER
-    return NOT_A_NUMBER
-
-
-@njit(cache=True, nogil=True)
-def _scale_by_power(mantissa: int, power: int, truncated: bool, exact: bool) -> tuple[int, float]:
+def _scale_by_power(mantissa, power, truncated, exact):
     """``mantissa * 10**power`` as (EXACT or APPROXIMATE, value); see the module's notes."""
     if mantissa == 0:
         return EXACT, 0.0
@@ -579,7 +546,7 @@ def _scale_by_power(mantissa: int, power: int, truncated: bool, exact: bool) -> 
 
 
 @njit(cache=True, nogil=True)
-def _rounds_to_one_float32(size: float) -> bool:
+def _rounds_to_one_float32(size):
     """Whether all numbers within RELATIVE_ERROR of `size` >= 0 have the same float32."""
     low = size * (1.0 - RELATIVE_ERROR)
     high = size * (1.0 + RELATIVE_ERROR)
@@ -589,7 +556,7 @@ def _rounds_to_one_float32(size: float) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _find(positions: Int64Array, at: int) -> int:
+def _find(positions, at):
     """Index of `at` in `positions`, or -1."""
     for k in range(positions.size):
         if positions[k] == at:
@@ -598,41 +565,36 @@ def _find(positions: Int64Array, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _sort_pairs(indices: Int32Array, values: FloatArray) -> None:
+def _sort_pairs(indices, values):
     """Sort both arrays by index, in place; heap sort, O(k log k) whatever the order."""
     n = indices.size
-    for root in range(n // 2 - 1, -1, -1):
-        _sift_down(indices, values, root, n)
-    for last in range(n - 1, 0, -1):
-        _swap(indices, values, 0, last)
-        _sift_down(indices, values, 0, last)
-
-
-@njit(cache=True, nogil=True)
-def _sift_down(indices: Int32Array, values: FloatArray, root: int, n: int) -> None:
-    """Restore the heap of the first `n` pairs below `root`."""
-    child = 2 * root + 1
-    while child < n:
-        if child + 1 < n and indices[child + 1] > indices[child]:
-            child += 1
-        if indices[root] >= indices[child]:
-            return
-        _swap(indices, values, root, child)
-        root = child
+    top = n // 2
+    while n > 1:
+        if top > 0:  # the heap grows downwards
+            top -= 1
+        else:
+            n -= 1
+            _swap(indices, values, 0, n)
+        root = top
         child = 2 * root + 1
+        while child < n:
+            if child + 1 < n and indices[child + 1] > indices[child]:
+                child += 1
+            if indices[root] >= indices[child]:
+                break
+            _swap(indices, values, root, child)
+            root = child
+            child = 2 * root + 1
 
 
 @njit(cache=True, nogil=True)
-def _swap(indices: Int32Array, values: FloatArray, i: int, j: int) -> None:
-    index, value = indices[i], values[i]
-    indices[i], values[i] = indices[j], values[j]
-    indices[j], values[j] = index, value
+def _swap(indices, values, i, j):
+    indices[i], indices[j] = indices[j], indices[i]
+    values[i], values[j] = values[j], values[i]
 
 
 @njit(cache=True, nogil=True)
-def _compact(
-    indices: Int32Array, values: FloatArray, width_limit: int
-) -> tuple[np.int64, np.int64]:
+def _compact(indices, values, width_limit):
     """Remove zeros and wide columns, in place; returns how many are kept, how many too wide."""
     kept = 0
     dropped = 0

@@ -97,16 +97,10 @@ def _note_with_moments(record, value):
 
 @njit(cache=True, nogil=True)
 def accumulate_stored(data, indices, records):
-    """Add stored values to the records of their columns, in place; O(stored values).
+    """Add stored values, float32 or float64, to the records of their columns, in place.
 
-    Parameters
-    ----------
-    data : ndarray of float32 or float64, shape (n_stored,)
-        Values, row after row.
-    indices : ndarray of int32, shape (n_stored,)
-        Column of each.
-    records : ndarray of float64, shape (n_features, RANGE_SIZE or RECORD_SIZE)
-        Zeros for columns without values so far. Narrow records have no sums.
+    `records`, shape (n_features, RANGE_SIZE or RECORD_SIZE), are zeros for columns without values
+    so far; narrow ones have no sums.
     """
     if records.shape[1] == RANGE_SIZE:
         for k in range(data.size):

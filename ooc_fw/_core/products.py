@@ -124,9 +124,8 @@ def difference_tile(x, columns, squared, out):
     """out[i, j] = |x_i - z_j|^2, or |x_i - z_j|_1 where not `squared`, from the differences.
 
     Rows x, shape (n, 4 k), and `columns`, shape (4 k, at least m), are padded by zeros; all arrays
-    have one precision. All terms are positive, so that the sum errs in proportion to itself. It
-    runs over the columns in order, four at a time as in `dot_tile`; exchanging x and z changes no
-    bit.
+    have one precision. All terms are positive, so that the sum errs in proportion to itself, and
+    exchanging x and z changes no bit.
     """
     width = out.shape[1]
     if width < 16:  # too few to vectorise

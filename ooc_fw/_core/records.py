@@ -28,18 +28,9 @@ BYTES, HALVES, WORDS = 0, 1, 2
 
 
 class RowBits(NamedTuple):
-    """Sparse rows as bit patterns.
+    """Sparse rows as bit patterns, uint32: `value_words` for a value, 2 for an id and for a label.
 
-    Parameters
-    ----------
-    values : ndarray of uint32, shape (value_words n_stored,)
-        Values of `value_words` words each.
-    columns : ndarray of int32, shape (n_stored,)
-        Column of each value, increasing within a row.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row i owns ``columns[indptr[i]:indptr[i + 1]]``.
-    ids, labels : ndarray of uint32, shape (2 n_rows,)
-        Positions and labels.
+    Row i owns ``columns[indptr[i]:indptr[i + 1]]``, int32, which increase.
     """
 
     values: UInt32Array

@@ -6,15 +6,9 @@ blocks nor on dense or sparse storage: the zeros that sparse rows leave out add 
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.types import Float32Array, Float64Array, FloatArray, Int32Array, Int64Array
-
-UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 
 _U64 = np.uint64
 _LOOKUP_FACTOR = _U64(0x9E3779B97F4A7C15)  # of Knuth's multiplicative hash: the golden ratio
@@ -35,7 +29,7 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
-def drop_zeros(data: Float32Array, indices: Int32Array, indptr: Int64Array) -> int:
+def drop_zeros(data, indices, indptr):
     """Remove stored zeros from sparse rows, in place; returns the number of values left."""
     kept = 0
     first = 0
@@ -52,13 +46,7 @@ def drop_zeros(data: Float32Array, indices: Int32Array, indptr: Int64Array) -> i
 
 
 @njit(cache=True, nogil=True)
-def write_dense_rows(
-    data: Float32Array,
-    indices: Int32Array,
-    indptr: Int64Array,
-    zero_row: Float32Array,
-    out: Float32Array,
-) -> None:
+def write_dense_rows(data, indices, indptr, zero_row, out):
     """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
     for i in range(indptr.size - 1):
         row = out[i]
@@ -70,18 +58,10 @@ def write_dense_rows(
 
 @njit(cache=True, nogil=True)
 def hash_rows(bits, columns, indptr, out):
-    """out[i] = hash of the stored values and columns of row i.
+    """out[i] = hash, uint64, of the stored values and columns of row i.
 
-    Parameters
-    ----------
-    bits : ndarray of uint32, shape (n_stored,)
-        Bit patterns of the values.
-    columns : ndarray of int32, shape (n_stored,) or (0,)
-        Their columns; empty for dense rows.
-    indptr : ndarray of int64, shape (n + 1,)
-        Row i owns ``bits[indptr[i]:indptr[i + 1]]``.
-    out : ndarray of uint64, shape (n,)
-        Result.
+    `bits`, uint32, are those of the values, ``bits[indptr[i]:indptr[i + 1]]`` of row i; `columns`
+    is empty for dense rows.
     """
     for i in range(out.size):
         value = _HASH_START
@@ -94,7 +74,7 @@ def hash_rows(bits, columns, indptr, out):
 
 
 @njit(cache=True, nogil=True)
-def add_dense(rows: Float32Array, sums: Float64Array, squares: Float64Array) -> None:
+def add_dense(rows, sums, squares):
     """Add values and squared values of each column of `rows` to `sums` and `squares`, in place."""
     for i in range(rows.shape[0]):
         _add_row(rows[i], sums, squares)
@@ -109,9 +89,7 @@ def _add_row(row, sums, squares):
 
 
 @njit(cache=True, nogil=True)
-def add_sparse(
-    data: Float32Array, indices: Int32Array, sums: Float64Array, squares: Float64Array
-) -> None:
+def add_sparse(data, indices, sums, squares):
     """As `add_dense`, for stored values and their columns."""
     for k in range(data.size):
         column = _U64(indices[k])  # a signed index would be tested for being negative
@@ -121,13 +99,7 @@ def add_sparse(
 
 
 @njit(cache=True, nogil=True)
-def scale_stored(
-    values: FloatArray,
-    columns: Int32Array,
-    offset: Float64Array,
-    factor: Float64Array,
-    out: Float32Array,
-) -> None:
+def scale_stored(values, columns, offset, factor, out):
     """out[k] = (values[k] - offset) * factor of its column, in float64 and rounded once."""
     for k in range(values.size):
         column = columns[k]
@@ -135,25 +107,18 @@ def scale_stored(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _place(bits: int, table: UInt64Array) -> np.uint64:
+def _place(bits, table):
     """Place of a value in a table of 2**b places."""
     return ((_U64(bits) * _LOOKUP_FACTOR) >> _U64(40)) & _U64(table.size - 1)
 
 
 @njit(cache=True, nogil=True)
-def look_up(
-    values: UInt64Array, table: UInt64Array, images: UInt64Array, missing: Int64Array
-) -> int:
-    """Replace the bits of values by those of their images, in place, as far as `table` has them.
+def look_up(values, table, images, missing):
+    """Replace values by their images, all as bits in uint64, in place, as far as `table` has them.
 
-    Parameters
-    ----------
-    values : ndarray of uint64, shape (n,)
-        Modified in place.
-    table, images : ndarray of uint64, shape (a power of 2,)
-        Some values at their `_place`, and their images; 0 elsewhere, whose image is 0.
-    missing : ndarray of int64, shape (at least n,)
-        Filled: the places of values that the table does not have. Their number is returned.
+    `table` and `images`, of 2**b places, hold some values at their `_place`, and their images; 0
+    elsewhere, whose image is 0. Fills `missing` with the places of the other values, and returns
+    their number.
     """
     n_missing = 0
     for k in range(values.size):
@@ -167,9 +132,7 @@ def look_up(
 
 
 @njit(cache=True, nogil=True)
-def remember(
-    values: UInt64Array, logs: UInt64Array, table: UInt64Array, images: UInt64Array
-) -> None:
+def remember(values, logs, table, images):
     """Put values and their images, all as bits, into a table for `look_up`."""
     for k in range(values.size):
         place = _place(values[k], table)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.maps import FLOAT_FLAGS
+from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.types import FloatArray, Int64Array
 
 LANES = 512
@@ -42,9 +42,7 @@ class KernelBlock(NamedTuple):
     Parameters
     ----------
     values : ndarray of uint16, float32 or float64, shape (n_slots, at least m)
-        Multiples of `unit`.
-    unit : float32, or float64 where `values` are
-        Size of one multiple.
+        Multiples of `unit`, which is a float32, or a float64 where `values` are.
     slots : ndarray of int64, shape (m,)
         Row of `values` that belongs to each vertex, -1 where it is not held.
     used : ndarray of int64, shape (n_slots,)
@@ -55,6 +53,15 @@ class KernelBlock(NamedTuple):
     unit: Any
     slots: Int64Array
     used: Int64Array
+
+
+class _Chosen(NamedTuple):
+    """Vertex i, for which another is sought: g_i, the scale of gradients, Q_ii and 2 y_i."""
+
+    grad: Any
+    scale: Any
+    diag: Any
+    twice_label: Any
 
 
 @njit(cache=True, inline="always")
@@ -72,14 +79,6 @@ def _add_columns(grad, y, scale, unit, row_i, weight_i, row_j, weight_j):
     for k in range(grad.size):
         change = units_i * np.float64(row_i[k]) + units_j * np.float64(row_j[k]) + both
         grad[k] = scale * grad[k] + y[k] * change
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _dot(a, b):
-    total = 0.0
-    for k in range(a.size):
-        total += a[k] * b[k]
-    return total
 
 
 @njit(cache=True, nogil=True)
@@ -101,7 +100,7 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
         alpha[k] *= scale
     alpha[i] += weight_i
     alpha[j] += weight_j
-    return _dot(alpha, grad)
+    return dot(alpha, grad)
 
 
 @njit(cache=True, nogil=True)
@@ -139,13 +138,14 @@ def argmin(values):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _raise_to_gains(lanes, grad, away, diag, row, units, g_i, scale, q_ii, twice_y_i):
+def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
     """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
 
     `units` holds the unit of the row, whose type is that of the arithmetic on kernel values.
     """
     number = units.dtype.type
     unit = units[0]
+    g_i, scale, q_ii, twice_y_i = chosen
     for k in range(lanes.size):
         slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
         curvature = q_ii + diag[k] - twice_y_i * away[k] * (number(row[k]) * unit + _ONE)
@@ -156,34 +156,20 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, g_i, scale, q_ii, twice
 def second_order_away(vertices, away, row, unit, i, scale, lanes):
     """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
 
-    Parameters
-    ----------
-    vertices : Vertices
-        All arrays used here have the precision of the gradient.
-    away : ndarray, shape (m,)
-        Labels of the support vertices, 0 at the others.
-    row : ndarray of uint16, float32 or float64, shape (m,)
-        Kernel values between vertex i and the active set, in multiples of `unit`.
-    scale : float
-        Factor of gradients that keeps their squares in the range of their precision; 1/rho.
-    lanes : ndarray, shape (LANES,)
-        Scratch.
-
-    References
-    ----------
-    Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
+    `away`, shape (m,), has the labels of the support vertices and 0 elsewhere; `row`, shape (m,),
+    the kernel values of vertex i in multiples of `unit`. `scale`, 1/rho, keeps squared gradients in
+    the range of their precision, which is that of all arrays; `lanes`, shape (LANES,), is scratch.
+    After Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
     _, grad, diag, labels = vertices
     m = grad.size
-    g_i, q_ii, twice_y_i = grad[i], diag[i], labels[i] + labels[i]
+    chosen = _Chosen(grad[i], scale, diag[i], labels[i] + labels[i])
     lanes[:] = 0
     units = np.full(1, unit)
     for s in range(0, m, LANES):
         e = min(s + LANES, m)
         near = lanes[: e - s]
-        _raise_to_gains(
-            near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, g_i, scale, q_ii, twice_y_i
-        )
+        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, chosen)
     lane = 0
     for k in range(1, LANES):
         if lanes[k] > lanes[lane]:
@@ -194,9 +180,7 @@ def second_order_away(vertices, away, row, unit, i, scale, lanes):
     for k in range(lane, m, LANES):
         single[0] = 0
         e = k + 1
-        _raise_to_gains(
-            single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, g_i, scale, q_ii, twice_y_i
-        )
+        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, chosen)
         if single[0] > best:
             best = single[0]
             place = k
@@ -240,11 +224,9 @@ def optimise_pairwise(vertices, block, clock, tol, max_steps):
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
     i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
-    step is the exact line search clipped at alpha_j. O(m) a step, two scans over the vertices. A
-    float32 gradient halves the time and loses about 1e-7 of rho a step, since it is summed up.
-
-    Step number s writes ``clock + s`` to `KernelBlock.used`. Returns the steps taken, how many of
-    them dropped a vertex, the relative gap, and the vertex whose row the next step lacks or -1.
+    step is the exact line search clipped at alpha_j; O(m). A float32 gradient halves the time and
+    loses about 1e-7 of rho a step. Step s writes ``clock + s`` to `KernelBlock.used`. Returns the
+    steps, how many dropped a vertex, the gap, and the vertex whose row the next step lacks or -1.
     """
     alpha, grad, diag, y = vertices
     K, unit, slots, used = block
@@ -254,7 +236,7 @@ def optimise_pairwise(vertices, block, clock, tol, max_steps):
     signs = scanned.labels
     away = np.where(alpha > 0.0, signs, real(0))
     lanes = np.empty(LANES, grad.dtype)
-    rho = _dot(alpha, grad)
+    rho = dot(alpha, grad)
     drops = 0
     steps = 0
     missing = -1
@@ -335,15 +317,11 @@ def keep_vertices(sources, keep, K):
 
 @njit(cache=True, nogil=True)
 def extrapolate(alpha, grad, alpha_before, grad_before):
-    """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place.
+    """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place; O(m).
 
-    The step is clipped where the first weight becomes 0; that weight is then exactly 0. O(m).
-    Returns the step taken, 0 where d'Qd = 0 or the iterates agree but for rounding, and the number
-    of weights that became 0.
-
-    References
-    ----------
-    Frandi, Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 2.
+    The step is clipped where the first weight becomes 0, exactly. Returns the step taken, 0 where
+    d'Qd = 0 or the iterates agree but for rounding, and how many weights became 0. After Frandi,
+    Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 2.
     """
     slope = 0.0
     curvature = 0.0
@@ -384,19 +362,11 @@ def extrapolate_gradient(grad, grad_before, size):
         grad[k] += size * (grad[k] - grad_before[k])
 
 
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _dot_row(row, weights):
-    total = 0.0
-    for k in range(row.size):
-        total += np.float64(row[k]) * weights[k]
-    return total
-
-
 @njit(cache=True, nogil=True)
 def weigh_rows(K, slots, weights, out):
     """out[r] = sum_k K[slots[r], k] weights[k]."""
     for r in range(out.size):
-        out[r] = _dot_row(K[slots[r], : weights.size], weights)
+        out[r] = dot(weights, K[slots[r], : weights.size])
 
 
 @njit(cache=True, nogil=True)
