@@ -41,9 +41,9 @@ def test_examples():
     assert doctest.testmod(ooc_fw.model.probabilities).failed == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_sigmoid_is_the_brute_force_minimum(seed, scale):
+def test_sigmoid_is_the_brute_force_minimum_and_that_of_scikit_learn(seed, scale):
     values, positive = make_values(seed)
     best = minimize(
         mean_loss,
@@ -54,13 +54,8 @@ def test_sigmoid_is_the_brute_force_minimum(seed, scale):
     )
     a, b = fit_sigmoid(scale * values, positive)
     np.testing.assert_allclose([scale * a, b], best.x, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_sigmoid_is_that_of_scikit_learn(seed):
-    values, positive = make_values(seed)
     other = _SigmoidCalibration().fit(values, positive)
-    np.testing.assert_allclose(fit_sigmoid(values, positive), [other.a_, other.b_], rtol=1e-4)
+    np.testing.assert_allclose([scale * a, b], [other.a_, other.b_], rtol=1e-4)
 
 
 @given(
@@ -78,13 +73,10 @@ def test_no_neighbour_of_the_sigmoid_is_better(values, bits):
         assert found <= mean_loss([a + da / scale, b + db], values, positive) + 1e-9
 
 
-def test_rows_set_apart_without_error_have_a_finite_slope():
+def test_sigmoids_of_separable_rows_and_of_huge_values():
     values = np.concatenate([np.full(50, -1.0), np.full(50, 1.0)])
     a, b = fit_sigmoid(values, values > 0)
     np.testing.assert_allclose(sigmoid(np.array([-1.0, 1.0]), a, b), [1 / 52, 51 / 52], rtol=1e-6)
-
-
-def test_sigmoid_of_huge_values():
     with np.errstate(over="raise"):
         found = sigmoid(np.array([-1e300, -800.0, 0.0, 800.0, 1e300]), -1.0, 0.0)
     assert found.tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
@@ -99,35 +91,18 @@ def disagreement(p, of_pairs):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 10])
-def test_coupling_is_the_minimum_on_the_simplex(n_classes):
+def test_coupling_is_the_minimum_on_the_simplex(n_classes, monkeypatch):
     rng = np.random.default_rng(n_classes)
     of_pairs = rng.random((20, len(class_pairs(n_classes))))
     found = couple(of_pairs, n_classes)
+    monkeypatch.setattr("ooc_fw.model.probabilities.PART_BYTES", 1000)
+    np.testing.assert_array_equal(couple(of_pairs, n_classes), found)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     assert (found >= 0).all()
     for p, r in zip(found, of_pairs, strict=True):
         for _ in range(50):
             other = np.abs(p + rng.normal(scale=0.1 * rng.random(), size=n_classes))
             assert disagreement(p, r) <= disagreement(other / other.sum(), r) + 1e-15
-
-
-@pytest.mark.parametrize("n_classes", [3, 5])
-def test_coupling_is_a_fixed_point_of_the_published_iteration(n_classes):
-    """Wu, Lin and Weng (2004), algorithm 2, from another start, to the end."""
-    rng = np.random.default_rng(0)
-    of_pairs = rng.uniform(0.02, 0.98, size=(10, len(class_pairs(n_classes))))
-    for found, r in zip(couple(of_pairs, n_classes), of_pairs, strict=True):
-        q = np.zeros((n_classes, n_classes))
-        for value, (i, j) in zip(r, class_pairs(n_classes), strict=True):
-            q[i, i] += value**2
-            q[j, j] += (1 - value) ** 2
-            q[i, j] = q[j, i] = -value * (1 - value)
-        p = np.full(n_classes, 1 / n_classes)
-        for _ in range(300):
-            for t in range(n_classes):
-                p[t] = (p @ q @ p - q[t] @ p + q[t, t] * p[t]) / q[t, t]
-                p /= p.sum()
-        np.testing.assert_allclose(found, p, rtol=1e-8, atol=1e-10)
 
 
 @given(arrays(np.float64, (3, 6), elements=st.floats(0, 1)))
@@ -142,13 +117,6 @@ def test_coupling_finds_probabilities_that_agree_with_all_pairs(weights):
     p = weights / weights.sum()
     of_pairs = np.array([[p[j] / (p[i] + p[j]) for i, j in class_pairs(5)]])
     np.testing.assert_allclose(couple(of_pairs, 5)[0], p, rtol=1e-8)
-
-
-def test_coupling_in_parts(monkeypatch):
-    of_pairs = np.random.default_rng(0).random((50, 3))
-    whole = couple(of_pairs, 3)
-    monkeypatch.setattr("ooc_fw.model.probabilities.PART_BYTES", 1000)
-    np.testing.assert_array_equal(couple(of_pairs, 3), whole)
 
 
 def test_two_classes_keep_small_probabilities():

@@ -13,6 +13,7 @@ from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.views import complement, draw_parts
+from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
@@ -67,12 +68,9 @@ def assert_errors_are_those_of_single_trainings(X, y, result):
         assert point.kernel_evaluations > 0
 
 
-def test_errors_are_those_of_single_trainings(data, result):
-    assert_errors_are_those_of_single_trainings(*data, result)
-
-
 def test_best_has_the_least_error_and_is_trained_on_all_rows(data, result):
     X, y = data
+    assert_errors_are_those_of_single_trainings(X, y, result)
     assert result.best.n_errors == min(point.n_errors for point in result.points)
     assert [(p.gamma, p.C) for p in result.points] == [(g, C) for g in (0.2, 1) for C in (1, 8, 64)]
     model = result.model
@@ -170,8 +168,7 @@ def test_equal_errors_go_to_the_smallest_C_and_gamma(search):
 def test_deviations_are_those_of_mcnemar():
     rng = np.random.default_rng(0)
     a, b = rng.random(333) < 0.3, rng.random(333) < 0.2
-    first = Point(1, 1, int(a.sum()), 333, wrong=[np.packbits(a)])
-    second = Point(2, 1, int(b.sum()), 333, wrong=[np.packbits(b)])
+    first, second = (Point(1, 1, int(c.sum()), 333, wrong=[np.packbits(c)]) for c in (a, b))
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     expected = (only_a - only_b) / np.sqrt(only_a + only_b)
     assert first.deviations(second) == pytest.approx(expected)
@@ -193,19 +190,14 @@ def test_result_as_json_table_and_advice(result):
     )
 
 
-def test_presets_are_the_papers_grids():
-    assert PRESETS["large"].Cs == tuple(2.0**e for e in range(13))
+def test_scales_of_the_kernel(data):
     small = PRESETS["small"]
     assert (small.Cs[0], small.Cs[-1], len(small.Cs)) == (2**-5, 2**15, 21)
     assert (small.sigma2s[0], small.sigma2s[-1], small.folds) == (2**-15, 2**5, 10)
-
-
-def test_widths_are_gammas(data):
     result = tune(*data, Cs=[4], sigma2s=[0.5, 2.0], refit=False)
     assert [point.gamma for point in result.points] == [0.25, 1.0]
     automatic = tune(*data, Cs=[4], refit=False)
-    stats = 1 / (2 * ooc_fw.training.tuning.sigma2(open_source(data[0])))
-    assert automatic.best.gamma == pytest.approx(stats)
+    assert automatic.best.gamma == pytest.approx(1 / (2 * sigma2(open_source(data[0]))))
 
 
 @pytest.mark.parametrize(
@@ -320,13 +312,8 @@ def test_a_warm_start_that_does_not_fit_keeps_the_heaviest(problem):
 @pytest.mark.parametrize(
     ("rows", "alpha"),
     [
-        ([0, 0], [1, 1]),
-        ([0, 600], [1, 1]),
-        ([-1, 2], [1, 1]),
-        ([0, 1], [1, -1]),
-        ([0, 1], [0, 0]),
-        ([0, 1], [1]),
-        ([0, 1], [1, np.nan]),
+        *(([0, 0], [1, 1]), ([0, 600], [1, 1]), ([-1, 2], [1, 1]), ([0, 1], [1, -1])),
+        *(([0, 1], [0, 0]), ([0, 1], [1]), ([0, 1], [1, np.nan])),
     ],
 )
 def test_warm_starts_that_mean_nothing(problem, rows, alpha):
@@ -365,7 +352,5 @@ def test_an_interrupt_among_several_classes(thirds):
 
     result = tune(*thirds, Cs=[1, 4, 16], gammas=[0.7], callbacks=[stop_late])
     assert result.interrupted
-    assert result.model is None
-    assert result.refit() is None
-    assert result.points[0].status == "tried"
-    assert result.points[-1].status == "interrupted"
+    assert result.model is result.refit() is None
+    assert (result.points[0].status, result.points[-1].status) == ("tried", "interrupted")
