@@ -25,10 +25,8 @@ class BinaryClassifier:
 
     Parameters
     ----------
-    alpha : ndarray of float64, shape (n_support,)
-        Weights on the simplex.
-    labels : ndarray of int8, shape (n_support,)
-        -1 or +1 for each weight.
+    alpha, labels : ndarray of float64 and of int8, shape (n_support,)
+        Weights on the simplex, and -1 or +1 for each.
     sv, rows : ndarray of int64, shape (n_support,)
         Positions in `Model.support_vectors`, and row numbers in the training data.
     rho, objective : float

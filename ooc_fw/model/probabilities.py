@@ -33,7 +33,7 @@ PART_BYTES = 8 << 20
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """A and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
+    """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
 
     `values` are finite decision values of rows that the classifier was not trained on, of either
     class or both. a is negative unless the classifier is worse than chance on these rows.

@@ -19,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.data.rows import Int64Array, take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
@@ -75,24 +75,18 @@ def fit(
         The limits of time and memory are those of all classifiers together; `max_iter` and
         `max_support` are those of each.
     session : Session, optional
-        Circumstances. The certifying passes of several classifiers are not made by Dask.
+        Circumstances. The certifying passes of several classifiers are not made by Dask, and there
+        are checkpoints of two classes only: InputError for others.
     warm : sequence of tuple or None, optional
-        What each classifier begins with, as for `ooc_fw.solver.loop.solve_problem`. The rows are
-        those of `problem.source`, and of the classifier's two classes.
+        What each classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, by rows of
+        `problem.source`.
 
     Returns
     -------
     Fit
         Solutions of more than two classes hold no support vectors, which the classifiers share.
         After an interrupt, or when time is over, the remaining classifiers are those of their first
-        few rows, so that every pair has one.
-
-    Raises
-    ------
-    InputError
-        As `ooc_fw.solver.loop.solve_problem` does, and for checkpoints of more than two classes.
-    OutOfTimeError
-        When time is over before the rows of more than two classes are partitioned.
+        few rows, so that every pair has one. OutOfTimeError when time is over before that.
     """
     session = Session() if session is None else session
     source, n_classes = problem.source, problem.n_classes
@@ -135,23 +129,8 @@ class PairTrainer:
     rows and kernel values, too, unless those of all pairs might exceed `_PAIRS_BYTES` or there is a
     limit of memory or time: then one classifier at a time takes memory. A context manager.
 
-    Parameters
-    ----------
-    problem : Problem
-        Rows, classes and kernel; it has no penalties of rows if C changes.
-    partition : Partition
-        Its rows, partitioned by class.
-    options : TrainOptions
-        As for `fit`; `C` is not used.
-    callbacks : sequence of Callback
-        They are told of every iteration, and which classifier it is of.
-    plan : MemoryPlan, optional
-        Plan for a classifier of all rows, if there is more than one C.
-
-    Raises
-    ------
-    InputError
-        The limit of memory cannot be met.
+    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows.
+    Callbacks are told which classifier a state is of. InputError where memory is too small.
     """
 
     def __init__(
@@ -188,26 +167,40 @@ class PairTrainer:
     def fit(
         self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
     ) -> list[PairSolution]:
-        """Train the classifiers of the next C; the parameters and the result are as for `fit`.
-
-        The time limit counts from `started`, a reading of `time.perf_counter`; by default from now.
-        """
+        """Train the classifiers of the next C as `fit` does; time counts from `started`, or now."""
         started = time.perf_counter() if started is None else started
         before = self._last if warm is None else warm
         done: list[PairSolution] = []
         with self._interrupt:
             for k, places in enumerate(self._pairs):
                 interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
-                options, reason = _budget(
-                    replace(self._options, C=C), started, self._work[k:], interrupted
-                )
+                options, reason = self._budget(k, started, interrupted)
                 first = None if before is None else before[k]
-                solution = self._solve(k, options, first, self._keeps and reason is None)
-                if reason is not None:
-                    solution = replace(solution, status=reason)
-                done.append(PairSolution(*places, solution))
+                keep = self._keeps and reason is None
+                solution = self._solve(k, replace(options, C=C), first, keep)
+                done.append(
+                    PairSolution(*places, replace(solution, status=reason or solution.status))
+                )
         self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
         return done
+
+    def _budget(
+        self, k: int, started: float, interrupted: bool
+    ) -> tuple[TrainOptions, Status | None]:
+        """Options of a classifier, and why there is no time for it, if there is none.
+
+        It shares the time that is left with all classifiers after it, in proportion to their work.
+        """
+        options, reason = self._options, Status.INTERRUPTED
+        if not interrupted:
+            if options.max_time is None:
+                return options, None
+            left = started + options.max_time - time.perf_counter()
+            if left > 0:
+                share = float(self._work[k] / self._work[k:].sum())
+                return replace(options, max_time=left * share), None
+            reason = Status.TIME_LIMIT
+        return replace(options, max_iter=0, max_time=None, certify=False), reason
 
     def _solve(self, k: int, options: TrainOptions, warm: Warm | None, keep: bool) -> Solution:
         """Solution of a pair, whose rows are those of the whole data set."""
@@ -235,23 +228,6 @@ class PairTrainer:
     def _session(self, k: int) -> Session:
         told = [_numbered(callback, k, len(self._pairs)) for callback in self._callbacks]
         return Session(told, held=self._partition.held_bytes, interrupt=self._interrupt)
-
-
-def _budget(
-    options: TrainOptions, started: float, work: Float64Array, interrupted: bool
-) -> tuple[TrainOptions, Status | None]:
-    """Options of the next classifier, and why there is no time for it, if there is none.
-
-    `work` is that of this classifier and of all after it, in any unit; they share the time left.
-    """
-    if interrupted:
-        return replace(options, max_iter=0, max_time=None, certify=False), Status.INTERRUPTED
-    if options.max_time is None:
-        return options, None
-    left = started + options.max_time - time.perf_counter()
-    if left <= 0:
-        return replace(options, max_iter=0, max_time=None, certify=False), Status.TIME_LIMIT
-    return replace(options, max_time=left * float(work[0] / work.sum())), None
 
 
 def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:

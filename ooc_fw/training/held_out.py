@@ -96,7 +96,7 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 def held_out_sigmoids(
     problem: Problem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]] | None:
-    """A and b of the sigmoid of each pair's classifier, by `fit_sigmoid`; None after an interrupt.
+    """Sigmoid (a, b) of each pair's classifier, by `fit_sigmoid`; None after an interrupt.
 
     Parameters
     ----------

@@ -125,21 +125,8 @@ def partition_classes(
 ) -> Iterator[Partition]:
     """Partition the rows of a source by class; those of two classes stay where they are.
 
-    Parameters
-    ----------
-    source : RowSource
-        All rows.
-    codes : ndarray of int64, shape (n_rows,)
-        Class of each row, from 0; every class occurs.
-    n_classes : int
-        Number of classes.
-    memory_limit : int or None
-        Memory limit of the process, in bytes; rows that would take much of it go to disk.
-
-    Raises
-    ------
-    InputError
-        There is no room for the rows on the disk that holds temporary files.
+    `codes` has the class of each row, from 0; every class occurs. Rows that would take much of
+    `memory_limit`, in bytes, go to disk; InputError where there is no room for them.
     """
     if n_classes == 2:
         yield Partition(source, codes)
