@@ -75,8 +75,8 @@ def _return_to(state: RunState, kept: KeptState) -> None:
     state.active.clear()
     state.active.add(kept.ids, rows, labels)
     state.active.set_weights(kept.alpha)
-    state.certification.forget()
-    state.seen = None
+    state.certificate = state.screen = state.seen = None
+    state.pass_share = 1.0
 
 
 def last_sampled_gap(state: RunState) -> float:
@@ -85,7 +85,7 @@ def last_sampled_gap(state: RunState) -> float:
     rows, labels = setting.rows, setting.problem.labels
     if seen is None or seen.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
-        least = _UNCERTIFIED_DRAW if state.certification.certificate is None else 0
+        least = _UNCERTIFIED_DRAW if state.certificate is None else 0
         size = max(setting.options.sample_size, least)
         draw = SampledLMO(rows, labels, setting.engine, setting.sampler, size)
         seen = draw.propose(active, state.rng, Request())

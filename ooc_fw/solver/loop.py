@@ -36,6 +36,7 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.certification import certify
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.ending import last_sampled_gap, settle
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
@@ -374,12 +375,12 @@ class _Run:
             progress.sweep_fraction = share
             self.reporter.report()
 
-        certificate = self.state.certification.certify(self.state.active, tolerance, on_block)
+        certificate = certify(self.state, tolerance, on_block)
         progress.certified_gap, progress.sweep_fraction = certificate.certified_gap, None
         return certificate
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
-        """Add the worst rows of a certificate that has not passed; False where all are vertices."""
+        """Add violators of a pass, in the order of the rows; False where all are vertices."""
         course, worst = self.state.course, certificate.worst
         logger.info(
             "certified gap %.3g above %.3g: training goes on from %d violators",
@@ -404,12 +405,12 @@ class _Run:
             # The certificate of a full active set stays if its weights do.
             if moved or status is not Status.SUPPORT_LIMIT:
                 state.renew()
-                state.certification.certificate = None
+                state.certificate = None
                 in_time = self.deadline.allows_sweep(state.pass_work())
                 if self.options.certify and not interrupted and in_time:
                     status = self._status_of(lambda: self._certify_late(status))
         sampled_gap = last_sampled_gap(state)
-        certificate = state.certification.certificate
+        certificate = state.certificate
         penalties = self.setting.problem.penalties
         rows = state.active.ids[state.active.support]
         return Solution.of(
@@ -425,7 +426,7 @@ class _Run:
             sampled_gap=sampled_gap,
             certified_gap=None if certificate is None else certificate.certified_gap,
             pair_gap=None if certificate is None else certificate.pair_gap,
-            sweep_seconds=state.certification.seconds,
+            sweep_seconds=state.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
 

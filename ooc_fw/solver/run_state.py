@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ooc_fw.certificate.screening import Screen
+from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sampling import block_sampler
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.certification import Certification
 from ooc_fw.solver.checkpoint import State
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.kept import KeptStates
@@ -45,12 +46,15 @@ class RunState:
     active: ActiveSet
     rule: StepRule
     oracle: LMO
-    certification: Certification
     rng: np.random.Generator  # draws rows
     course: Course
     progress: SolverState = field(default_factory=SolverState)  # what callbacks are told
     kept: KeptStates = field(default_factory=KeptStates)  # earlier weights
     seen: Candidates | None = None  # last proposal of the oracle, if made for the present weights
+    certificate: Certificate | None = None  # of the present weights
+    screen: Screen | None = None  # from the last pass over all rows
+    pass_share: float = 1.0  # share of the rows that the last certifying pass looked at
+    sweep_seconds: float | None = None  # of the last pass over all rows
 
     @classmethod
     def begin(
@@ -65,10 +69,9 @@ class RunState:
             kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
             active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
         rule = STEP_RULES[options.method]()
-        certification = Certification(setting, deadline)
         rng = np.random.default_rng(options.seed)
         oracle = _make_oracle(setting, rule)
-        return cls(setting, deadline, active, rule, oracle, certification, rng, course)
+        return cls(setting, deadline, active, rule, oracle, rng, course)
 
     def add_vertices(self, row_ids: Int64Array) -> None:
         """Add rows of the source, whose numbers increase, as vertices of weight 0."""
@@ -87,8 +90,10 @@ class RunState:
         self.oracle.reset()
 
     def pass_work(self) -> float:
-        """Rows times support vectors that the next certifying pass is likely to take."""
-        return self.certification.work(self.active)
+        """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
+        if not self.setting.options.certify:
+            return 0.0
+        return self.pass_share * self.setting.problem.source.n_rows * len(self.active.support)
 
     # -- checkpoints -----------------------------------------------------------------------------
 
@@ -101,8 +106,10 @@ class RunState:
             "active": self.active.state(),
             "oracle": self.oracle.state(),
             "rule": self.rule.state(),
-            "certification": self.certification.state(),
+            "certification": {"share": self.pass_share},
         }
+        if self.screen is not None:
+            parts["certification"] |= self.screen.state()
         if self.kept.states:
             parts["kept"] = self.kept.state()
         if self.course.phase is Phase.CERTIFY and self.seen is not None:
@@ -129,7 +136,9 @@ class RunState:
         self.rule.restore(image["rule"])
         if "kept" in image:
             self.kept = KeptStates.from_state(image["kept"])
-        self.certification.restore(image["certification"])
+        self.pass_share = image["certification"].pop("share")
+        if image["certification"]:
+            self.screen = Screen.from_state(image["certification"])
         if "seen" in image:
             ids = image["seen"]["row_ids"]
             rows = setting.rows_of(ids) if len(ids) > 0 else None

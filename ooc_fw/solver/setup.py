@@ -162,11 +162,11 @@ def _plan_before(plan: MemoryPlan, here: MemoryPlan, path: str | os.PathLike[str
 
 
 def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
-    """Whether kernel values between vertices begin in 16 bits.
+    """Whether kernel values between vertices begin in 16 bits: under a memory limit, or many rows.
 
-    They do where memory counts: under a limit, or with many rows. The method must take steps on
-    many vertices, between which gradients can be computed anew; single steps move more weight, and
-    round more. `ooc_fw.solver.kernel_rows.value_type` says how long values stay in 16 bits.
+    The method must take steps on many vertices, between which gradients can be computed anew;
+    single steps move more weight, and round more. `ooc_fw.solver.kernel_rows.value_type` says how
+    long values stay in 16 bits.
     """
     method, _, _ = choose_method(options, n_rows)
     fits = STEP_RULES[method].takes_many and kernel.constant_diagonal
@@ -189,7 +189,7 @@ def _make_sampler(problem: BinaryProblem) -> Sampler:
 
 
 def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
-    """Warn where gamma makes nearly all rows unrelated; looks at a few hundred rows.
+    """Warn where gamma makes nearly all of a few hundred rows unrelated.
 
     Such a model knows its training rows by heart and gives all other rows the same value.
     """

@@ -66,10 +66,9 @@ def _random_rows(state: RunState) -> Int64Array:
 
 
 def _far_rows(state: RunState) -> Int64Array:
-    """Two rows far apart in feature space, of a random sample.
+    """Two rows of a random sample: the farthest from a random one, and the farthest from that.
 
-    From a random row to the one farthest from it, and from there to the farthest again; the
-    squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
+    Their squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
     """
     setting, rng = state.setting, state.rng
     problem, engine = setting.problem, setting.engine

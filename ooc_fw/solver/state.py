@@ -82,11 +82,10 @@ class StepKind(enum.StrEnum):
 
 @dataclass
 class SolverState:
-    """Progress of a run: what callbacks and logs read.
+    """Progress of a run: what callbacks and logs read; each call is handed its own copy.
 
-    Each call of a callback is handed its own copy, which it may keep or change. Gaps are relative
-    (divided by rho) whatever the stopping test; None means unknown. Counts and seconds are those of
-    the binary classifier that is being trained.
+    Gaps are relative (divided by rho) whatever the stopping test; None means unknown. Counts and
+    seconds are those of the binary classifier that is being trained.
     """
 
     machine: int = 0  # which of the binary classifiers for pairs of classes is trained

@@ -1,7 +1,8 @@
-"""The clock of a run, with a clock of our own."""
+"""The time left to a run, with a clock of our own."""
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,8 +10,7 @@ from ooc_fw.solver.deadline import Deadline, Rate
 
 
 class Clock:
-    def __init__(self):
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self):
         return self.now
@@ -30,35 +30,26 @@ def test_a_rate_lies_between_the_rates_measured(measured):
     assert min(rates) * 7 * (1 - 1e-9) <= rate.seconds_for(7) <= max(rates) * 7 * (1 + 1e-9)
 
 
-def test_recent_measurements_count_most():
+def test_recent_and_large_measurements_count_most():
     rate = Rate(least=1)
-    assert rate.seconds_for(5) == 0
     rate.add(1, 0)  # nothing was done
     assert rate.seconds_for(5) == 0
     for seconds in (1, 1, 3):
         rate.add(seconds, 1)
     assert 5 / 3 < rate.seconds_for(1) < 3
-
-
-def test_little_work_tells_nothing_of_much():
     rate = Rate(least=10)
-    rate.add(1, 9)
-    assert rate.seconds_for(1000) == 0
-    rate.add(1, 10)
-    assert rate.seconds_for(1000) == 100
-    rate.add(1, 1000)
-    assert rate.seconds_for(1000) == 1
-    rate.add(1, 10)
-    assert rate.seconds_for(1000) == 1
+    for work, expected in ((9, 0), (10, 100), (1000, 1), (10, 1)):
+        rate.add(1, work)
+        assert rate.seconds_for(1000) == expected
 
 
-def test_without_a_limit_there_is_always_time():
-    deadline, clock = make_deadline(None)
+@pytest.mark.parametrize("max_time", [None, math.inf])
+def test_without_a_limit_there_is_always_time(max_time):
+    deadline, clock = make_deadline(max_time)
     deadline.sweeps.add(1e9, 1e6)
     deadline.inner.add(1e9, 1e6)
     clock.now += 1e12
-    assert not deadline.limited
-    assert deadline.left() == math.inf
+    assert deadline.left() == deadline.settle_takes() == math.inf
     assert not deadline.is_over(10, 10)
     assert deadline.allows_sweep(10)
     assert not deadline.sweep_is_late(1e9, 0.01)
@@ -77,7 +68,7 @@ def test_time_is_kept_for_what_comes_after_training():
     assert not deadline.is_over(m, work)
     clock.now += 2
     assert deadline.is_over(m, work)
-    assert not deadline.is_over(m, 0)  # no sweep wanted
+    assert not deadline.is_over(m, 0)  # no pass wanted
     assert deadline.allows_sweep(work)
 
 
@@ -93,20 +84,16 @@ def test_looks_tell_of_the_end_until_it_was_measured():
     assert 0.1 <= deadline.end_takes(1000, 0) <= 0.2
 
 
-def test_nothing_is_kept_for_a_sweep_that_takes_too_long():
+def test_passes_that_take_too_long():
+    """Nothing is kept for one that would; one under way may exceed the limit a little."""
     deadline, clock = make_deadline(100)
     deadline.sweeps.add(1e9, 1e6)
     assert deadline.end_takes(10, 1) == 0
-    clock.now += 99 - deadline.settle_takes()
+    clock.now += 90 - 1
     assert not deadline.is_over(10, 1)
     assert not deadline.allows_sweep(1)
     clock.now += 1
     assert deadline.is_over(10, 1)
-
-
-def test_a_sweep_under_way_may_exceed_the_limit_a_little():
-    deadline, clock = make_deadline(100)
-    clock.now += 90
     assert not deadline.sweep_is_late(10, 0.4)  # 15 s to go
     assert deadline.sweep_is_late(10, 0.3)  # 23 s to go
     assert not deadline.sweep_is_late(1000, 1.0)
