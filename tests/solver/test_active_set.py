@@ -1,5 +1,7 @@
 """The active set as a state machine beside a plain dictionary of weights, and its refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -266,3 +268,26 @@ def test_steps_and_refreshes_in_turn_converge_beyond_float32(filled):
         active.refresh()
     assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-12)
     assert active.relative_gap() < 1e-9
+
+
+def test_linear_systems_reach_the_minimum_where_kernel_values_are_float64(filled):
+    problem, active, _ = filled(N_ROWS, "linear", C=1e4)
+    assert not active.precise
+    assert active.take_systems()
+    assert active.precise
+    _, drops = active.optimise(1e-9, 1000 * N_ROWS)
+    assert drops == np.count_nonzero(active.alpha == 0)
+    assert active.relative_gap() <= 1e-9
+    assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-8)
+
+
+def test_another_penalty_and_wider_values_leave_the_weights(filled):
+    problem, active, _ = filled(10)
+    before = active.alpha.copy()
+    active.change_penalty(25.0)
+    assert_valid(active, replace(problem, C=25.0))
+    assert active.widen()
+    assert active.precise
+    assert not active.widen()
+    assert_valid(active, replace(problem, C=25.0), tolerance=1e-12)
+    np.testing.assert_array_equal(active.alpha, before)
