@@ -34,13 +34,6 @@ def activate(problem, row_ids, weights):
     return active
 
 
-def add(active, problem, row_id):
-    """Place of a row in the active set, to which it is added if need be."""
-    ids = np.array([row_id])
-    active.add(ids, problem.X[ids], problem.y[ids])
-    return active.place_of(row_id)
-
-
 def full_weights(active, problem):
     alpha = np.zeros(len(problem.y))
     alpha[active.ids] = active.alpha
@@ -181,7 +174,9 @@ def run(rule, problem, active, steps, tol=1e-3):
         rho = alpha @ grad
         if 1 - grad.min() / rho <= tol:
             return
-        i = add(active, problem, int(np.argmin(grad)))
+        worst = np.array([np.argmin(grad)])
+        active.add(worst, problem.X[worst], problem.y[worst])
+        i = active.place_of(int(worst[0]))
         rule.inner_tol = max(0.3 * (1 - grad.min() / rho), tol / 2)
         yield rule.step(active, i), alpha
         rule.prune(active)
@@ -215,32 +210,15 @@ def test_steps_stay_on_the_simplex_never_raise_the_objective_and_are_told(name, 
 
 
 @RULES
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_every_rule_converges(name, kernel):
-    problem = make_problem(make_kernel(kernel, gamma=1.0), n_rows=40, seed=3)
-    active = activate(problem, np.arange(5), np.ones(5))
-    tol = 1e-2
-    records = [record for record, _ in run(STEP_RULES[name](), problem, active, 20_000, tol)]
-    f, least = objective(problem, full_weights(active, problem)), problem.optimum.objective
-    assert len(records) < 20_000
-    assert least - 1e-12 <= f <= least + 2 * f * tol
-
-
-@RULES
 def test_a_rule_forgets_what_it_knew_on_reset(name):
     """After weights were set from outside, a rule acts as a new one does."""
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, C=10.0)
-    used, fresh = STEP_RULES[name](), STEP_RULES[name]()
-    active = activate(problem, np.arange(4), np.ones(4))
-    for _ in run(used, problem, active, 10):
-        pass
-    used.reset()
-    results = []
-    for rule in (used, fresh):
+    rule, results = STEP_RULES[name](), []
+    for _ in range(2):
         active = activate(problem, np.arange(4), np.ones(4))
-        for _ in run(rule, problem, active, 10):
-            pass
+        assert len(list(run(rule, problem, active, 10))) > 0
         results.append(full_weights(active, problem))
+        rule.reset()
     np.testing.assert_array_equal(*results)
 
 
