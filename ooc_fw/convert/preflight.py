@@ -144,19 +144,37 @@ def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
 
 def inspect_source(source: RowSource) -> Findings:
     """Measure all rows of a small source, or a sample; DamageError if it cannot be read."""
-    sample = _Sample(source.n_features)
-    for start, stop in sample_slices(source):
-        for first, last in block_slices(source, start, stop):
-            sample.read(source, first, last)
-    return sample.findings()
+    bad: list[str] = []
+    rows = (
+        rows
+        for start, stop in sample_slices(source)
+        for first, last in block_slices(source, start, stop)
+        for rows in _readable_rows(source, first, last, bad)
+    )
+    return inspect_rows(rows, bad, source.n_features)
 
 
-def inspect_rows(blocks: Iterable[Rows]) -> Findings:
-    """Measure rows whose width may grow from block to block."""
-    sample = _Sample()
+def inspect_rows(blocks: Iterable[Rows], bad: Sequence[str] = (), width: int = 0) -> Findings:
+    """Measure rows, at least `width` wide, whose width may grow from block to block.
+
+    `bad` has a sentence about each row that could not be read, when all blocks have been read.
+    """
+    ranges, n_nonzero, hashes = ColumnRanges("standard"), 0, [np.empty(0, dtype=np.uint64)]
     for rows in blocks:
-        sample.add(rows)
-    return sample.findings()
+        ranges.add(rows)
+        width = max(width, rows.shape[1])
+        n_nonzero += int(np.count_nonzero(rows.data if isinstance(rows, CSRRows) else rows))
+        hashes.append(row_hashes(rows))
+    found, n_rows = np.concatenate(hashes), ranges.n_rows
+    return Findings(
+        n_rows + len(bad),
+        len(bad),
+        bad[0] if bad else None,
+        n_rows - len(np.unique(found)),
+        n_nonzero / max(1, n_rows * width),
+        *ranges.range(width),
+        ranges.moments(width)[1] if n_rows else np.zeros(width),
+    )
 
 
 def sample_slices(source: RowSource) -> list[tuple[int, int]]:
@@ -175,57 +193,24 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     return [(start, start + length) for start in starts]
 
 
-class _Sample:
-    """Ranges, moments and hashes of rows, block by block."""
-
-    def __init__(self, n_features: int = 0) -> None:
-        self._ranges = ColumnRanges("standard")
-        self._n_features = n_features
-        self._n_nonzero = self._n_bad = 0
-        self._bad_example: str | None = None
-        self._hashes = [np.empty(0, dtype=np.uint64)]
-
-    def read(self, source: RowSource, start: int, stop: int) -> None:
-        """Add rows of a source, and count those that it refuses one by one."""
-        if self._n_bad >= BAD_ROWS:
+def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> Iterator[Rows]:
+    """Rows of a source without those that it refuses, which are found one by one."""
+    if len(bad) >= BAD_ROWS:
+        return
+    try:
+        rows = source.read(start, stop)
+    except DamageError:
+        raise
+    except InputError as error:
+        source.check_unchanged()
+        if stop - start == 1:
+            bad.append(str(error).partition(";")[0])
             return
-        try:
-            self.add(source.read(start, stop))
-        except DamageError:
-            raise
-        except InputError as error:
-            source.check_unchanged()
-            if stop - start == 1:
-                self._n_bad += 1
-                self._bad_example = self._bad_example or str(error).partition(";")[0]
-                return
-            middle = (start + stop) // 2
-            self.read(source, start, middle)
-            self.read(source, middle, stop)
-
-    def add(self, rows: Rows) -> None:
-        self._ranges.add(rows)
-        self._n_features = max(self._n_features, rows.shape[1])
-        values = rows.data if isinstance(rows, CSRRows) else rows
-        self._n_nonzero += int(np.count_nonzero(values))
-        self._hashes.append(row_hashes(rows))
-
-    def findings(self) -> Findings:
-        """Measures of all rows that were added."""
-        n_rows, width = self._ranges.n_rows, self._n_features
-        low, high = self._ranges.range(width)
-        deviation = self._ranges.moments(width)[1] if n_rows else np.zeros(width)
-        hashes = np.concatenate(self._hashes)
-        return Findings(
-            n_rows + self._n_bad,
-            self._n_bad,
-            self._bad_example,
-            len(hashes) - len(np.unique(hashes)),
-            self._n_nonzero / max(1, n_rows * width),
-            low,
-            high,
-            deviation,
-        )
+        middle = (start + stop) // 2
+        yield from _readable_rows(source, start, middle, bad)
+        yield from _readable_rows(source, middle, stop, bad)
+    else:
+        yield rows
 
 
 # --- advice on rows -------------------------------------------------------------------------------

@@ -108,16 +108,9 @@ def test_truncated_file_is_noticed(tmp_path, seed):
     spool.close()
 
 
-def test_keys_differ_and_look_random():
-    keys = shuffle_keys(np.arange(100_000), 3)
-    assert len(np.unique(keys)) == 100_000
-    counts = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256)
-    chi_square = ((counts - 100_000 / 256) ** 2 / (100_000 / 256)).sum()
-    assert abs(chi_square - 255) < 5 * np.sqrt(2 * 255)
-
-
-def test_every_row_reaches_every_place():
+def test_keys_differ_and_every_row_reaches_every_place():
     """Places of each of 6 rows over many seeds: each as often, within 5 deviations."""
+    assert len(np.unique(shuffle_keys(np.arange(100_000), 3))) == 100_000
     n, n_seeds = 6, 3000
     counts = np.zeros((n, n))
     for seed in range(n_seeds):
