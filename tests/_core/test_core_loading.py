@@ -45,18 +45,16 @@ def compile_something(installation, tmp_path, **environment):
     return done.stderr
 
 
-def test_a_private_temporary_directory_where_nothing_else_can_be_written(installation, tmp_path):
-    assert compile_something(installation, tmp_path) == ""
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_directory_that_the_environment_names_or_a_private_temporary_one(
+    is_named, installation, tmp_path
+):
+    named = {"OOC_FW_CACHE": str(tmp_path / "named")} if is_named else {}
+    assert compile_something(installation, tmp_path, **named) == ""
     (private,) = tmp_path.iterdir()
+    assert (private.name == "named") == is_named
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert list(private.rglob("products.row_norms*"))
-
-
-def test_the_directory_that_the_environment_names(installation, tmp_path):
-    named = tmp_path / "named"
-    assert compile_something(installation, tmp_path, OOC_FW_CACHE=str(named)) == ""
-    assert list(named.rglob("products.row_norms*"))
-    assert list(tmp_path.iterdir()) == [named]
 
 
 def test_without_any_place_code_is_compiled_in_memory(installation, tmp_path):

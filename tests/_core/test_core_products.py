@@ -45,28 +45,21 @@ def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
 
 
 @PRECISIONS
+@pytest.mark.parametrize("distance", [False, True])
 @given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
-def test_dot_tile(dtype, rtol, X, spare):
+def test_dot_and_distance_tiles(distance, dtype, rtol, X, spare):
     cut = len(X) // 2
-    X, Z = X[:cut], X[cut:]
-    out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
-    dot_tile(*arrays_of_few(X), *scattered(Z, dtype, spare), out)
-    expected = X.astype(np.float64) @ Z.T.astype(np.float64)
-    scale = np.abs(X).astype(np.float64) @ np.abs(Z).T.astype(np.float64)
-    assert (np.abs(out - expected) <= rtol * scale).all()
-
-
-@PRECISIONS
-@given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
-def test_distance_tile(dtype, rtol, X, spare):
-    cut = len(X) // 2
-    X, Z = X[:cut], X[cut:]
-    norms = np.abs(Z).sum(axis=1, dtype=np.float64).astype(dtype)
-    out = np.full((len(X), len(Z)), np.nan, dtype=dtype)
-    x_norms = np.abs(X).sum(axis=1, dtype=np.float64).astype(dtype)
-    distance_tile(*arrays_of_few(X), x_norms, *scattered(Z, dtype, spare), norms, out)
-    expected = np.abs(X.astype(np.float64)[:, None] - Z).sum(axis=2)
-    scale = np.abs(X).sum(axis=1, dtype=np.float64)[:, None] + norms
+    wide = X.astype(np.float64)
+    norms = np.abs(wide).sum(axis=1).astype(dtype)
+    x, z = arrays_of_few(X[:cut]), scattered(X[cut:], dtype, spare)
+    out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
+    if distance:
+        distance_tile(*x, norms[:cut], *z, norms[cut:], out)
+        expected = np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
+        scale = norms[:cut, None] + norms[cut:]
+    else:
+        dot_tile(*x, *z, out)
+        expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
     assert (np.abs(out - expected) <= rtol * scale).all()
 
 
