@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
 
 import pytest
 
@@ -18,24 +15,6 @@ from ooc_fw.solver.reporter import Reporter
 from ooc_fw.solver.state import Status, Stop
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
-
-
-@pytest.fixture
-def program():
-    """Start a command as a process, which ends with the test at the latest."""
-    with ExitStack() as stack:
-
-        def start(*arguments):
-            command = [sys.executable, "-m", "ooc_fw.cli.main", *map(str, arguments)]
-            process = stack.enter_context(
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=0
-                )
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield start
 
 
 def wait_for(path, process):

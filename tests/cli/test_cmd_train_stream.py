@@ -7,7 +7,6 @@ import json
 import lzma
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -181,71 +180,49 @@ def test_unusable_text(ooc_fw, stdin, tmp_path, text, parts):
 # -- a real pipe ---------------------------------------------------------------------------------
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "ooc_fw.cli.main", "train", "--stream", "-", *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def text_of(n_rows, rng):
+def text_of(n_rows):
     """Two clouds that overlap, some 200 bytes a row."""
+    rng = np.random.default_rng(0)
     y = np.where(rng.random(n_rows) < 0.5, 1, -1)
     X = rng.normal(size=(n_rows, 20)) + 0.2 * y[:, None]
-    rows = (
-        b"%d %s\n" % (label, b" ".join(b"%d:%.4f" % (j + 1, value) for j, value in enumerate(row)))
+    return "".join(
+        f"{label} {' '.join(f'{j + 1}:{value:.4f}' for j, value in enumerate(row))}\n"
         for label, row in zip(y.tolist(), X.tolist(), strict=True)
     )
-    return b"".join(rows)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_with_the_model_of_what_was_read(tmp_path, number):
+def test_a_signal_ends_with_the_model_of_what_was_read(program, tmp_path, number):
     """The pipe stays open: the signal arrives while the reader waits."""
-    log = tmp_path / "log"
-    with start("-o", tmp_path / "m.h5", "--json", "--log", log, "--max-support", 100) as run:
-        text = text_of(120_000, np.random.default_rng(0))
-
-        def feed():
-            run.stdin.write(text)
-            run.stdin.flush()
-
-        feeder = threading.Thread(target=feed)
-        feeder.start()
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (
-            log.exists() and b"progress" in log.read_bytes()
-        ):
-            time.sleep(0.05)
-        feeder.join()
-        time.sleep(1)
-        run.send_signal(number)
-        out, err = run.communicate(timeout=60)
+    model, log = tmp_path / "m.h5", tmp_path / "log"
+    options = "-o", model, "--json", "--log", log, "--max-support", 100
+    run = program("train", "--stream", "-", *options, stdin=subprocess.PIPE)
+    feeder = threading.Thread(target=run.stdin.write, args=[text_of(120_000)])
+    feeder.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (log.exists() and b"progress" in log.read_bytes()):
+        time.sleep(0.05)
+    feeder.join()
+    time.sleep(1)
+    run.send_signal(number)
+    out, err = run.communicate(timeout=60)
     assert run.returncode == 128 + number, err
     result = json.loads(out)
     assert result["status"] == "interrupted"
     assert 0 < result["n_rows"] < 120_000
-    assert f"the first {result['n_rows']} rows".encode() in err
-    assert load_model(tmp_path / "m.h5").status == "interrupted"
+    assert f"the first {result['n_rows']} rows" in err
+    assert load_model(model).status == "interrupted"
 
 
-def test_memory_does_not_grow_with_the_stream(tmp_path):
-    text = text_of(30_000, np.random.default_rng(1))
+def test_memory_does_not_grow_with_the_stream(program, tmp_path):
+    text, data = text_of(30_000), tmp_path / "text"
     peaks = []
     for times in (1, 8):
-        with start("-o", tmp_path / "m.h5", "--json", "--max-support", 200) as run:
-
-            def feed(run=run, times=times):
-                with run.stdin as pipe:
-                    for _ in range(times):
-                        pipe.write(text)
-
-            feeder = threading.Thread(target=feed)
-            feeder.start()
-            out, err = run.stdout.read(), run.stderr.read()
-            feeder.join()
+        data.write_text(text * times)
+        options = "-o", tmp_path / "m.h5", "--json", "--max-support", 200
+        with data.open() as stdin:
+            run = program("train", "--stream", "-", *options, stdin=stdin)
+            out, err = run.communicate()
         assert run.returncode == 0, err
         result = json.loads(out)
         assert result["n_rows"] == 30_000 * times
