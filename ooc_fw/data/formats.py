@@ -6,13 +6,13 @@ import io
 import os
 import re
 import zipfile
+from contextlib import suppress
 
 import h5py
 
 from ooc_fw.system.errors import InputError
 
-HEAD_BYTES = 4096
-
+HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
@@ -80,8 +80,6 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
 
 
 def _holds_arrays(path: str) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith(".npy") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return False
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return any(name.endswith(".npy") for name in archive.namelist())
+    return False

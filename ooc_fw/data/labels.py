@@ -52,8 +52,7 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     InputError is raised when there are no labels, one is missing or cannot be stored, all are
     equal, or there are more than `MAX_CLASSES` different ones.
     """
-    codes = np.empty(source.n_rows, dtype=np.int64)
-    found = source.labels(0, 1)
+    codes, found = np.empty(source.n_rows, dtype=np.int64), source.labels(0, 1)
     _check_labels(found, 0, source.name)
     for start in range(0, source.n_rows, LABEL_ROWS):
         stop = min(start + LABEL_ROWS, source.n_rows)

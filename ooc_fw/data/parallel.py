@@ -26,13 +26,10 @@ from ooc_fw.system.errors import InputError
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
-# Tasks, or groups of them, that are handed to each thread or process before it asks for them.
-_AHEAD = 2
-_CLUSTER_AHEAD = 4  # the same for the workers of a cluster, which are further away
-# Items that are sent to a process together, because what they share is sent with them.
-_LARGEST_GROUP = 16
-# Least number of groups per process in a map of many items, so that no process waits long.
-_GROUPS = 32
+_AHEAD = 2  # tasks, or groups of them, that wait for each thread or process
+_CLUSTER_AHEAD = 4  # tasks that wait for each worker of a cluster, which is further away
+_LARGEST_GROUP = 16  # items sent to a process together, because what they share is sent with them
+_GROUPS = 32  # least number of groups per process in a map of many items: none waits long
 _KEPT = 3  # shared objects that a process keeps after the tasks that used them
 _CONNECT_SECONDS = 10  # time limit for the connection to a cluster
 

@@ -69,7 +69,7 @@ class ColumnRanges:
         self._records = np.zeros((0, RECORD_SIZE if kind == "standard" else RANGE_SIZE))
 
     def of(self, rows: StoredRows) -> ColumnRanges:
-        """Ranges of these rows alone, for `merge`; may be called in any thread."""
+        """Ranges of these rows alone, for `merge`, in any thread."""
         ranges = ColumnRanges(self.kind)
         ranges.add(rows)
         return ranges

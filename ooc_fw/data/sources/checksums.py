@@ -33,13 +33,12 @@ HEADER = "header_crc32"  # attribute of the root that holds the checksum of the 
 LIBRARY_VERSIONS = ("v110", "v110")
 # Attribute of the root of a small file that holds one checksum of all its content.
 CONTENT = "content_crc32"
+# Attributes of the root that the header's checksum covers. Users may add others.
 ATTRIBUTES = (
     *("format_version", "n_rows", "n_features", "n_classes", "class_names", "class_counts"),
     *("shuffled", "shuffle_seed", "source", "compression", "mean_square_norm"),
     *("scaling", "log1p", "complete"),
 )
-"""Attributes of the root that the header's checksum covers. Users may add others."""
-
 # Attributes of the root of a file made from a table; covered if they are there.
 TABLE_ATTRIBUTES = ("columns", "table")
 # Arrays of one number per column, which are compared whenever a file is opened.

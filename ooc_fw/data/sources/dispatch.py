@@ -85,8 +85,7 @@ def train_test_split(
     """Split labelled rows into two random parts, without loading or copying them.
 
     The test part of a file marked as shuffled is one run of consecutive rows, which may continue at
-    row 0: it is a random sample, and costs one contiguous read. The test part of other data is a
-    random choice of single rows.
+    row 0; that of other data is a random choice of single rows.
 
     Parameters
     ----------
@@ -167,7 +166,6 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
 
 
 def _first_bytes(path: str) -> bytes:
-    """Beginning of a regular file, which tells its kind."""
     check_regular(path)
     head = read_head(path)
     if not head:
@@ -176,7 +174,6 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _open_labels(labels: Any) -> Sliceable:
-    """One label per row, as something that can be sliced."""
     if isinstance(labels, h5py.Dataset):
         return open_labels(labels)
     if isinstance(labels, (str, os.PathLike)):
@@ -192,8 +189,7 @@ def _open_labels(labels: Any) -> Sliceable:
         )
     if found.dtype.kind not in "biufSUO":
         raise InputError(f"{name} are of type {found.dtype}; give numbers or text")
-    result: Sliceable = found
-    return result
+    return found  # type: ignore[no-any-return]
 
 
 def _as_array(data: Any, name: str) -> AnyArray:

@@ -39,7 +39,6 @@ class FileArray:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         offsets: Sequence[int] | Int64Array,
-        *,
         chunk_rows: int | None = None,
         strides: tuple[int, ...] | None = None,
     ) -> None:
@@ -132,20 +131,14 @@ def open_table(table: FileArray, labels: Sliceable | None = None) -> ArraySource
     source = ArraySource(table, labels, name=table.path)
     source.labels_hint = "give them as another .npy file (--labels y.npy, or labels= in Python)"
     source.stamps.append(FileStamp(table.path))
-    place = table.shape, table.dtype, tuple(table.offsets), table.strides
+    place = table.shape, table.dtype, tuple(table.offsets), None, table.strides
     source.reopen_by(_reopen, (os.path.abspath(table.path), *place), with_labels=False)
     source.own(table.close)
     return source
 
 
-def _reopen(
-    path: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    offsets: tuple[int],
-    strides: tuple[int, ...],
-) -> ArraySource:
-    return open_table(FileArray(path, shape, dtype, offsets, strides=strides))
+def _reopen(*place: Any) -> ArraySource:
+    return open_table(FileArray(*place))
 
 
 def open_npy(path: str) -> FileArray:

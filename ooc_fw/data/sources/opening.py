@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias
 
 import h5py
@@ -148,8 +148,7 @@ def check_filters(dataset: Node) -> None:
 def check_plain_tree(file: Node) -> None:
     """Raise InputError unless all objects of a file are its own, each with its values in it.
 
-    For files that only this program writes: they have no links, no virtual data sets, and few
-    groups within groups.
+    For files that only this program writes, which have few groups within groups.
     """
     below = [(0, file)]
     n_objects = 0
@@ -275,15 +274,11 @@ def _check_virtual(dataset: Node, within: tuple[tuple[str, str], ...]) -> list[s
                 f"{what} needs the file {source}, which is not there; put it back, or write the "
                 f"data set again"
             )
-        file = dataset.file if inside else open_file(found)
-        try:
+        with nullcontext(dataset.file) if inside else open_file(found) as file:
             for part in parts:
                 if part.file_name == source:
                     others = _check_part(file, part, f"{what} needs", found, (*within, this))
                     files |= dict.fromkeys(others)
-        finally:
-            if not inside:
-                close_file(file)
         files |= {} if inside else {found: None}
     return list(files)
 

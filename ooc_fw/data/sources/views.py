@@ -164,8 +164,7 @@ class ScaledSource(_WholeSource):
 class CachedSource(_WholeSource):
     """A source whose rows are read from storage at most once, if all of them fit in `max_bytes`.
 
-    Rows are fetched in blocks of whole chunks when they are first asked for. Opening costs nothing,
-    and a run that needs a few rows reads only their chunks.
+    Blocks of whole chunks are read when a row of them is first asked for.
     """
 
     def __init__(self, source: RowSource, max_bytes: int) -> None:
