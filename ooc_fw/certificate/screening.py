@@ -74,7 +74,7 @@ class Screen:
 
     A row is screened out where (1) or (2) shows that its gradient is not below a floor. Neither
     holds for a row of positive weight, so the caller computes the gradient of the support anyway.
-    With g'_i = w . phi(x_i) y_i at the vertices of the snapshot,
+    With g'_i = y_i w . phi(x_i) at the vertices of the snapshot (`plain` at the later weights),
 
         |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g'_i.
 

@@ -103,11 +103,11 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows `start` to `stop` of the source, or of the row numbers `unscreened`."""
+    """Rows `start` to `stop` of the source, or of all unscreened rows."""
 
     start: int
     stop: int
-    unscreened: Int64Array | None
+    unscreened: Int64Array | None  # numbers of its rows, where only unscreened ones are read
     support: Int64Array  # places in the block of support vectors, which are left out
     labels: Int8Array  # of all rows of the block
 
@@ -183,6 +183,13 @@ def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, floa
     distinct, groups = distinct_rows(rows)
     values, bounds = decisions.exact(distinct)
     return values[groups], float(bounds.max(initial=0.0)), len(bounds)
+
+
+def _support_gradient(
+    decisions: DecisionFunctions, rows: Rows, labels: Int8Array, slack: Float64Array
+) -> SupportGradient:
+    values, rounding, _ = _exact(decisions, rows)
+    return SupportGradient(labels * values + slack, rounding)
 
 
 def _screen_bounds(
@@ -271,14 +278,10 @@ def certify(
 
     Parameters
     ----------
-    problem : BinaryProblem
-        All rows and their labels.
-    engine : Engine
-        Computes kernel values.
-    weights : SupportWeights
-        Weights to be certified.
-    search : Search
-        Which rows count as violators, and which are read.
+    problem, engine
+        All rows and their labels, and what computes kernel values.
+    weights, search
+        Weights to be certified; which rows count as violators, and which are read.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
@@ -304,10 +307,7 @@ def certify(
     source.check_unchanged()
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
     decisions = _decisions(lambda: engine, rows, alpha, labels)
-    support = weights.gradient
-    if support is None:
-        values, rounding, _ = _exact(decisions, rows)
-        support = SupportGradient(labels * values + slack, rounding)
+    support = weights.gradient or _support_gradient(decisions, rows, labels, slack)
     rho, least = float(alpha @ support.grad), float(support.grad.min())
     target = _Target(
         engine.kernel, rho * (1 - search.tol), least, search.n_worst, screen is not None
