@@ -128,14 +128,6 @@ def test_tiny_and_huge_C(kernel):
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
-@LMOS
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_large_column_means(kernel, lmo):
-    problem = make_problem(make_kernel(kernel, gamma=1.0))
-    far = SmallProblem(problem.kernel, problem.X + np.float32(1000), problem.y, 1.0)
-    assert_solved(train(far, lmo=lmo), far, 1e-3)
-
-
 # -- stopping tests ------------------------------------------------------------------------------
 
 
