@@ -44,10 +44,6 @@ class Option:
     """For options without a value: name on the command line -> (value of the field, help)."""
     many: bool = False  # whether the option may be repeated, each time with a list of values
 
-    def flag(self, field: str) -> str:
-        """Name on the command line of an option with a value."""
-        return self.name or "--" + field.replace("_", "-")
-
     @property
     def parses(self) -> bool:
         """Whether not every text is a value as it stands."""

@@ -86,7 +86,7 @@ def add_option(
         metavar = f"{{{','.join(declared.choices)}}}"
     shown = declared.default_help or default
     parser.add_argument(
-        declared.flag(name),
+        declared.name or "--" + name.replace("_", "-"),
         dest=name,
         metavar=metavar,
         type=argument_type(declared.parse) if declared.parses else str,

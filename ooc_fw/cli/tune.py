@@ -39,20 +39,12 @@ def add_commands(commands: common.Commands) -> None:
         "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; the options below replace parts of it",
     )
     positive = option_fields(TrainOptions)["C"][1]
-    gamma = option_fields(KernelOptions)["gamma"][1]
+    _add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
-    for group, name, declared, text in (
-        (grid, "--C", positive, "values of C"),
-        (width, "--gamma", gamma, "values of gamma, of which auto is one"),
-        (
-            width,
-            "--sigma2",
-            positive,
-            "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)",
-        ),
-    ):
-        read = common.argument_type(partial(value_list, declared=declared))
-        group.add_argument(name, type=read, metavar="VALUES", help=text)
+    gamma = option_fields(KernelOptions)["gamma"][1]
+    _add_values(width, "--gamma", gamma, "values of gamma, of which auto is one")
+    sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
+    _add_values(width, "--sigma2", positive, sigma2)
     common.add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
     check = parser.add_argument_group("validation")
     part = "share of the rows in the validation part"
@@ -77,6 +69,11 @@ def add_commands(commands: common.Commands) -> None:
         same: Any = parser._option_string_actions[new].type
         parser.add_argument(old, dest=new[2:], type=same, action=_OldName, new=new)
     parser.add_argument("--model", action=_OldName, new="--output")
+
+
+def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    read = common.argument_type(partial(value_list, declared=declared))
+    group.add_argument(name, type=read, metavar="VALUES", help=text)
 
 
 class _OldName(argparse.Action):
