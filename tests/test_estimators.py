@@ -111,7 +111,7 @@ def sources(table, folder):
     yield "source", open_source(X, y), None
 
 
-def test_every_source_gives_the_same_machine(table, tmp_path):
+def test_every_source_gives_the_same_classifier(table, tmp_path):
     reference = FrankWolfeSVC(C=5, tol=1e-6, random_state=0).fit(*table)
     for name, X, y in sources(table, tmp_path):
         fitted = FrankWolfeSVC(C=5, tol=1e-6, random_state=0).fit(X, y)
@@ -134,17 +134,13 @@ def test_threads_do_not_change_the_classifier(fitted, table):
         assert np.array_equal(again.dual_coef_, fitted.dual_coef_)
 
 
-def test_verbose_shows_progress(table, capsys, monkeypatch):
+def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypatch):
     monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.0)
-    FrankWolfeSVC(verbose=1).fit(*table)
-    assert "support vectors" in capsys.readouterr().err
-
-
-def test_not_converging_warns(table):
-    estimator = FrankWolfeSVC(method="fw", max_iter=1)
+    estimator = FrankWolfeSVC(method="fw", max_iter=1, verbose=1)
     with pytest.warns(ConvergenceWarning, match="stopped by max_iter before the relative gap"):
         estimator.fit(*table)
     assert estimator.n_iter_ == 1
+    assert "support vectors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -198,13 +194,13 @@ def test_weights_against_brute_force(table, tmp_path):
         assert fitted.n_rows_seen_ == len(rows), name
         vectors = to_dense(fitted.support_vectors_)
         np.testing.assert_array_equal(vectors, table.X[fitted.support_])
-        (machine,) = fitted.model_.classifiers
-        np.testing.assert_allclose(machine.C, penalties[machine.rows])
+        (own,) = fitted.model_.classifiers
+        np.testing.assert_allclose(own.C, penalties[own.rows])
         signs = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
         problem = SmallProblem(fitted.model_.kernel, table.X[rows], signs, penalties[rows])
-        truth = problem.truth(np.searchsorted(rows, machine.rows), machine.alpha)
+        truth = problem.truth(np.searchsorted(rows, own.rows), own.alpha)
         assert truth.gap <= fitted.certified_gap_ <= 1e-3, name
-        assert machine.objective <= problem.optimum.objective * (1 + 2e-3), name
+        assert own.objective <= problem.optimum.objective * (1 + 2e-3), name
 
 
 def test_balanced_classes(table):
@@ -217,9 +213,9 @@ def test_balanced_classes(table):
 def test_weights_of_several_classes(table):
     y, weights = three_classes(table), weights_of_rows(table)
     fitted = FrankWolfeSVC(C=5, class_weight={"mid": 9}).fit(table.X, y, sample_weight=weights)
-    for machine in fitted.model_.classifiers:
-        factors = np.where(y[machine.rows] == "mid", 9, 1)
-        np.testing.assert_allclose(machine.C, 5 * factors * weights[machine.rows])
+    for own in fitted.model_.classifiers:
+        factors = np.where(y[own.rows] == "mid", 9, 1)
+        np.testing.assert_allclose(own.C, 5 * factors * weights[own.rows])
     assert fitted.n_rows_seen_ == np.count_nonzero(weights)
 
 
@@ -371,11 +367,12 @@ def test_more_than_two_classes(table, tmp_path):
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_classes_that_a_model_file_would_merge(table, kind):
-    labels = np.where(table.y == table.y[0], 2**53, 2**53 + 1).astype(kind)
-    with pytest.raises(InputError, match=f"label {2**53 + 1} is a whole number"):
-        FrankWolfeSVC().fit(table.X, labels)
-    with pytest.raises(InputError, match=f"label {2**53 + 1} is a whole number"):
-        FrankWolfeSVC().partial_fit(table.X, labels, classes=np.unique(labels))
+    y = np.where(table.y == table.y[0], 2**53, 2**53 + 1).astype(kind)
+    message = f"label {2**53 + 1} is a whole number"
+    with pytest.raises(InputError, match=message):
+        FrankWolfeSVC().fit(table.X, y)
+    with pytest.raises(InputError, match=message):
+        FrankWolfeSVC().partial_fit(table.X, y, classes=np.unique(y))
 
 
 # -- partial_fit ---------------------------------------------------------------------------------
@@ -402,7 +399,7 @@ def assert_untouched(estimator, before):
     assert estimator._stream.n_rows == before["n_rows_seen_"]
 
 
-def test_chunks_that_come_again_give_the_machine_of_fit(table):
+def test_chunks_that_come_again_give_the_classifier_of_fit(table):
     fitted = FrankWolfeSVC(C=5, gamma=0.1).fit(*table)
     taught = teach(table, epochs=6)
     assert taught.solution_.objective == pytest.approx(fitted.solution_.objective, rel=2e-3)
@@ -621,6 +618,5 @@ def test_a_time_limit_covers_what_comes_before_training(table):
         FrankWolfeSVC(max_time=1e-9).fit(*table)
 
 
-def test_a_fit_that_is_not_certified_as_asked_does_not_warn(table):
-    fitted = FrankWolfeSVC(certify=False).fit(*table)
-    assert fitted.model_.status == "sampled"
+def test_a_fit_that_is_not_to_be_certified_does_not_warn(table):
+    assert FrankWolfeSVC(certify=False).fit(*table).model_.status == "sampled"
