@@ -76,7 +76,7 @@ class Screen:
     holds for a row of positive weight, so the caller computes the gradient of the support anyway.
     With g'_i = y_i w . phi(x_i) at the vertices of the snapshot (`plain` at the later weights),
 
-        |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g'_i.
+        |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g'_i,    |w|^2 = rho - sum_i a_i^2 / C_i.
 
     This difference cancels digits, so it takes float64 values, and their rounding is added.
     """
