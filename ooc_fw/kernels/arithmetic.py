@@ -41,8 +41,7 @@ class Arithmetic(NamedTuple):
     Parameters
     ----------
     center : ndarray of float32, shape (n_features,), or None
-        Subtracted from dense rows before products of a shift-invariant kernel. Large column means
-        would cost digits in |x|^2 + |z|^2 - 2 x.z.
+        Subtracted from dense rows before products of a shift-invariant kernel.
     sparse : bool
         Whether dense rows, too, take the sparse products.
     fast, exact : Method
@@ -81,19 +80,11 @@ class Arithmetic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Rows prepared for products.
+    """Rows prepared for products, with norms and terms of shape (n,).
 
-    Parameters
-    ----------
-    values : Rows
-        The rows; sparse where few values are nonzero. They are centred where the engine centres and
-        takes float32 products. Float64 products centre tile by tile; differences need no centre.
-    norms : ndarray of float64, shape (n,)
-        `Kernel.norms` of `values`.
-    terms : ndarray of float32 or float64, shape (n,)
-        `Kernel.map_terms` of `norms`, in the precision of `method`.
-    method : Method
-        How products and kernel values of these rows are computed.
+    `values` are sparse where few are nonzero. They are centred where the engine centres and takes
+    float32 products. Float64 products centre tile by tile; differences need no centre. `terms` are
+    `Kernel.map_terms` in the precision of `method`.
     """
 
     values: Rows
@@ -129,9 +120,8 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     """Arithmetic for values of `kernel` on rows like those of `probe`.
 
     Float32 products serve wherever the bound on the error of a kernel value of the probe is small.
-    Elsewhere, shift-invariant kernels take float32 differences if there are few features, and
-    float64 products or else float64 differences if there are many; other kernels take float64
-    products.
+    Elsewhere, kernels take float64 products; shift-invariant ones take float32 differences if there
+    are few features, and float64 differences if there are many and float64 products err too much.
     """
     chosen = _suiting_storage(probe)
     # Rows whose bound overflows are refused when an engine prepares them.

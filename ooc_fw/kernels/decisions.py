@@ -65,14 +65,12 @@ class DecisionFunctions:
     engine : Engine
         Computes kernel values.
     vertices : Rows
-        Rows that have weight in any classifier.
+        Rows that have weight in any classifier, `n_vertices` of them.
     classifiers : sequence of Weights
         The classifiers; values of a single one have no axis for classifiers.
 
     Attributes
     ----------
-    n_vertices : int
-        Number of vertices.
     rounding : float
         Bound on the error of the biases and of their addition, which no other bound includes.
     """

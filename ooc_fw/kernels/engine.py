@@ -15,13 +15,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from ooc_fw._core.maps import (
-    KernelMap,
-    map_tile,
-    raise_largest,
-    sum_columns,
-    sum_tile,
-)
+from ooc_fw._core.maps import KernelMap, map_tile, raise_largest, sum_columns, sum_tile
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
@@ -52,8 +46,7 @@ class Nearest:
 class ManyWeights(NamedTuple):
     """Weights of several sums over the same vertices, stored vertex by vertex.
 
-    Vertex j has the weight ``values[p]`` in the sum ``sums[p]`` for p in
-    ``indptr[j]:indptr[j + 1]``.
+    Vertex j has weight ``values[p]`` in sum ``sums[p]``, p from ``indptr[j]`` to ``indptr[j + 1]``.
     """
 
     indptr: Int64Array
@@ -85,8 +78,8 @@ class Engine:
     kernel : Kernel
         What to compute.
     threads : int
-        Worker threads. BLAS is held to one thread while the engine is open, so that the two do not
-        compete; results do not depend on the number.
+        Worker threads, on which no result depends. BLAS is held to one thread while the engine is
+        open, so that the two do not compete.
     arithmetic : Arithmetic
         How to compute; `choose_arithmetic` finds what suits some rows.
 
@@ -104,9 +97,9 @@ class Engine:
         self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
         self.evaluations = 0
         self._counting = threading.Lock()
-        self._pool = (
-            ThreadPoolExecutor(threads, initializer=limit_this_thread) if threads > 1 else None
-        )
+        self._pool = None
+        if threads > 1:
+            self._pool = ThreadPoolExecutor(threads, initializer=limit_this_thread)
         self._workspace = Workspace(kernel.uses_distance, self.arithmetic.center)
         self._release_blas = hold_to_one_thread(self)
 
@@ -138,10 +131,7 @@ class Engine:
     def prepare(self, rows: Rows, exact: bool = False) -> Operand:
         """Rows with what their products need; O(stored values).
 
-        Raises
-        ------
-        InputError
-            For rows of which float32 cannot hold a product or a kernel value.
+        Raises InputError for rows of which float32 cannot hold a product or a kernel value.
         """
         arithmetic = self.arithmetic
         with np.errstate(over="ignore"):  # of rows that are refused
@@ -162,11 +152,8 @@ class Engine:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
 
         `out` is of float32; of float64 for exact rows; or of uint16, for values in [0, 1] as
-        multiples of 1/65535.
-
-        The longer side is divided among the threads and passes the shorter one, of which the sparse
-        product makes columns. A value has the same bits whatever the side, the block and the thread
-        (see :mod:`ooc_fw.kernels.products`).
+        multiples of 1/65535. The longer side is divided among the threads and passes the shorter
+        one. A value has the same bits whatever the side, the block and the thread.
         """
         if len(x) < len(z):
             x, z, out = z, x, out.T
@@ -193,8 +180,7 @@ class Engine:
 
         With `nearest`, the vertices of largest kernel value are found in the same pass.
         """
-        out = np.zeros(len(x))
-        kernel_map = self._map(x)
+        out, kernel_map = np.zeros(len(x)), self._map(x)
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             sum_tile(kernel_map, tile, xt.terms, zt.terms, weights[cols], out[rows])
@@ -208,12 +194,8 @@ class Engine:
         return out
 
     def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
-        """Several weighted sums of the same kernel values, shape (len(x), weights.n_sums).
-
-        Each is that of `weighted_sum`, up to the order of additions.
-        """
-        out = np.zeros((len(x), weights.n_sums))
-        kernel_map = self._map(x)
+        """`weighted_sum` by several weights, shape (len(x), weights.n_sums), but for rounding."""
+        out, kernel_map = np.zeros((len(x), weights.n_sums)), self._map(x)
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             map_tile(kernel_map, tile, xt.terms, zt.terms)
@@ -292,17 +274,10 @@ class Engine:
     # -- tiles and threads -----------------------------------------------------------------------
 
     def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
-        """Call `run` on ranges that make up range(n), each on its thread.
+        """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
 
-        Parameters
-        ----------
-        n : int
-            Number of items.
-        work : int
-            Numbers computed or moved in all. A single thread takes little work, since waking
-            another costs as much as some ten thousand of them.
-        run : callable
-            Releases the GIL where it matters.
+        Each range has its thread. A single one takes little `work`, the count of numbers computed
+        or moved in all: waking another costs as much as some ten thousand of them.
         """
         parts = _split(n, self.threads if work > _SMALL_WORK else 1)
         if self._pool is None or len(parts) == 1:
@@ -324,10 +299,11 @@ class Engine:
         height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:
+            own = x[part]
             for start in range(0, len(z), width):
                 cols = slice(start, min(start + width, len(z)))
                 zt = z[cols]
-                for rows, xt, tile in self._workspace.products(x[part], zt, height):
+                for rows, xt, tile in self._workspace.products(own, zt, height):
                     use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
         self.share(len(x), len(x) * len(z), run)

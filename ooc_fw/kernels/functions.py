@@ -52,27 +52,16 @@ FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
 class Computed(NamedTuple):
     """What bounds the rounding of k(x, z), for n rows x and every vertex z.
 
-    Parameters
-    ----------
-    method : Method
-        How values were computed.
-    x_norms : ndarray of float64, shape (n,)
-        From `Kernel.norms`.
-    z_norm : float
-        Largest norm among the vertices.
-    n_terms : ndarray of int64, shape (n,)
-        Largest number of products or differences in one sum that are not exact zeros.
-    mean : ndarray of float64, shape (n,), or None
-        For a bound on the error of a mean of k(x, z) over the z: that mean as computed. It helps
-        where kernel values are positive and err in proportion to themselves. None bounds the error
-        of any single value.
+    `n_terms` is the largest number of products or differences in one sum that are not exact zeros.
+    With `mean`, a mean of k(x, z) over the z as computed, the bound is on the error of that mean:
+    smaller where kernel values are positive and err in proportion to themselves.
     """
 
     method: Method
-    x_norms: Float64Array
-    z_norm: float
-    n_terms: Int64Array
-    mean: Float64Array | None = None
+    x_norms: Float64Array  # (n,), from `Kernel.norms`
+    z_norm: float  # the largest among the vertices
+    n_terms: Int64Array  # (n,)
+    mean: Float64Array | None = None  # (n,)
 
 
 @dataclass(frozen=True)
@@ -135,8 +124,7 @@ class Kernel(ABC):
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
         """Scale, shift and degree of the compiled map (`_core.maps.KernelMap`).
 
-        With `differences` they are for tiles of |x - z|^2, or of |x - z|_1 where the kernel takes
-        that, and for terms of 0; only shift-invariant kernels have these.
+        Those for `differences`, of shift-invariant kernels only, go with terms of 0.
         """
         return 1.0, 0.0, 1
 
@@ -326,11 +314,10 @@ def make_kernel(
 def resolve_gamma(
     name: str, gamma: float | str, sigma2: Callable[[], float], n_features: int
 ) -> float:
-    """The number that `gamma` stands for, which may be "auto".
+    """The number that `gamma` stands for.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for linear kernels. `sigma2` gives the average squared distance between rows; it may cost a
-    pass over the data and is called only where it is needed.
+    1 for linear kernels. ``sigma2()`` may cost a pass over the data.
     """
     if gamma == "auto":
         kind = KERNELS.get(name, Kernel)  # `make_kernel` refuses unknown names

@@ -261,8 +261,9 @@ class Workspace(threading.local):
             for start in range(0, len(x), height):
                 rows = slice(start, min(start + height, len(x)))
                 tile = self._buffer(product.tile_shape(rows.stop - start, len(z)), x.method.dtype)
-                product.into(x[rows], tile)
-                yield rows, x[rows], tile[: rows.stop - start]
+                part = x if height >= len(x) else x[rows]
+                product.into(part, tile)
+                yield rows, part, tile[: len(part)]
         finally:
             product.unload()
 

@@ -109,17 +109,6 @@ def arrays_of_few(X):
 
 
 @given(tables(max_rows=20))
-def test_a_product_has_the_same_bits_wherever_its_vertex_stands(Z):
-    """In every column of a tile, alone or among others."""
-    out = np.empty((len(Z), len(Z)), dtype=np.float32)
-    dot_tile(*arrays(Z), *scattered(Z, np.float32, 5), out)
-    for j in range(len(Z)):
-        alone = np.empty((len(Z), 1), dtype=np.float32)
-        dot_tile(*arrays(Z), *scattered(Z[j : j + 1], np.float32, 0), alone)
-        np.testing.assert_array_equal(out[:, j : j + 1], alone)
-
-
-@given(tables(max_rows=20))
 def test_norms(X):
     data, _, indptr = arrays(X)
     for squared, power in ((True, 2), (False, 1)):
