@@ -58,7 +58,6 @@ class _Bucket:
         self.close = self._file.close
 
     def append(self, words: npt.NDArray[np.uint32], n_rows: int) -> None:
-        """Append whole records."""
         with self._writing:
             view = words.data.cast("B")
             while view:

@@ -266,7 +266,7 @@ def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
 # --- cells to rows -------------------------------------------------------------------------------
 
 
-class LabelCodes:
+class _LabelCodes:
     """Codes of labels that are words, in the order in which they are met; for any thread.
 
     If `known` words are labels in the training file, all labels are words, even numbers.
@@ -278,7 +278,6 @@ class LabelCodes:
         self._adding = threading.Lock()
 
     def encode(self, labels: Words) -> Float64Array:
-        """Code of each label, none of which is missing."""
         with self._adding:
             for code in np.unique(labels.codes).tolist():
                 self._codes.setdefault(labels.values[code], len(self._codes))
@@ -329,17 +328,14 @@ class TableEncoder(Encoder):
         self._readers = readers
         self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[readers[0]] is not None
-        kinds = {
-            reader.kinds[name] != NUMBERS
-            for reader, name in self._labels.items()
-            if name is not None
-        }
-        if len(kinds) > 1:
+        pairs = self._labels.items()
+        are_words = {reader.kinds[name] != NUMBERS for reader, name in pairs if name is not None}
+        if len(are_words) > 1:
             raise InputError(
                 "the labels are words in some of the inputs and numbers in others; convert them "
                 "to one type"
             )
-        self._codes = LabelCodes(() if like is None else like.words) if True in kinds else None
+        self._codes = _LabelCodes(() if like is None else like.words) if True in are_words else None
         self._counting = threading.Lock()
         self._counts: Counter[str] = Counter()  # "unlabelled", "filled", and columns of categories
 

@@ -126,7 +126,6 @@ class _Sink(io.FileIO):
         return n_bytes
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size of the file."""
         with self._remembering():
             if self.failure is None:
                 super().truncate(size)
@@ -206,7 +205,6 @@ class _Appender:
         self._filled = 0
 
     def checksums(self) -> Checksums:
-        """Checksums of what was written."""
         return Checksums(np.concatenate(self._sums), self._length)
 
     def _write(self, chunk: AnyArray, n_rows: int) -> None:
@@ -290,16 +288,14 @@ class DatasetWriter:
             # Fewer values than expected: scaling may have turned some into zeros.
             self._file["X/data"].resize((self._stored,))
             self._file["X/indices"].resize((self._stored,))
-        names = sorted(summary.class_counts)
-        attributes = self._file.attrs
+        names, attributes = sorted(summary.class_counts), self._file.attrs
         attributes["format_version"] = FORMAT_VERSION
         attributes["n_rows"] = self._row
         attributes["n_features"] = self._layout.n_features
         attributes["n_classes"] = len(names)
         attributes["class_names"] = np.array(names, dtype=np.float64)
-        attributes["class_counts"] = np.array(
-            [summary.class_counts[name] for name in names], np.int64
-        )
+        counts = [summary.class_counts[name] for name in names]
+        attributes["class_counts"] = np.array(counts, np.int64)
         attributes["shuffled"] = summary.seed is not None
         if summary.seed is not None:
             attributes["shuffle_seed"] = summary.seed
