@@ -8,10 +8,10 @@ loops in :mod:`ooc_fw._core`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,9 +24,13 @@ from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
 
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
+_STRIP_BYTES = 2 << 20  # of the values of a strip of rows, which stay in the second-level cache
+_LEAST_STRIP = 128  # rows of a strip, however many vertices there are
 _SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
@@ -226,10 +230,34 @@ class Engine:
         self.count(len(z) * (len(z) + width) // 2)
         total = np.zeros(len(z))
         starts = range(0, len(z), width)[::-1]  # the longest strips first
-        strips = map(run, starts) if self._pool is None else self._pool.map(run, starts)
-        for sums in strips:
+        for sums in self.map(run, starts):
             total[: len(sums)] += sums
         return total
+
+    def strips(
+        self, x: Operand, z: Operand, use: Callable[[slice, AnyArray], Result]
+    ) -> Iterator[Result]:
+        """Call `use(rows, values)` with the values of the rows with all of `z`, strip by strip.
+
+        `values` has shape (n_rows, len(z)). Strips depend neither on the number of threads nor, but
+        for the last one, on that of the rows. Results come in the order of the rows.
+        """
+        kernel_map, dtype, width = self._map(x), x.method.dtype, self._workspace.width(x)
+        height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * np.dtype(dtype).itemsize))
+        self.count(len(x) * len(z))
+
+        def run(start: int) -> Result:
+            rows = slice(start, min(start + height, len(x)))
+            values = np.empty((rows.stop - start, len(z)), dtype=dtype)
+            for first in range(0, len(z), width):
+                cols = slice(first, min(first + width, len(z)))
+                zt = z[cols]
+                for _, xt, tile in self._workspace.products(x[rows], zt, height):
+                    map_tile(kernel_map, tile, xt.terms, zt.terms)
+                    values[:, cols] = tile[:, : len(zt)]
+            return use(rows, values)
+
+        return self.map(run, range(0, len(x), height))
 
     def _map(self, x: Operand) -> KernelMap:
         dtype = x.method.dtype
@@ -285,6 +313,10 @@ class Engine:
                 run(part)
         else:
             list(self._pool.map(run, parts))
+
+    def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Results of `run` for all items, in their order, computed on all threads."""
+        return map(run, items) if self._pool is None else self._pool.map(run, items)
 
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.

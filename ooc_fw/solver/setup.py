@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers, shared_source
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CachedSource, RowSource
 from ooc_fw.data.sources.base import CHUNK_BYTES
@@ -83,7 +83,7 @@ def prepare(
         before = load_checkpoint(session.resume)
         plan = _plan_before(MemoryPlan(**before[1]["plan"]), plan, session.resume)
     options = replace(options, threads=min(options.threads, plan.max_threads))
-    sampler = _make_sampler(problem)
+    sampler = make_sampler(source, problem.labels)
     probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
     with ExitStack() as stack:
         arithmetic = choose_arithmetic(problem.kernel, probe)
@@ -173,11 +173,10 @@ def is_quantised(options: TrainOptions, kernel: Kernel, n_rows: int) -> bool:
     return fits and (options.memory_limit is not None or n_rows > _FLOAT32_ROWS)
 
 
-def _make_sampler(problem: BinaryProblem) -> Sampler:
+def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
     """What draws rows of a source; a warning where that is slow."""
-    source = problem.source
     sampler = choose_sampler(
-        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, problem.labels
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
     if isinstance(sampler, ChunkSampler):
         logger.warning(

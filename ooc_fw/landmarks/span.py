@@ -1,0 +1,131 @@
+"""The span of the landmarks, and the problem that is solved in it.
+
+Landmarks z_1 ... z_N are rows of the data, and w = sum_j b_j (phi(z_j), 1). Let k(x) be the vector
+of all k(z_j, x) + 1, and G the matrix of these values between the landmarks, with `jitter` added to
+its diagonal. Then
+
+    |w|^2 = b'Gb,   h(x) = b'k(x),
+    P(b) = 1/2 b'Gb + 1/2 sum C_i xi_i^2,   xi_i = max(0, 1 - y_i h(x_i)),
+
+is the L2-SVM of the Nystrom kernel k(x)' G^-1 k(x'). Every beta >= 0 is a point of its dual
+
+    D(beta) = sum beta - 1/2 u'G^-1 u - 1/2 sum beta_i^2 / C_i,   u = sum beta_i y_i k(x_i),
+
+and the best multiple of beta has D* = (sum beta)^2 / (2 (u'G^-1 u + sum beta_i^2 / C_i)). For
+beta_i = C_i xi_i the vector Gb - u is the gradient of P, and P - D = 1/2 (Gb - u)' G^-1 (Gb - u):
+the pass that computes the gradient gives the gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.linalg import blas, cho_solve, lapack, solve_triangular
+
+from ooc_fw.data.parallel import Shared
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
+
+JITTER = 1e-6
+"""Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
+the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it changes P by 1e-5."""
+
+_CLOSE = 100.0  # squared distance of a landmark from the span of those before it, in jitters
+_MANY = 0.1  # share of landmarks as close as that from which it pays to leave some out
+
+
+class Landmarks:
+    """Landmarks, prepared for kernel values in both precisions."""
+
+    def __init__(self, engine: Engine, rows: Rows) -> None:
+        self.engine, self.rows = engine, rows
+        self.fast, self.exact = engine.prepare(rows), engine.prepare(rows, exact=True)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def shared(self) -> Shared[Landmarks]:
+        """These landmarks for tasks in this process and in others."""
+        return Shared(self, partial(_make_landmarks, self.engine.recipe(), self.rows))
+
+    def inner_products(self) -> Float64Array:
+        """K + 1 between the landmarks in float64, in Fortran order."""
+        products = np.empty((len(self), len(self)))
+        self.engine.block(self.exact, self.exact, products)
+        products += 1.0
+        return products.T  # it is symmetric
+
+
+def _make_landmarks(engine: Callable[[], Engine], rows: Rows) -> Landmarks:
+    return Landmarks(engine(), rows)
+
+
+def cholesky(matrix: Float64Array) -> Float64Array:
+    """Lower Cholesky factor in place of a matrix in Fortran order; LinAlgError if there is none."""
+    factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"the leading minor {failed} is not positive")
+    return np.asarray(factor)
+
+
+class Span:
+    """Landmarks with the Cholesky factor L of G = LL'.
+
+    Attributes
+    ----------
+    jitter : float
+        What was added to the diagonal of G.
+    """
+
+    def __init__(self, landmarks: Landmarks) -> None:
+        self.landmarks = landmarks
+        matrix = landmarks.inner_products()
+        self.jitter = JITTER * float(np.trace(matrix)) / len(landmarks)
+        np.einsum("ii->i", matrix)[...] += self.jitter
+        self._factor = cholesky(matrix)
+
+    def __len__(self) -> int:
+        return len(self.landmarks)
+
+    def independent(self) -> Int64Array:
+        """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.
+
+        All places where nearly all are needed: jitter takes care of a few that are not.
+        """
+        distances = np.square(np.diagonal(self._factor)) - self.jitter
+        if np.count_nonzero(distances < _CLOSE * self.jitter) < _MANY * len(self):
+            return np.arange(len(self))
+        matrix = self.landmarks.inner_products()
+        _, order, rank, _ = lapack.dpstrf(matrix, tol=self.jitter, lower=1, overwrite_a=1)
+        return np.sort(order[:rank] - 1).astype(np.int64)
+
+    def times(self, b: Float64Array) -> Float64Array:
+        """Gb for each row of `b`, shape (k, N)."""
+        half = blas.dtrmm(1.0, self._factor, b.T, lower=1, trans_a=1)
+        return np.asarray(blas.dtrmm(1.0, self._factor, half, lower=1).T)
+
+    def inverse_norm(self, u: Float64Array) -> Float64Array:
+        """u'G^-1 u for each row of `u`, shape (k,)."""
+        half = solve_triangular(self._factor, u.T, lower=True, check_finite=False)
+        return np.asarray(np.square(half).sum(axis=0))
+
+    def inverse_norm_bound(self, u: Float64Array) -> Float64Array:
+        """Upper bound on u'G^-1 u for each row of `u`, whatever the rounding of the factor.
+
+        For any x and r = u - Gx, u'G^-1 u = x'(u + r) + r'G^-1 r, and G^-1 is at most 1 / jitter.
+        """
+        x = np.stack([cho_solve((self._factor, True), own, check_finite=False) for own in u])
+        matrix = self.landmarks.inner_products()
+        np.einsum("ii->i", matrix)[...] += self.jitter
+        r = u - x @ matrix
+        # Rounding of the products above: terms of at most |x_j| times the largest entry.
+        rounding = (len(self) + 4) * FLOAT64_UNIT * (
+            np.abs(x).sum(axis=1) * float(matrix.max()) + np.abs(u).max(axis=1)
+        )
+        r_norm = np.linalg.norm(r, axis=1) + np.sqrt(len(self)) * rounding
+        terms = (np.abs(x) * np.abs(u + r)).sum(axis=1)
+        value = (x * (u + r)).sum(axis=1) + np.abs(x).sum(axis=1) * rounding
+        return value + (len(self) + 4) * FLOAT64_UNIT * terms + r_norm**2 / self.jitter

@@ -1,0 +1,155 @@
+"""Landmark models against brute force: optimum, gap and its bound, on all kinds of rows."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources import ArraySource, CSRSource, open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.landmarks.choice import draw_by_loss, draw_random
+from ooc_fw.landmarks.solve import relative_target, solve_landmarks
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.testing.reference import kernel_values, to_csr
+
+
+def noisy(n_rows, n_classes=2, seed=0, n_features=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features)).astype(np.float32)
+    scores = X[:, :n_classes] + rng.normal(size=(n_rows, n_classes))
+    return X, scores.argmax(axis=1).astype(np.int64)
+
+
+def span_values(solution, X, kernel):
+    """k(z_j, x) + 1 for all rows, and G, in extended precision."""
+    Z = solution.landmarks
+    Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
+    G = kernel_values(kernel, Z, Z) + 1 + solution.jitter * np.eye(len(Z))
+    return kernel_values(kernel, X, Z) + 1, G
+
+
+def objectives(solution, X, signs, C, kernel):
+    """P and D* of each classifier, by the formulas, in extended precision."""
+    K, G = span_values(solution, X, kernel)
+    primal, dual = [], []
+    for b, y in zip(solution.beta, signs.T, strict=True):
+        xi = np.maximum(0, 1 - y * (K @ b))
+        u = K.T @ (C * xi * y)
+        v = u @ np.linalg.solve(G.astype(np.float64), u.astype(np.float64))
+        primal.append(b @ G @ b / 2 + (C * xi**2).sum() / 2)
+        dual.append((C * xi).sum() ** 2 / (2 * (v + (C * xi**2).sum())))
+    return np.array(primal), np.array(dual)
+
+
+KERNELS = {
+    "rbf": make_kernel("rbf", gamma=0.3),
+    "poly": make_kernel("poly", gamma=0.2, coef0=1.0, degree=2),
+    "laplacian": make_kernel("laplacian", gamma=0.2),
+    "linear": make_kernel("linear"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_gap_is_at_least_the_true_one_and_within_the_tolerance(name, sparse, n_classes):
+    X, codes = noisy(600, n_classes)
+    kernel = KERNELS[name]
+    source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
+    C = np.random.default_rng(1).uniform(0.5, 5, len(X))
+    problem = Problem(source, codes, kernel, C)
+    solution = solve_landmarks(problem, 25, TrainOptions(threads=2), Session())
+    assert solution.status is Status.CONVERGED
+    positive = [1] if n_classes == 2 else range(n_classes)
+    signs = np.where(codes[:, None] == np.array(positive), 1, -1)
+    primal, dual = objectives(solution, X, signs, C, kernel)
+    assert (solution.primal >= primal).all() and (solution.dual <= dual).all()
+    assert (solution.certified_gap <= relative_target(1e-3)).all()
+    np.testing.assert_allclose(solution.primal, primal, rtol=1e-4)
+    np.testing.assert_allclose(solution.dual, dual, rtol=1e-4)
+
+
+def test_optimum_is_that_of_a_general_minimiser():
+    X, codes = noisy(300)
+    kernel, C = KERNELS["rbf"], 2.0
+    problem = Problem(open_source(X), codes, kernel)
+    solution = solve_landmarks(problem, 10, TrainOptions(C=C, tol=1e-6), Session())
+    K, G = (part.astype(np.float64) for part in span_values(solution, X, kernel))
+    y = 2 * codes - 1
+
+    def primal(b):
+        xi = np.maximum(0, 1 - y * (K @ b))
+        return b @ G @ b / 2 + C * (xi @ xi) / 2, G @ b - K.T @ (C * xi * y)
+
+    start = np.zeros(len(solution.rows))
+    best = scipy.optimize.minimize(primal, start, jac=True, method="BFGS", options={"gtol": 1e-7})
+    assert solution.primal[0] == pytest.approx(best.fun, rel=1e-5)
+
+
+def test_threads_and_blocks_change_no_bit(monkeypatch, tmp_path):
+    X, codes = noisy(3000, 3)
+    np.save(tmp_path / "X.npy", X)
+    found = [
+        solve_landmarks(
+            Problem(open_source(source), codes, KERNELS["rbf"]),
+            40,
+            TrainOptions(threads=threads),
+            Session(dask=dask),
+        )
+        for source, threads, dask in [
+            (str(tmp_path / "X.npy"), 1, None),
+            (str(tmp_path / "X.npy"), 2, None),
+            (str(tmp_path / "X.npy"), 2, "threads"),
+        ]
+    ]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].beta, other.beta)
+        np.testing.assert_array_equal(found[0].certified_gap, other.certified_gap)
+
+
+def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
+    X, codes = noisy(500, n_features=4)
+    problem = Problem(open_source(X), codes, KERNELS["linear"])
+    solution = solve_landmarks(problem, 50, TrainOptions(), Session())
+    assert solution.status is Status.CONVERGED
+    assert len(solution.rows) <= 5
+
+
+def test_limits_end_a_run_with_its_best_weights():
+    X, codes = noisy(3000)
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    some = solve_landmarks(problem, 30, TrainOptions(max_iter=6), Session())
+    assert some.status is Status.MAX_ITER
+    stopped = solve_landmarks(problem, 30, TrainOptions(), Session([lambda s: s.iteration < 7]))
+    assert stopped.status is Status.INTERRUPTED
+    assert stopped.certified_gap is None
+
+
+@given(st.integers(2, 60), st.integers(2, 4), st.integers(0, 2**31))
+def test_random_landmarks_share_the_classes(n, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, n_classes, n)
+    signs = np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)
+    size = int(rng.integers(1, n + 1))
+    places = draw_random(signs, size, rng)
+    assert len(np.unique(places)) == size
+    counts, all_counts = np.bincount(codes[places], minlength=n_classes), np.bincount(codes)
+    short = counts < counts.max() - 1
+    assert (counts[short] == np.pad(all_counts, (0, n_classes - len(all_counts)))[short]).all()
+
+
+@given(st.integers(1, 60), st.integers(0, 2**31))
+def test_draws_by_loss_prefer_rows_with_loss(n, seed):
+    rng = np.random.default_rng(seed)
+    losses = np.maximum(0, rng.normal(size=n))
+    taken = rng.random(n) < 0.3
+    size = int(rng.integers(0, n + 1))
+    drawn = draw_by_loss(losses, taken, size, rng)
+    assert len(np.unique(drawn)) == len(drawn) == min(size, np.count_nonzero(~taken))
+    assert not taken[drawn].any()
+    if (losses[drawn] == 0).any():
+        assert np.isin(np.flatnonzero((losses > 0) & ~taken), drawn).all()
