@@ -21,6 +21,7 @@ LAYERS = (
     "training",
     "report",
     "model",
+    "landmarks",
     "solver",
     "convert",
     "certificate",
@@ -38,7 +39,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators.py"},
-    "scipy": {"testing/reference.py"},
+    "scipy": {"landmarks", "testing/reference.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},
 }

@@ -1,7 +1,7 @@
 """Compiled sums over strips of kernel values: all values of some rows with all landmarks.
 
-A strip serves twice while it is in cache: for the decision values of its rows, and for the sums over
-its rows that their residuals weight. Sums are float64 whatever the precision of the values.
+A strip serves twice while it is in cache: for the decision values of its rows, and for sums over
+its rows. Sums are float64 whatever the precision of the values.
 """
 
 from __future__ import annotations

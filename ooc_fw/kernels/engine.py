@@ -248,7 +248,7 @@ class Engine:
 
         def run(start: int) -> Result:
             rows = slice(start, min(start + height, len(x)))
-            values = np.empty((rows.stop - start, len(z)), dtype=dtype)
+            values: AnyArray = np.empty((rows.stop - start, len(z)), dtype=dtype)
             for first in range(0, len(z), width):
                 cols = slice(first, min(first + width, len(z)))
                 zt = z[cols]

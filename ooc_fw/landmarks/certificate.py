@@ -26,12 +26,16 @@ def certify_point(
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
     summing = (n_rows + n) * FLOAT64_UNIT
-    largest = float(np.abs(span.landmarks.inner_products()).max()) + span.jitter
+    largest = span.landmarks.largest + span.jitter
     norm = size**2 * (error + 2 * (n + 4) * FLOAT64_UNIT * largest)
     slacks = delta * gradient.total + delta**2 / 2 * penalties.sum() + summing * gradient.square
     primal = point.primal + norm + slacks
 
-    u_error = (error + summing * largest) * gradient.total * np.sqrt(n / span.jitter)
+    u_error = (
+        (error + summing * max(largest, gradient.largest))
+        * gradient.total
+        * np.sqrt(n / span.jitter)
+    )
     v = np.sqrt(span.inverse_norm_bound(gradient.u)) + u_error
     square = gradient.square * (1 + summing)
     total = gradient.total * (1 - summing)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, Rows, take_rows
-from ooc_fw.landmarks.passes import Gradient, Passes, SpanProblem, add_to_hessian
+from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, cholesky
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
@@ -112,13 +113,13 @@ class Preconditioner:
 
 def conjugate_gradients(
     point: Point, apply: Callable[[AnyArray], AnyArray], preconditioner: Preconditioner
-) -> tuple[Float64Array, int]:
-    """Solve for the Newton step of all classifiers: the step, and the number of products."""
+) -> Float64Array:
+    """The Newton step of all classifiers, shape (k, N)."""
     step, residual = np.zeros_like(point.b), point.residual.copy()
     z = preconditioner.solve(residual)
     direction, rz = z.copy(), (residual * z).sum(axis=1)
     wanted = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2 * rz
-    for number in range(1, _MOST_PRODUCTS + 1):
+    for _ in range(_MOST_PRODUCTS):
         product = apply(direction)
         curvature = (direction * product).sum(axis=1)
         length = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)[:, None]
@@ -130,12 +131,17 @@ def conjugate_gradients(
             break
         ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
         direction = z + ratio[:, None] * direction
-    return step, number
+    return step
 
 
-def best_lengths(
-    problem: SpanProblem, span: Span, here: Point, there: Point
+def _hessian_product(
+    span: Span, passes: Passes, active: BoolArray, d: Float64Array
 ) -> Float64Array:
+    """(G + H) d of each classifier."""
+    return span.times(d) + passes.hessian_product(active, d)
+
+
+def best_lengths(problem: SpanProblem, span: Span, here: Point, there: Point) -> Float64Array:
     """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.
 
     Decisions between the two points follow from those at both.
@@ -145,16 +151,14 @@ def best_lengths(
     curvature = (step * span.times(step)).sum(axis=1)
     low, high = np.zeros(len(step)), np.full(len(step), _LONGEST)
     slack = 1.0 - problem.signs * here.gradient.decisions.astype(np.float64)
-    change = problem.signs * (
-        here.gradient.decisions.astype(np.float64) - there.gradient.decisions
-    )
+    change = problem.signs * (here.gradient.decisions.astype(np.float64) - there.gradient.decisions)
     C = problem.penalties[:, None]
     for _ in range(_HALVINGS):
         t = (low + high) / 2
         terms = (C * np.maximum(0.0, slack + t * change) * change).sum(axis=0)
         downhill = slope + t * curvature + terms < 0
         low, high = np.where(downhill, t, low), np.where(downhill, high, t)
-    return (low + high) / 2
+    return np.asarray((low + high) / 2)
 
 
 def newton_steps(
@@ -198,11 +202,8 @@ def newton_steps(
         else:
             preconditioner.follow(decisions[sample], problem.n_rows / len(sample))
             active = problem.signs * decisions < 1
-            step, _ = conjugate_gradients(
-                point,
-                lambda d, active=active: span.times(d) + passes.hessian_product(active, d),
-                preconditioner,
-            )
+            matrix = partial(_hessian_product, span, passes, active)
+            step = conjugate_gradients(point, matrix, preconditioner)
         there = evaluate(span, passes, point.b + step, exact=exact)
         lengths = best_lengths(problem, span, point, there)
         if (there.primal > point.primal).any() or (abs(lengths - 1) > _NEAR).any():

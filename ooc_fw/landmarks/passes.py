@@ -77,6 +77,8 @@ class Gradient:
         sum beta_i and sum beta_i^2 / C_i.
     error : float
         Bound on the error of a weighted mean of kernel values of any row, for an exact pass.
+    largest : float
+        Bound on all k(x_i, x_i) + 1.
     """
 
     decisions: Float32Array
@@ -84,6 +86,7 @@ class Gradient:
     total: Float64Array
     square: Float64Array
     error: float
+    largest: float
 
 
 class _Block(NamedTuple):
@@ -108,6 +111,7 @@ class _Sums(NamedTuple):
     square: Float64Array
     decisions: Float32Array | None
     error: float
+    largest: float
     n_read: int
     n_bytes: int
     n_evaluations: int
@@ -155,7 +159,8 @@ def _pass_block(
         for whole, part in zip((u, total, square), sums, strict=True):
             whole += part
     error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
-    return _Sums(u, total, square, decisions, error, n_read, n_bytes, len(rows) * len(own))
+    largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))
+    return _Sums(u, total, square, decisions, error, largest, n_read, n_bytes, len(rows) * len(own))
 
 
 class Passes:
@@ -202,20 +207,21 @@ class Passes:
             for start, stop in block_slices(problem.source, 0, problem.n_rows)
         ]
         decisions = np.empty(problem.signs.shape, dtype=np.float32)
-        u, total, square, error = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b)), 0.0
+        u, total, square = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b))
+        error = largest = 0.0
         for block, found in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = found.decisions
             u += found.u
             total += found.total
             square += found.square
-            error = max(error, found.error)
-        return Gradient(decisions, u, total, square, error)
+            error, largest = max(error, found.error), max(largest, found.largest)
+        return Gradient(decisions, u, total, square, error, largest)
 
     def hessian_product(self, active: BoolArray, d: Float64Array) -> Float64Array:
-        """sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
+        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
         product = np.zeros_like(d)
         blocks = []
-        wanted = active.any(axis=1)
+        wanted: BoolArray = np.asarray(active.any(axis=1))
         for start, stop in block_slices(self.problem.source, 0, self.problem.n_rows):
             places = np.flatnonzero(wanted[start:stop])
             if len(places) > 0:
@@ -276,9 +282,7 @@ def add_to_hessian(
         left += 1.0
         right = left * factors[part, None]
 
-        def add(
-            own: slice, left: Float64Array = left, right: Float64Array = right
-        ) -> None:
+        def add(own: slice, left: Float64Array = left, right: Float64Array = right) -> None:
             hessian[own.start :, own] += left[:, own.start :].T @ right[:, own]
 
         for _ in engine.map(add, columns):

@@ -287,7 +287,8 @@ class _Run:
 
     def _certificate(self) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Bounds on P and D* of the point, which is exact, and the gap between them."""
-        assert self.span is not None and self.point is not None
+        assert self.span is not None
+        assert self.point is not None
         primal, dual = certify_point(self.span, self.point, self.problem.penalties)
         return primal, dual, (primal - dual) / primal
 
@@ -309,7 +310,8 @@ class _Run:
         return Status.CONVERGED if passed else status
 
     def _solution(self, status: Status) -> LandmarkSolution:
-        assert self.span is not None and self.point is not None
+        assert self.span is not None
+        assert self.point is not None
         covers_all = self.n_rows == self.source.n_rows
         primal = dual = gap = None
         if covers_all:

@@ -38,11 +38,21 @@ _MANY = 0.1  # share of landmarks as close as that from which it pays to leave s
 
 
 class Landmarks:
-    """Landmarks, prepared for kernel values in both precisions."""
+    """Landmarks, prepared for kernel values in both precisions.
+
+    Attributes
+    ----------
+    largest : float
+        Bound on all k(z_i, z_j) + 1.
+    error : float
+        Bound on the error of a weighted mean of exact kernel values between them.
+    """
 
     def __init__(self, engine: Engine, rows: Rows) -> None:
         self.engine, self.rows = engine, rows
         self.fast, self.exact = engine.prepare(rows), engine.prepare(rows, exact=True)
+        self.largest = 1 + float(engine.kernel.diagonal(self.exact.norms).max())
+        self.error = float(engine.error_bound(self.exact, self.exact).max())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -117,15 +127,18 @@ class Span:
 
         For any x and r = u - Gx, u'G^-1 u = x'(u + r) + r'G^-1 r, and G^-1 is at most 1 / jitter.
         """
-        x = np.stack([cho_solve((self._factor, True), own, check_finite=False) for own in u])
-        matrix = self.landmarks.inner_products()
-        np.einsum("ii->i", matrix)[...] += self.jitter
-        r = u - x @ matrix
-        # Rounding of the products above: terms of at most |x_j| times the largest entry.
-        rounding = (len(self) + 4) * FLOAT64_UNIT * (
-            np.abs(x).sum(axis=1) * float(matrix.max()) + np.abs(u).max(axis=1)
-        )
-        r_norm = np.linalg.norm(r, axis=1) + np.sqrt(len(self)) * rounding
-        terms = (np.abs(x) * np.abs(u + r)).sum(axis=1)
-        value = (x * (u + r)).sum(axis=1) + np.abs(x).sum(axis=1) * rounding
-        return value + (len(self) + 4) * FLOAT64_UNIT * terms + r_norm**2 / self.jitter
+        marks, n = self.landmarks, len(self)
+        bounds = []
+        for own in u:
+            x = cho_solve((self._factor, True), own, check_finite=False)
+            product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + x.sum()
+            r = own - product - self.jitter * x
+            size = np.abs(x).sum() * (marks.largest + self.jitter)
+            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(own).max())  # of an entry of r
+            error += np.abs(x).sum() * marks.error
+            summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) @ np.abs(own + r))
+            r_norm = np.linalg.norm(r) + np.sqrt(n) * error
+            bounds.append(
+                x @ (own + r) + np.abs(x).sum() * error + summing + r_norm**2 / self.jitter
+            )
+        return np.array(bounds)
