@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, cholesky
 
@@ -40,15 +39,6 @@ class Point:
     def gap(self) -> Float64Array:
         """(P - D*) / P of each classifier."""
         return (self.primal - self.dual) / self.primal
-
-
-def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool = False) -> Point:
-    """Pass over all rows at weights `b`."""
-    gradient, slope = passes.gradient(b, exact=exact), span.times(b)
-    primal = 0.5 * ((b * slope).sum(axis=1) + gradient.square)
-    with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-        dual = gradient.total**2 / (2 * (span.inverse_norm(gradient.u) + gradient.square))
-    return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual))
 
 
 class Preconditioner:
@@ -111,105 +101,98 @@ class Preconditioner:
         return np.stack([cho_solve((own, True), r, check_finite=False) for own, r in pairs])
 
 
-def conjugate_gradients(
-    point: Point, apply: Callable[[AnyArray], AnyArray], preconditioner: Preconditioner
-) -> Float64Array:
-    """The Newton step of all classifiers, shape (k, N)."""
-    step, residual = np.zeros_like(point.b), point.residual.copy()
-    z = preconditioner.solve(residual)
-    direction, rz = z.copy(), (residual * z).sum(axis=1)
-    wanted = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2 * rz
-    for _ in range(_MOST_PRODUCTS):
-        product = apply(direction)
-        curvature = (direction * product).sum(axis=1)
-        length = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)[:, None]
-        step += length * direction
-        residual -= length * product
-        z = preconditioner.solve(residual)
-        before, rz = rz, (residual * z).sum(axis=1)
-        if (rz <= wanted).all():
-            break
-        ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
-        direction = z + ratio[:, None] * direction
-    return step
-
-
-def _hessian_product(
-    span: Span, passes: Passes, active: BoolArray, d: Float64Array
-) -> Float64Array:
-    """(G + H) d of each classifier."""
-    return span.times(d) + passes.hessian_product(active, d)
-
-
-def best_lengths(problem: SpanProblem, span: Span, here: Point, there: Point) -> Float64Array:
-    """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.
-
-    Decisions between the two points follow from those at both.
-    """
-    step = there.b - here.b
-    slope = (step * here.slope).sum(axis=1)
-    curvature = (step * span.times(step)).sum(axis=1)
-    low, high = np.zeros(len(step)), np.full(len(step), _LONGEST)
-    slack = 1.0 - problem.signs * here.gradient.decisions.astype(np.float64)
-    change = problem.signs * (here.gradient.decisions.astype(np.float64) - there.gradient.decisions)
-    C = problem.penalties[:, None]
-    for _ in range(_HALVINGS):
-        t = (low + high) / 2
-        terms = (C * np.maximum(0.0, slack + t * change) * change).sum(axis=0)
-        downhill = slope + t * curvature + terms < 0
-        low, high = np.where(downhill, t, low), np.where(downhill, high, t)
-    return np.asarray((low + high) / 2)
-
-
-def newton_steps(
-    span: Span,
-    passes: Passes,
-    b: Float64Array,
-    preconditioner: Preconditioner,
-    sample: Int64Array | None,
-    target: float,
-    tell: Callable[[Point], None],
-    *,
-    exact: bool = False,
-) -> Point:
-    """Minimise P from weights `b` until all gaps are at most `target`.
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method on some rows.
 
     Parameters
     ----------
-    span, passes
-        The landmarks, and the rows of the problem.
-    b : ndarray of float64, shape (k, N)
-        Weights to begin with.
+    span : Span
+        The landmarks.
+    passes : Passes
+        The rows.
     preconditioner : Preconditioner
         Of a sample of these rows.
     sample : ndarray of int64 or None
-        Their numbers; None if the sample is all rows, so that steps need no conjugate gradients.
-    target : float
-        Relative gap (P - D*) / P.
-    tell : callable
-        Called with each point. It may raise to end the run.
-    exact : bool
-        Whether gradients are computed from float64 kernel values; products with the Hessian are
-        not.
+        Their numbers; None if the sample is all rows, so that a step is solved for directly.
     """
-    problem, point = passes.problem, evaluate(span, passes, b, exact=exact)
-    tell(point)
-    while (point.gap > target).any():
-        decisions = point.gradient.decisions
-        if sample is None:
-            preconditioner.follow(decisions, 1.0)
-            step = preconditioner.solve(point.residual)
-        else:
-            preconditioner.follow(decisions[sample], problem.n_rows / len(sample))
-            active = problem.signs * decisions < 1
-            matrix = partial(_hessian_product, span, passes, active)
-            step = conjugate_gradients(point, matrix, preconditioner)
-        there = evaluate(span, passes, point.b + step, exact=exact)
-        lengths = best_lengths(problem, span, point, there)
-        if (there.primal > point.primal).any() or (abs(lengths - 1) > _NEAR).any():
-            there = evaluate(span, passes, point.b + lengths[:, None] * step, exact=exact)
-        if (there.primal >= point.primal).all():
-            break  # rounding
-        point = there
-        tell(point)
-    return point
+
+    span: Span
+    passes: Passes
+    preconditioner: Preconditioner
+    sample: Int64Array | None
+
+    def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
+        """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
+        gradient, slope = self.passes.gradient(b, exact=exact), self.span.times(b)
+        primal = 0.5 * ((b * slope).sum(axis=1) + gradient.square)
+        norm = self.span.inverse_norm(gradient.u)
+        with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+            dual = gradient.total**2 / (2 * (norm + gradient.square))
+        return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual))
+
+    def minimise(
+        self, point: Point, target: float, tell: Callable[[Point], None], *, exact: bool = False
+    ) -> None:
+        """Minimise P, from a point on, until all gaps are at most `target`.
+
+        `tell` is called with each new point and may raise to end the run. Where `exact`, gradients
+        are computed from float64 kernel values; products with the Hessian never are.
+        """
+        while (point.gap > target).any():
+            step = self._step(point)
+            there = self.evaluate(point.b + step, exact=exact)
+            lengths = self._best_lengths(point, there)
+            if (there.primal > point.primal).any() or (abs(lengths - 1) > _NEAR).any():
+                there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
+            if (there.primal >= point.primal).all():
+                return  # rounding
+            point = there
+            tell(point)
+
+    def _step(self, point: Point) -> Float64Array:
+        problem, decisions = self.passes.problem, point.gradient.decisions
+        if self.sample is None:
+            self.preconditioner.follow(decisions, 1.0)
+            return self.preconditioner.solve(point.residual)
+        self.preconditioner.follow(decisions[self.sample], problem.n_rows / len(self.sample))
+        return self._conjugate_gradients(point, problem.signs * decisions < 1)
+
+    def _conjugate_gradients(self, point: Point, active: BoolArray) -> Float64Array:
+        """Solve (G + H) d = residual for each classifier, whose `active` rows make up H."""
+        step, residual = np.zeros_like(point.b), point.residual.copy()
+        z = self.preconditioner.solve(residual)
+        direction, rz = z.copy(), (residual * z).sum(axis=1)
+        wanted = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2 * rz
+        for _ in range(_MOST_PRODUCTS):
+            product = self.span.times(direction) + self.passes.hessian_product(active, direction)
+            curvature = (direction * product).sum(axis=1)
+            length = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)[:, None]
+            step += length * direction
+            residual -= length * product
+            z = self.preconditioner.solve(residual)
+            before, rz = rz, (residual * z).sum(axis=1)
+            if (rz <= wanted).all():
+                break
+            ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
+            direction = z + ratio[:, None] * direction
+        return step
+
+    def _best_lengths(self, here: Point, there: Point) -> Float64Array:
+        """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.
+
+        Decisions between the two points follow from those at both.
+        """
+        problem, step = self.passes.problem, there.b - here.b
+        slope = (step * here.slope).sum(axis=1)
+        curvature = (step * self.span.times(step)).sum(axis=1)
+        before = problem.signs * here.gradient.decisions.astype(np.float64)
+        change = before - problem.signs * there.gradient.decisions
+        low, high = np.zeros(len(step)), np.full(len(step), _LONGEST)
+        for _ in range(_HALVINGS):
+            t = (low + high) / 2
+            slack = np.maximum(0.0, 1.0 - before + t * change)
+            terms = (problem.penalties[:, None] * slack * change).sum(axis=0)
+            downhill = slope + t * curvature + terms < 0
+            low, high = np.where(downhill, t, low), np.where(downhill, high, t)
+        return np.asarray((low + high) / 2)

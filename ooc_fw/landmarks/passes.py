@@ -6,6 +6,7 @@ neither threads nor processes change a bit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -176,6 +177,11 @@ class Passes:
         Where blocks are looked at; None is here, on the threads of the landmarks' engine.
     on_block : callable, optional
         Called after each block with the share of the pass that is done. It may raise to end it.
+
+    Attributes
+    ----------
+    gradient_seconds : float
+        Time of the longest gradient so far with float32 kernel values.
     """
 
     def __init__(
@@ -188,6 +194,7 @@ class Passes:
         self.problem, self.landmarks = problem, landmarks
         self._workers = LocalWorkers(1) if workers is None else workers
         self._on_block = on_block
+        self.gradient_seconds = 0.0
         self._shared = landmarks.shared(), shared_source(problem.source, self._workers)
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
@@ -209,12 +216,16 @@ class Passes:
         decisions = np.empty(problem.signs.shape, dtype=np.float32)
         u, total, square = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b))
         error = largest = 0.0
+        began = time.perf_counter()
         for block, found in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = found.decisions
             u += found.u
             total += found.total
             square += found.square
             error, largest = max(error, found.error), max(largest, found.largest)
+        if not exact:
+            seconds = time.perf_counter() - began
+            self.gradient_seconds = max(self.gradient_seconds, seconds)
         return Gradient(decisions, u, total, square, error, largest)
 
     def hessian_product(self, active: BoolArray, d: Float64Array) -> Float64Array:

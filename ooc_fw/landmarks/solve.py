@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
-from ooc_fw.landmarks.newton import Point, Preconditioner, evaluate, newton_steps
+from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
@@ -41,6 +41,8 @@ _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
 _FAST_SHARE = 0.5  # share of the tolerance that passes with float32 kernel values aim at
 _PROBE_ROWS = 1024  # that the arithmetic of products is chosen by
+_EXACT_SHARE = 0.9  # the same with float64 kernel values; the bound on rounding takes the rest
+_ROUNDS = 3  # of steps from float64 gradients, each to a smaller gap
 _EXACT_COST = 4.0  # time of a pass in float64 over that of one in float32, at most
 
 
@@ -141,7 +143,7 @@ class _Run:
         self.point: Point | None = None
         self.n_rows = 0  # that `point` is of
         self.exact = False  # whether `point` is from float64 kernel values
-        self.pass_seconds = 0.0  # of the longest pass in float32 so far
+        self.newton: Newton | None = None  # what `point` was found by
 
     def solve(self) -> LandmarkSolution:
         """Run to the end, whatever it is."""
@@ -161,21 +163,27 @@ class _Run:
         preconditioner = Preconditioner(span, self.sample, sample, places)
         whole, target = sample.n_rows == self.source.n_rows, relative_target(self.options.tol)
         aim = _FAST_SHARE * target
-        passes = self._passes(sample, span)
-        self._steps(passes, span, b, preconditioner, None, aim if whole else _SAMPLE_GAP)
+        newton = Newton(span, self._passes(sample, span), preconditioner, None)
+        self._minimise(newton, b, aim if whole else _SAMPLE_GAP)
 
         # 2. Weights for all rows, by passes with float32 kernel values.
-        ids = None if whole else self.sample_ids
         if not whole:
-            passes = self._passes(self.problem, span)
-            self._steps(passes, span, self._b(), preconditioner, ids, aim)
+            newton = replace(
+                newton, passes=self._passes(self.problem, span), sample=self.sample_ids
+            )
+            self._minimise(newton, self._b(), aim)
         if not self.options.certify:
             return Status.SAMPLED
 
         # 3. The gap from float64 kernel values; steps from their gradient while it is too large.
         self.state.phase = Phase.CERTIFY
-        self._steps(passes, span, self._b(), preconditioner, ids, target, exact=True)
-        return Status.CONVERGED if (self._certificate()[2] <= target).all() else Status.ROUNDING
+        aim = _EXACT_SHARE * target
+        for _ in range(_ROUNDS):
+            self._minimise(newton, self._b(), aim, exact=True)
+            if (self._certificate()[2] <= target).all():
+                return Status.CONVERGED
+            aim /= 4  # what remains is the bound on rounding
+        return Status.ROUNDING
 
     # -- landmarks -------------------------------------------------------------------------------
 
@@ -190,7 +198,8 @@ class _Run:
         mine = np.flatnonzero(np.isin(pilot, self.places))
         preconditioner = Preconditioner(span, rows, part, mine)
         start = np.zeros((part.n_classifiers, len(span)))
-        self._steps(self._passes(part, span), span, start, preconditioner, None, _PILOT_GAP)
+        newton = Newton(span, self._passes(part, span), preconditioner, None)
+        self._minimise(newton, start, _PILOT_GAP)
         self.interrupt.defer()
         assert self.point is not None
         slack = np.maximum(0.0, 1.0 - part.signs * self.point.gradient.decisions)
@@ -230,21 +239,15 @@ class _Run:
         workers = self.workers if problem is self.problem else None
         return Passes(problem, span.landmarks, workers, self._on_block)
 
-    def _steps(
-        self,
-        passes: Passes,
-        span: Span,
-        b: Float64Array,
-        preconditioner: Preconditioner,
-        sample: Int64Array | None,
-        target: float,
-        exact: bool = False,
+    def _minimise(
+        self, newton: Newton, b: Float64Array, target: float, *, exact: bool = False
     ) -> None:
-        """Newton steps on some rows, whose points become those of the run."""
+        """Newton steps from weights `b`, whose points become those of the run."""
 
         def tell(point: Point) -> None:
-            self.span, self.point, self.exact = span, point, exact
-            self.n_rows = passes.problem.n_rows
+            self.newton = newton
+            self.span, self.point, self.exact = newton.span, point, exact
+            self.n_rows = newton.passes.problem.n_rows
             self.state.iteration += 1
             self.state.objective = float(point.primal.sum())
             self.state.sampled_gap = float(point.gap.max())
@@ -252,7 +255,11 @@ class _Run:
                 raise Stop(Status.MAX_ITER)
             self._report(None)
 
-        newton_steps(span, passes, b, preconditioner, sample, target, tell, exact=exact)
+        point = self.point
+        if point is None or not exact or not self.exact:  # else it is of these rows already
+            point = newton.evaluate(b, exact=exact)
+            tell(point)
+        newton.minimise(point, target, tell, exact=exact)
 
     def _b(self) -> Float64Array:
         assert self.point is not None
@@ -269,7 +276,7 @@ class _Run:
             raise Stop(Status.INTERRUPTED)
         reserve = 0.0
         if self.state.phase is not Phase.CERTIFY and self.options.certify:
-            reserve = _EXACT_COST * self.pass_seconds
+            reserve = self._exact_seconds()
         if self.deadline.limited and self.deadline.left() <= reserve:
             if self.point is None:
                 self.deadline.check()
@@ -283,6 +290,12 @@ class _Run:
         if any([callback(state.copy()) is False for callback in self.session.callbacks]):
             raise Stop(Status.INTERRUPTED)
 
+    def _exact_seconds(self) -> float:
+        """Time of a pass over all rows with float64 kernel values; 0 while it is not known."""
+        if self.newton is None or self.newton.passes.problem is not self.problem:
+            return 0.0
+        return _EXACT_COST * self.newton.passes.gradient_seconds
+
     # -- certificate and end ---------------------------------------------------------------------
 
     def _certificate(self) -> tuple[Float64Array, Float64Array, Float64Array]:
@@ -295,13 +308,12 @@ class _Run:
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, which may pass the test all the same."""
         covers_all = self.n_rows == self.source.n_rows
-        in_time = self.deadline.left() > _EXACT_COST * self.pass_seconds
+        in_time = self.deadline.left() > self._exact_seconds()
         if self.options.certify and covers_all and in_time and not self.exact:
-            assert self.span is not None
             self.state.phase = Phase.CERTIFY
             try:
-                passes = self._passes(self.problem, self.span)
-                self.point = evaluate(self.span, passes, self._b(), exact=True)
+                assert self.newton is not None
+                self.point = self.newton.evaluate(self._b(), exact=True)
                 self.exact = True
             except Stop:
                 return status
