@@ -158,6 +158,7 @@ class _Run:
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
         places = self._choose_landmarks()
+        self.state.phase = Phase.TRAIN
         span, b = self._span_of(places)
         sample = self._part(np.arange(len(self.sample)))
         preconditioner = Preconditioner(span, self.sample, sample, places)
