@@ -4,8 +4,10 @@ Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, st
 and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
 float32 rows as in the training data, dense or a CSR group like a data file's ``/X``. Each group
 ``/machines/<k>`` has the fields of a `BinaryClassifier`, in the order of `ooc_fw.model.pairs`; its
-data set ``C`` is there only where rows have penalties of their own. The attribute ``content_crc32``
-covers all of it and is compared on loading; a file without it is read nevertheless.
+data set ``C`` is there only where rows have penalties of their own. Landmark models have format 2:
+the root attribute ``decision`` and, in each group, the attribute ``kind`` = "landmarks" and the
+fields of a `LandmarkClassifier`. The attribute ``content_crc32`` covers all of it and is compared
+on loading; a file without it is read nevertheless.
 """
 
 from __future__ import annotations
@@ -27,19 +29,22 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.pairs import BinaryClassifier
+from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
 from ooc_fw.system.errors import DamageError, InputError
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-FORMAT_VERSION = 1
+FORMAT_VERSION, LANDMARKS_VERSION = 1, 2
+"""Formats of exact models, which programs read that know no landmarks, and of landmark models."""
 
-# Fields of a binary classifier; all others are numbers.
+# Fields of classifiers; all others are numbers.
 _ARRAYS = {
     "alpha": np.float64,
+    "beta": np.float64,
     "labels": np.int8,
     "sv": np.int64,
+    "landmarks": np.int64,
     "rows": np.int64,
     "C": np.float64,
 }
@@ -88,8 +93,11 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = int(attributes["format_version"])
-    if version != FORMAT_VERSION:
-        raise InputError(f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION}")
+    if version not in (FORMAT_VERSION, LANDMARKS_VERSION):
+        raise InputError(
+            f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} and "
+            f"{LANDMARKS_VERSION}"
+        )
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
@@ -100,14 +108,22 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         coef0=float(attributes["coef0"]),
     )
     groups = [file[f"machines/{k}"] for k in range(len(file["machines"]))]
+    classes = _class_values(attributes["class_names"])
+    classifiers = [_read_classifier(group) for group in groups]
+    decision = decision_of(classifiers, len(classes))
+    if "decision" in attributes and get_text(attributes, "decision") != decision:
+        raise InputError(
+            f"its decision is {get_text(attributes, 'decision')!r}, and its classifiers are those "
+            f"of {decision!r}"
+        )
     return {
         "kernel": kernel,
         "C": float(attributes["C"]),
-        "classes": _class_values(attributes["class_names"]),
+        "classes": classes,
         "scaling": Scaling.read(file) if "scaling" in attributes else None,
         "status": get_text(attributes, "status"),
         "support_vectors": _read_rows(file["support_vectors"]),
-        "classifiers": [_read_classifier(group) for group in groups],
+        "classifiers": classifiers,
     }
 
 
@@ -118,7 +134,10 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _write(file: h5py.File, model: Model) -> None:
-    file.attrs["format_version"] = FORMAT_VERSION
+    exact = model.kind == "exact"
+    file.attrs["format_version"] = FORMAT_VERSION if exact else LANDMARKS_VERSION
+    if not exact:
+        put_text(file.attrs, "decision", model.decision)
     put_text(file.attrs, "kernel", model.kernel.name)
     for name in ("gamma", "degree", "coef0"):
         file.attrs[name] = getattr(model.kernel, name)
@@ -130,6 +149,8 @@ def _write(file: h5py.File, model: Model) -> None:
     _write_rows(file, "support_vectors", model.support_vectors)
     for k, classifier in enumerate(model.classifiers):
         group = file.create_group(f"machines/{k}")
+        if not exact:
+            put_text(group.attrs, "kind", classifier.kind)
         for name, value in vars(classifier).items():
             if name in _ARRAYS and value is not None:
                 group.create_dataset(name, data=np.asarray(value, dtype=_ARRAYS[name]))
@@ -139,9 +160,16 @@ def _write(file: h5py.File, model: Model) -> None:
                 group.attrs[name] = float(value)
 
 
-def _read_classifier(group: h5py.Group) -> BinaryClassifier:
+def _read_classifier(group: h5py.Group) -> Classifier:
     found: dict[str, Any] = {}
-    for field in fields(BinaryClassifier):
+    kind = get_text(group.attrs, "kind") if "kind" in group.attrs else "exact"
+    records: dict[str, type[Classifier]] = {
+        "exact": BinaryClassifier,
+        "landmarks": LandmarkClassifier,
+    }
+    if kind not in records:
+        raise InputError(f"{group.name} is of a kind {kind!r} that this ooc-fw does not know")
+    for field in fields(records[kind]):
         name, place = field.name, group if field.name in _ARRAYS else group.attrs
         if name not in place and str(field.type).endswith("None"):
             found[name] = None
@@ -151,7 +179,7 @@ def _read_classifier(group: h5py.Group) -> BinaryClassifier:
             found[name] = _class_values(place[name]).item()
         else:
             found[name] = float(place[name])
-    return BinaryClassifier(**found)
+    return records[kind](**found)
 
 
 def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:

@@ -1,7 +1,9 @@
-"""Binary classifiers of pairs of classes: their record, their order, their union, their vote.
+"""Binary classifiers of several classes: their records, their order, their union, their vote.
 
-The prediction is the class with most votes; the sums of decision values decide between equal votes.
-Two classes have one binary classifier.
+Exact models have one for each pair of classes ("ovo"): the prediction is the class with most votes,
+and the sums of decision values decide between equal votes. Landmark models have one for each class
+against the rest ("ovr"): the prediction is the class of largest decision value. Two classes have
+one binary classifier in both.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,12 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
+
+Decision: TypeAlias = Literal["ovo", "ovr"]
+Kind: TypeAlias = Literal["exact", "landmarks"]
+
+REST = "rest"
+"""What stands for the negative class of one class against the rest."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +65,121 @@ class BinaryClassifier:
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
 
+    @property
+    def kind(self) -> Kind:
+        """How it was trained."""
+        return "exact"
+
     def __post_init__(self) -> None:
-        sizes = {len(array) for array in (self.alpha, self.labels, self.sv, self.rows)}
-        if self.C is not None:
-            sizes.add(len(self.C))
-            if not ((self.C > 0) & (self.C < np.inf)).all():
-                raise InputError("C must be positive numbers")
-        if len(sizes) != 1 or 0 in sizes:
-            raise InputError(
-                f"alpha, labels, sv, rows and C must be of one length above 0, not {sorted(sizes)}"
-            )
+        _check_common(self, ("alpha", "labels", "sv", "rows"))
         if not (self.alpha >= 0).all() or abs(self.alpha.sum() - 1) > WEIGHT_SUM_TOLERANCE:
             raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
         if not (np.abs(self.labels) == 1).all():
             raise InputError("labels must be -1 or +1")
         if not 0 < self.rho < np.inf:
             raise InputError(f"rho must be a positive number, not {self.rho}")
-        if not all(np.isfinite(x) for x in (self.sigmoid_a, self.sigmoid_b) if x is not None):
-            raise InputError(f"no sigmoid has a {self.sigmoid_a} and b {self.sigmoid_b}")
+
+
+@dataclass(frozen=True)
+class LandmarkClassifier:
+    """Weights of free sign on landmarks, h(x) = sum_j beta_j (k(z_j, x) + 1) with margin 1.
+
+    Parameters
+    ----------
+    beta : ndarray of float64, shape (n_landmarks,)
+        The weights.
+    landmarks, rows : ndarray of int64, shape (n_landmarks,)
+        Positions in `Model.support_vectors`, and row numbers in the training data.
+    primal, dual : float or None
+        P of the weights and D of the best multiple of the dual point that belongs to them, over all
+        rows, see `ooc_fw.landmarks.span`; None when unknown.
+    certified_gap, sampled_gap : float or None
+        (primal - dual) / primal, within the span of the landmarks: an upper bound from float64
+        kernel values, and what training saw without one.
+    jitter : float
+        What was added to the diagonal of the landmarks' kernel matrix.
+    positive, negative, C, sigmoid_a, sigmoid_b
+        As in `BinaryClassifier`; `negative` is `REST` for one class against the rest.
+
+    Notes
+    -----
+    `alpha`, `labels`, `sv`, `rho` and `objective` are those of a `BinaryClassifier` with the same
+    decision function: h = f / rho with weights alpha of sum 1.
+    """
+
+    beta: Float64Array
+    landmarks: Int64Array
+    rows: Int64Array
+    primal: float | None
+    dual: float | None
+    certified_gap: float | None
+    sampled_gap: float | None
+    jitter: float
+    positive: float | str
+    negative: float | str
+    C: Float64Array | None = None
+    sigmoid_a: float | None = None
+    sigmoid_b: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self, ("beta", "landmarks", "rows"))
+        if not np.isfinite(self.beta).all():
+            raise InputError("beta must be finite numbers")
+        if not 0 <= self.jitter < np.inf:
+            raise InputError(f"jitter must be a number that is not negative, not {self.jitter}")
+        for name, value in (("primal", self.primal), ("dual", self.dual)):
+            if value is not None and not 0 <= value < np.inf:
+                raise InputError(f"{name} must be a number that is not negative, not {value}")
+
+    @property
+    def kind(self) -> Kind:
+        """How it was trained."""
+        return "landmarks"
+
+    @property
+    def alpha(self) -> Float64Array:
+        """Absolute weights over their sum; 0 where all are 0."""
+        weights = np.abs(self.beta)
+        return np.asarray(weights / (weights.sum() or 1.0))
+
+    @property
+    def labels(self) -> Int8Array:
+        """Sign of each weight, +1 for 0."""
+        return np.where(self.beta < 0, np.int8(-1), np.int8(1))
+
+    @property
+    def sv(self) -> Int64Array:
+        """The landmarks."""
+        return self.landmarks
+
+    @property
+    def rho(self) -> float:
+        """1 over the sum of absolute weights; infinite where all are 0, so that h is 0."""
+        total = float(np.abs(self.beta).sum())
+        return 1 / total if total > 0 else float("inf")
+
+    @property
+    def objective(self) -> float | None:
+        """The dual."""
+        return self.dual
+
+
+Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier
+
+
+def _check_common(own: Classifier, names: Sequence[str]) -> None:
+    """Raise InputError unless arrays have one length, penalties are positive, sigmoids finite."""
+    sizes = {len(getattr(own, name)) for name in names}
+    if own.C is not None:
+        sizes.add(len(own.C))
+        if not ((own.C > 0) & (own.C < np.inf)).all():
+            raise InputError("C must be positive numbers")
+    if len(sizes) != 1 or 0 in sizes:
+        raise InputError(
+            f"{', '.join(names)} and C must be of one length above 0, not {sorted(sizes)}"
+        )
+    if not all(np.isfinite(x) for x in (own.sigmoid_a, own.sigmoid_b) if x is not None):
+        raise InputError(f"no sigmoid has a {own.sigmoid_a} and b {own.sigmoid_b}")
 
 
 @dataclass(frozen=True)
@@ -91,6 +197,11 @@ class PairSolution:
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:
     """All pairs of classes, in the order of their classifiers: (0, 1), (0, 2), ..., (1, 2), ..."""
     return list(combinations(range(n_classes), 2))
+
+
+def decision_of(classifiers: Sequence[Classifier], n_classes: int) -> Decision:
+    """How classifiers of one kind decide between the classes."""
+    return "ovr" if n_classes > 2 and classifiers[0].kind == "landmarks" else "ovo"
 
 
 def class_scores(values: Float64Array, n_classes: int) -> Float64Array:
@@ -115,19 +226,25 @@ def _scores(for_positive: Float64Array, for_negative: Float64Array, n_classes: i
     return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
 
 
-def is_decided(values: Float64Array, bound: Float64Array, n_classes: int) -> npt.NDArray[np.bool_]:
-    """Whether no error within `bound` changes the class of largest score, shape (n_rows,).
+def is_decided(
+    values: Float64Array, bound: Float64Array, n_classes: int, decision: Decision = "ovo"
+) -> npt.NDArray[np.bool_]:
+    """Whether no error within `bound` changes the class that is predicted, shape (n_rows,).
 
     `values` are the decision values and `bound` the bounds on their errors, both of shape
-    (n_rows, n_pairs).
+    (n_rows, n_classifiers).
     """
     rows = np.arange(len(values))
     # Scores are rounded, too: large sums of decision values differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
-    first = class_scores(values, n_classes).argmax(axis=1)
-    least = _scores(values - bound, values + bound, n_classes)[rows, first]
-    others = _scores(values + bound, values - bound, n_classes)
+    if decision == "ovr":
+        first, lower, others = values.argmax(axis=1), values - bound, values + bound
+    else:
+        first = class_scores(values, n_classes).argmax(axis=1)
+        lower = _scores(values - bound, values + bound, n_classes)
+        others = _scores(values + bound, values - bound, n_classes)
+    least = lower[rows, first]
     others[rows, first] = -np.inf
     return np.asarray(least > others.max(axis=1) + rounding)
 

@@ -55,7 +55,7 @@ class Predictor:
         self._function = DecisionFunctions(engine, vectors, weights)
         rho = np.array([own.rho for own in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
-        self._n_classes = len(model.classes)
+        self._n_classes, self._decision = len(model.classes), model.decision
         self._labels_only = labels_only
         self._sparse = engine.arithmetic.sparse
         probe = take_rows(vectors, np.arange(0, len(vectors), -(-len(vectors) // _PROBE_VECTORS)))
@@ -99,7 +99,7 @@ class Predictor:
         elif values.ndim == 1:
             is_open = np.asarray(np.abs(values) <= bound)
         else:
-            is_open = ~is_decided(values, bound, self._n_classes)
+            is_open = ~is_decided(values, bound, self._n_classes, self._decision)
         return values, is_open
 
 

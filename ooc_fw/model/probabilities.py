@@ -1,4 +1,4 @@
-"""Probabilities from decision values: sigmoids of binary classifiers, and coupling of pairs.
+"""Probabilities from decision values: sigmoids of binary classifiers, made one for all classes.
 
 References
 ----------
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.pairs import Decision, class_pairs
 
 # Newton's method for a sigmoid, which takes about ten steps.
 _MAX_STEPS = 100
@@ -99,14 +99,25 @@ def sigmoid(values: Float64Array, a: float, b: float) -> Float64Array:
 
 
 def class_probabilities(
-    values: Float64Array, sigmoids: Sequence[tuple[float, float]], n_classes: int
+    values: Float64Array,
+    sigmoids: Sequence[tuple[float, float]],
+    n_classes: int,
+    decision: Decision = "ovo",
 ) -> Float64Array:
     """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
 
-    `values` are decision values, shape (n_rows,) or (n_rows, n_pairs); `sigmoids` are the a and b
-    of each classifier.
+    `values` are decision values, shape (n_rows,) or (n_rows, n_classifiers); `sigmoids` are the a
+    and b of each classifier. Those of one class against the rest are divided by their sum.
     """
     columns = values.reshape(len(values), -1).T
+    if decision == "ovr":
+        logs = np.stack(
+            [-np.logaddexp(0, a * f + b) for f, (a, b) in zip(columns, sigmoids, strict=True)],
+            axis=1,
+        )
+        # Over the largest, so that not all of them can vanish.
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
     of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, sigmoids, strict=True)]
     if n_classes == 2:
         # Not 1 - p, which would be 0 where the other class is almost certain.

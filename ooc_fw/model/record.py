@@ -24,9 +24,15 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
+    REST,
     BinaryClassifier,
+    Classifier,
+    Decision,
+    Kind,
+    LandmarkClassifier,
     PairSolution,
     class_scores,
+    decision_of,
     union_of_rows,
     worst_gap,
     worst_status,
@@ -37,6 +43,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
+    from ooc_fw.landmarks.solve import LandmarkSolution
     from ooc_fw.solver.state import Solution
 
 logger = logging.getLogger(__name__)
@@ -63,8 +70,10 @@ class Model:
         How training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers.
     support_vectors : Rows
         Scaled, as in the training data; classifiers share them.
-    classifiers : list of BinaryClassifier
-        One for each pair of classes, in the order of `ooc_fw.model.pairs.class_pairs`.
+    classifiers : list of BinaryClassifier or of LandmarkClassifier
+        Exact ones for each pair of classes, in the order of `ooc_fw.model.pairs.class_pairs`.
+        Those of a landmark model share their landmarks; there is one for two classes, else one for
+        each class against the rest.
     """
 
     kernel: Kernel
@@ -73,18 +82,30 @@ class Model:
     scaling: Scaling | None
     status: str
     support_vectors: Rows
-    classifiers: list[BinaryClassifier]
+    classifiers: Sequence[Classifier]
 
     def __post_init__(self) -> None:
         n_classes, n_classifiers = len(self.classes), len(self.classifiers)
-        if n_classes < 2 or n_classifiers != n_classes * (n_classes - 1) // 2:
+        if len({own.kind for own in self.classifiers}) > 1:
+            raise InputError("a model is exact or has landmarks, not both")
+        pairs, expected = "pair of them", n_classes * (n_classes - 1) // 2
+        if n_classifiers > 0 and self.decision == "ovr":
+            pairs, expected = "of them against the rest", n_classes
+        if n_classes < 2 or n_classifiers != expected:
             raise InputError(
-                f"a model needs two classes or more, and a binary classifier for each pair of "
-                f"them, not {n_classes} classes and {n_classifiers} classifiers"
+                f"a model needs two classes or more, and a binary classifier for each {pairs}, not "
+                f"{n_classes} classes and {n_classifiers} classifiers"
             )
         for own in self.classifiers:
             if own.sv.min() < 0 or own.sv.max() >= len(self.support_vectors):
-                raise InputError(f"sv points outside the {len(self.support_vectors)} vectors")
+                name = "sv" if own.kind == "exact" else "landmarks"
+                raise InputError(f"{name} points outside the {len(self.support_vectors)} vectors")
+        if self.kind == "landmarks" and any(
+            not np.array_equal(getattr(own, name), getattr(self.classifiers[0], name))
+            for own in self.classifiers
+            for name in ("sv", "rows", "jitter")
+        ):
+            raise InputError("all classifiers of a landmark model have the same landmarks")
 
     @classmethod
     def from_solution(cls, solution: Solution, **known: Any) -> Model:
@@ -123,9 +144,69 @@ class Model:
         status = worst_status([pair.solution.status for pair in pairs])
         return cls(kernel, C, values, scaling, str(status), support_vectors, classifiers)
 
+    @classmethod
+    def from_landmarks(
+        cls,
+        solution: LandmarkSolution,
+        *,
+        kernel: Kernel,
+        C: float,
+        classes: npt.ArrayLike,
+        scaling: Scaling | None,
+        penalties: Float64Array | None = None,
+    ) -> Model:
+        """Model of what `ooc_fw.landmarks.solve.solve_landmarks` returned.
+
+        `penalties` are those of all training rows, None where all have C; kernel, C, classes and
+        scaling are those of a `Model`.
+        """
+        values, n = as_class_values(classes), len(solution.rows)
+        signs = [(values[1].item(), values[0].item())]
+        if len(values) > 2:
+            signs = [(value, REST) for value in values.tolist()]
+
+        def known(name: str, k: int) -> float | None:
+            found = getattr(solution, name)
+            return None if found is None else float(found[k])
+
+        classifiers = [
+            LandmarkClassifier(
+                beta=solution.beta[k],
+                landmarks=np.arange(n),
+                rows=solution.rows,
+                primal=known("primal", k),
+                dual=known("dual", k),
+                certified_gap=known("certified_gap", k),
+                sampled_gap=known("sampled_gap", k),
+                jitter=solution.jitter,
+                positive=positive,
+                negative=negative,
+                C=None if penalties is None else penalties[solution.rows],
+            )
+            for k, (positive, negative) in enumerate(signs)
+        ]
+        status, vectors = str(solution.status), solution.landmarks
+        return cls(kernel, C, values, scaling, status, vectors, classifiers)
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is the exact model or was learned in the span of landmarks."""
+        return self.classifiers[0].kind
+
+    @property
+    def decision(self) -> Decision:
+        """Whether classifiers are of pairs of classes, or of one against the rest.
+
+        Two classes are one pair.
+        """
+        return decision_of(self.classifiers, len(self.classes))
+
     @property
     def certified_gap(self) -> float | None:
-        """Certified relative gap of the worst classifier; None when one was not certified."""
+        """Certified relative gap of the worst classifier; None when one was not certified.
+
+        That of a landmark model is a gap within the span of its landmarks.
+        """
         return worst_gap(own.certified_gap for own in self.classifiers)
 
     @property
@@ -169,7 +250,8 @@ class Model:
         Returns
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
-            The margin is at -1 and +1; positive means the larger class of a pair.
+            The margin is at -1 and +1; positive means the larger class of a pair, or the class
+            rather than the rest.
 
         Raises
         ------
@@ -230,7 +312,17 @@ class Model:
         """Place in `classes` of the prediction for each row, given its decision values."""
         if len(self.classifiers) == 1:
             return (decision_values > 0).astype(np.int64)
-        return np.asarray(class_scores(decision_values, len(self.classes)).argmax(axis=1))
+        return np.asarray(self.class_scores(decision_values).argmax(axis=1))
+
+    def class_scores(self, decision_values: Float64Array) -> Float64Array:
+        """Score of each of more than two classes, shape (n_rows, n_classes): the largest wins.
+
+        Scores are votes, see `ooc_fw.model.pairs.class_scores`, or the decision values of one class
+        against the rest.
+        """
+        if self.decision == "ovr":
+            return decision_values
+        return class_scores(decision_values, len(self.classes))
 
     def engine(self, threads: int = 1) -> Engine:
         """Open an engine that suits the support vectors."""
@@ -272,7 +364,7 @@ class Model:
                 "the model gives no probabilities; train it with --probability (in Python "
                 "probability=True)"
             )
-        return class_probabilities(decision_values, sigmoids, len(self.classes))
+        return class_probabilities(decision_values, sigmoids, len(self.classes), self.decision)
 
     # -- which data belong to it -----------------------------------------------------------------
 
@@ -302,14 +394,13 @@ class Model:
         """Raise InputError unless `source` is the data the model was trained on.
 
         Compares every support vector and its class with the row that it should come from; `codes`
-        has the place in `classes` of the label of each row.
+        has the place in `classes` of the label of each row. Landmarks have no class.
         """
         self.check_source(source)
-        for own in self.classifiers:
+        for own in self.classifiers if self.kind == "exact" else self.classifiers[:1]:
             self._check_rows(own, source, codes)
 
-    def _check_rows(self, own: BinaryClassifier, source: RowSource, codes: Int64Array) -> None:
-        classes = np.searchsorted(self.classes, [own.negative, own.positive])
+    def _check_rows(self, own: Classifier, source: RowSource, codes: Int64Array) -> None:
         order = np.argsort(own.rows)
         last = own.rows[order[-1]]
         if own.rows[order[0]] < 0 or last >= source.n_rows:
@@ -322,7 +413,9 @@ class Model:
             rows = own.rows[part]
             found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
             differs = (_dense(found) != _dense(expected)).any(axis=1)
-            differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
+            if isinstance(own, BinaryClassifier):
+                classes = np.searchsorted(self.classes, [own.negative, own.positive])
+                differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
             if differs.any():
                 raise InputError(
                     f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
