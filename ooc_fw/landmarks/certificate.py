@@ -21,11 +21,11 @@ def certify_point(
     of a sum. So slacks err by delta, P by delta sum C_i xi_i + delta^2 / 2 sum C_i, and each entry
     of u by e sum beta; G^-1 multiplies |.|^2 by 1 / jitter at most.
     """
-    gradient, n_rows, n = point.gradient, len(penalties), len(span)
+    gradient, n = point.gradient, len(span)
     error = gradient.error + (n + 4) * FLOAT64_UNIT
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
-    summing = (n_rows + n) * FLOAT64_UNIT
+    summing = (gradient.depth + 8) * FLOAT64_UNIT
     largest = span.landmarks.largest + span.jitter
     norm = size**2 * (error + 2 * (n + 4) * FLOAT64_UNIT * largest)
     slacks = delta * gradient.total + delta**2 / 2 * penalties.sum() + summing * gradient.square

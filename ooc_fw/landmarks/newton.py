@@ -18,7 +18,7 @@ from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, ad
 from ooc_fw.landmarks.span import Span, cholesky
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
-_RESIDUALS = 0.02, 0.1  # limits of the relative residual that ends conjugate gradients
+_RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gradients
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass

@@ -123,9 +123,9 @@ def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
 def test_limits_end_a_run_with_its_best_weights():
     X, codes = noisy(3000)
     problem = Problem(open_source(X), codes, KERNELS["rbf"])
-    some = solve_landmarks(problem, 30, TrainOptions(max_iter=6), Session())
+    some = solve_landmarks(problem, 30, TrainOptions(max_iter=4), Session())
     assert some.status is Status.MAX_ITER
-    stopped = solve_landmarks(problem, 30, TrainOptions(), Session([lambda s: s.iteration < 7]))
+    stopped = solve_landmarks(problem, 30, TrainOptions(), Session([lambda s: s.iteration < 5]))
     assert stopped.status is Status.INTERRUPTED
     assert stopped.certified_gap is None
 
