@@ -19,7 +19,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``testing/``        contract tests, strategies and reference solvers for tests
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
 ``report/``         progress, log, figures and page of a run
-``model/``          a trained model: its record and file, predictions, votes and probabilities
+``model/``          a trained model: its record and file, predictions, probabilities, metrics
 ``solver/``         `solve`: the outer loop, steps, oracles, active set, run state, stream
 ``convert/``        text and tables to HDF5: parse, scale, shuffle; a look at a file before
 ``certificate/``    the exact duality gap: a pass over all rows; rows that it need not look at
@@ -42,6 +42,7 @@ how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``_core/libsvm.py``; tables: ``convert/arrow.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
 what may an option be                  ``options.py``
+how are accuracy and AUC computed      ``model/metrics.py``
 =====================================  ============================================================
 
 Glossary

@@ -1,4 +1,4 @@
-"""``ooc-fw evaluate``: accuracy of a model on labelled rows, class by class."""
+"""``ooc-fw evaluate``: how good a model is on labelled rows, class by class."""
 
 from __future__ import annotations
 
@@ -49,14 +49,16 @@ def run(args: argparse.Namespace) -> int:
     """Accuracy of a model on labelled rows.
 
     Compare predicted with given labels. A label the model does not know counts as wrong. Text is
-    scaled like the training data. If the model gives probabilities, their Brier score, too: the
-    mean squared error of the probability of the larger of two labels, or the sum of that over all
-    classes.
+    scaled like the training data. Of two classes, the ROC AUC and the average precision of the
+    decision values, too: how well they tell the rows of the larger label from all others. If the
+    model gives probabilities, their Brier score: the mean squared error of the probability of the
+    larger of two labels, or the sum of that over all classes.
     """
     import numpy as np
 
     from ooc_fw.cli.applying import apply_model
     from ooc_fw.model.file import as_class_values
+    from ooc_fw.model.metrics import Ranking
     from ooc_fw.model.probabilities import Reliability
     from ooc_fw.model.record import load_model
 
@@ -65,8 +67,10 @@ def run(args: argparse.Namespace) -> int:
     if args.figure is not None:
         _check_figure(args, model)
     reliability = Reliability(len(model.classes)) if model.calibrated else None
+    ranking = Ranking() if len(model.classes) == 2 else None
     confusion = Confusion(model.classes.tolist())
-    for block in apply_model(model, args, with_labels=True, labels_only=reliability is None):
+    labels_only = reliability is None and ranking is None
+    for block in apply_model(model, args, with_labels=True, labels_only=labels_only):
         assert block.labels is not None
         labels = as_class_values(block.labels)
         if labels.dtype.kind != model.classes.dtype.kind:
@@ -82,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.data} has more than {MOST_UNKNOWN} different labels that the model does "
                 f"not know, such as {common.format_label(unknown[0])}; give classes"
             )
+        if ranking is not None:
+            ranking.add(block.values, labels == model.classes[1])
         if reliability is not None:
             codes = np.searchsorted(model.classes, labels).clip(max=len(model.classes) - 1)
             codes[model.classes[codes] != labels] = -1
@@ -96,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
             common.format_labels(unknown[:5]),
         )
     result = confusion.measures()
+    if ranking is not None:
+        result |= ranking.measures()
     if reliability is not None:
         result |= reliability.measures()
     if args.figure is not None:
@@ -154,13 +162,14 @@ class Confusion:
         """
         import numpy as np
 
+        from ooc_fw.model.metrics import accuracy, balanced_accuracy
+
         names = sorted([*self._classes, *self.unknown])
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-        occurs = of_given > 0
         return {
-            "accuracy": float(right.sum() / of_given.sum()),
-            "balanced_accuracy": float((right[occurs] / of_given[occurs]).mean()),
+            "accuracy": accuracy(right, of_given),
+            "balanced_accuracy": balanced_accuracy(right, of_given),
             "classes": {
                 common.format_label(name): {
                     "rows": int(of_given[k]),
@@ -175,8 +184,9 @@ class Confusion:
 
 def _lines(result: dict[str, Any]) -> list[str]:
     """The measures for people, with a table of the classes and the confusion matrix."""
-    names = ("accuracy", "balanced_accuracy", "brier_score", "n_rows", "seconds")
-    shown = {name: result[name] for name in names if name in result}
+    names = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score")
+    shown = {name: result.get(name) for name in (*names, "n_rows", "seconds")}
+    shown = {name: value for name, value in shown.items() if value is not None}
     width = max(5, *map(len, result["classes"]))
     lines = [*common.aligned(shown), "", f"{'class':<{width}}      rows precision    recall"]
     for name, own in result["classes"].items():

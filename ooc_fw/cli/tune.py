@@ -52,6 +52,13 @@ def add_commands(commands: common.Commands) -> None:
     common.add_option(check, "validation", share, 0.3)
     folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
     common.add_option(check, "folds", folds)
+    check.add_argument(
+        "--metric",
+        metavar="{accuracy,balanced_accuracy,auc}",
+        default="accuracy",
+        help="what to choose by: accuracy (default), balanced_accuracy (the mean recall of the "
+        "classes), or auc (the ROC AUC of two classes)",
+    )
     common.add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
     common.add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
@@ -115,10 +122,11 @@ def run(args: argparse.Namespace) -> int:
             folds=args.folds,
             validation_share=args.validation,
             preset=args.preset,
+            metric=args.metric,
             options=common.record_from(TrainOptions, args, C=TrainOptions.C),
             refit=args.refit,
             callbacks=progress.callbacks,
-            on_point=None if args.quiet else _show,
+            on_point=None if args.quiet else partial(_show, args.metric),
         )
     values = {"data": args.data, **result.to_dict(), "model": None}
     status = None if result.model is None else result.model.status
@@ -142,13 +150,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(result: TuneResult, model: str | None) -> list[str]:
     """Sum the search up for people."""
+    from ooc_fw.model.metrics import METRICS
+
     best = result.best
     assert best.error is not None
     assert best.standard_error is not None
     lines = [
         result.table(),
-        f"best: C {best.C:g}, gamma {best.gamma:.6g}, validation error {100 * best.error:.3f} % "
-        f"(+- {100 * best.standard_error:.3f}) on {best.n_validated} rows",
+        f"best: C {best.C:g}, gamma {best.gamma:.6g}, validation {METRICS[result.metric]} "
+        f"{100 * best.error:.3f} % (+- {100 * best.standard_error:.3f}) on {best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values",
     ]
     advice, refit = result.advice(), result.refit()
@@ -163,11 +173,13 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     return lines if model is None else [*lines, model]
 
 
-def _show(point: Point) -> None:
+def _show(metric: str, point: Point) -> None:
+    from ooc_fw.model.metrics import METRICS
+
     error = 100 * (point.error or 0.0)
     print(
-        f"C {point.C:g}, gamma {point.gamma:.4g}: error {error:.3f} % of {point.n_validated} rows, "
-        f"{point.n_support} support vectors, {point.seconds:.1f} s",
+        f"C {point.C:g}, gamma {point.gamma:.4g}: {METRICS[metric]} {error:.3f} % of "
+        f"{point.n_validated} rows, {point.n_support} support vectors, {point.seconds:.1f} s",
         file=sys.stderr,
         flush=True,
     )

@@ -271,10 +271,11 @@ def _short(label: str, letters: int = _LABEL_LETTERS) -> str:
 # -- models --------------------------------------------------------------------------------------
 
 
-def draw_errors(points: Sequence[Any], best: Any, title: str) -> Figure:
+def draw_errors(points: Sequence[Any], best: Any, title: str, what: str = "error") -> Figure:
     """Draw validation errors against C: a curve for each gamma, or a map when these are many.
 
     Points have the attributes of `ooc_fw.training.tuning.Point`: C, gamma, error, standard_error.
+    `what` is the name of the error.
     """
     figure, ((ax,),) = _axes(7, 4.5)
     gammas = sorted({point.gamma for point in points})
@@ -285,7 +286,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str) -> Figure:
         errors = {(point.gamma, point.C): 100 * (point.error or 0.0) for point in known}
         table = [[errors.get((gamma, C), float("nan")) for C in Cs] for gamma in gammas]
         mesh = ax.pcolormesh(Cs, gammas, table, shading="nearest")
-        figure.colorbar(mesh, ax=ax, label="validation error (%); blank: abandoned")
+        figure.colorbar(mesh, ax=ax, label=f"validation {what} (%); blank: abandoned")
         ax.set_yscale("log", base=2)
     for gamma in () if many else gammas:
         tried = [point for point in known if point.gamma == gamma]
@@ -303,7 +304,7 @@ def draw_errors(points: Sequence[Any], best: Any, title: str) -> Figure:
     place = best.gamma if many else error
     ax.plot([best.C], [place], "*", color="black", markersize=13, label=label)
     ax.set_xscale("log", base=2)
-    ylabel = "gamma" if many else "validation error (%), bars: standard error"
+    ylabel = "gamma" if many else f"validation {what} (%), bars: standard error"
     ax.set(xlabel="C", ylabel=ylabel, title=title)
     ax.legend(fontsize="small")
     return figure

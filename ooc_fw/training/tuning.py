@@ -3,12 +3,13 @@
     for each fold: one part of the rows to train on, the other to validate with
         for each gamma
             for each C, the smallest first
-                train, from the weights for the C before; count the validation rows that are wrong
+                train, from the weights for the C before; validate
                 after two hopeless points in a row: leave out the larger C
         leave out the points that are worse than the best beyond chance
     train the best point on all rows, from the weights it had, with a certificate
 
-A point is a pair of C and gamma.
+A point is a pair of C and gamma. Its error is 1 minus the metric: the share of the validation rows
+that are wrong, or one of those of `ooc_fw.model.metrics`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
 from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_gap, worst_status
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
@@ -90,6 +92,8 @@ class TuneOptions:
         Share of the rows in the validation part.
     preset : {"large", "small"}
         Where values that are not given come from, see `PRESETS`.
+    metric : {"accuracy", "balanced_accuracy", "auc"}
+        What points are compared by. The last two are means over folds; "auc" is for two classes.
     path_tol : float
         Relative gap of the classifiers that are compared; `TrainOptions.tol` if that is larger.
     refit : bool
@@ -105,12 +109,15 @@ class TuneOptions:
     folds: int | None = None
     validation_share: float = 0.3
     preset: str = "large"
+    metric: str = "accuracy"
     path_tol: float = PATH_TOL
     refit: bool = True
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise InputError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        for name, known in (("preset", PRESETS), ("metric", METRICS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if self.folds is not None and self.folds < 2:
             raise InputError(f"folds must be at least 2, not {self.folds}")
         if self.sigma2s is not None and (self.gammas is not None or self.kernel != "rbf"):
@@ -164,37 +171,55 @@ class Point:
     status: str = "waiting"  # or "tried", "abandoned", "interrupted"
     note: str = ""  # why it was abandoned, or what else there is to say
     wrong: list[npt.NDArray[np.uint8]] = field(default_factory=list, repr=False)  # bits, by fold
+    estimates: list[Estimate] = field(default_factory=list, repr=False)  # by fold; none of accuracy
 
     def __str__(self) -> str:
         return f"C {self.C:g}, gamma {self.gamma:.4g}"
 
     @property
     def error(self) -> float | None:
-        """Share of the validation rows that were wrong; None if there were none yet."""
+        """1 - metric, which is the share of wrong rows for accuracy; None without validation."""
+        if self.estimates:
+            return pooled(self.estimates)[0]
         return self.n_errors / self.n_validated if self.n_validated else None
 
     @property
     def standard_error(self) -> float | None:
         """Standard error of `error`, from the number of rows alone."""
+        if self.estimates:
+            return pooled(self.estimates)[1]
         if self.error is None:
             return None
         return float(np.sqrt(self.error * (1 - self.error) / self.n_validated))
 
-    def order(self) -> tuple[int, float, float]:
+    def order(self) -> tuple[float, float, float]:
         """The best of some points that were tried in the same folds is the first in this order."""
-        return self.n_errors, self.C, self.gamma
+        assert self.error is not None
+        return self.error, self.C, self.gamma
 
     def deviations(self, best: Point) -> float:
-        """Standard errors by which this point is wrong more often than another, on the same rows.
+        """Standard errors by which the error of this point exceeds another's, on the same rows.
 
-        McNemar's test: (b - c) / sqrt(b + c), where b and c rows are wrong here and there only.
+        McNemar's test for accuracy: (b - c) / sqrt(b + c), where b and c rows are wrong here and
+        there only. For other metrics the errors are taken for independent; since both are of the
+        same rows, that leaves out fewer points than would be right.
         """
+        if self.estimates:
+            (own, spread), (other, others) = pooled(self.estimates), pooled(best.estimates)
+            return float((own - other) / max(np.hypot(spread, others), np.finfo(float).tiny))
         parts = zip(self.wrong, best.wrong, strict=True)
         differ = sum(int(np.bitwise_count(a ^ b).sum()) for a, b in parts)
         return float((self.n_errors - best.n_errors) / np.sqrt(max(1, differ)))
 
-    def count(self, pairs: Sequence[PairSolution], wrong: npt.NDArray[np.bool_]) -> None:
-        """Add one training and its validation."""
+    def count(
+        self,
+        pairs: Sequence[PairSolution],
+        wrong: npt.NDArray[np.bool_],
+        estimate: Estimate | None,
+    ) -> None:
+        """Add one training and its validation, see `score_point`."""
+        if estimate is not None:
+            self.estimates.append(estimate)
         self.wrong.append(np.packbits(wrong))
         self.n_errors += int(wrong.sum())
         self.n_validated += len(wrong)
@@ -203,25 +228,37 @@ class Point:
         self.kernel_evaluations += len(wrong) * self.n_support
         self.status = "tried"
 
-    def line(self, best: bool = False) -> str:
-        """Line of a table whose head is `TABLE_HEAD`."""
+    def line(self, metric: str = "accuracy", best: bool = False) -> str:
+        """Line of a table whose head is `table_head`."""
         error, deviation = (
             "" if value is None else f"{100 * value:.3f}"
             for value in (self.error, self.standard_error)
         )
         words = [word for word in (self.status, self.note) if word not in ("", "tried")]
         return (
-            f"{'*' if best else ' '} {self.C:>10.6g} {self.gamma:>10.4g} {error:>8} {deviation:>6} "
+            f"{'*' if best else ' '} {self.C:>10.6g} {self.gamma:>10.4g} "
+            f"{error:>{_error_width(metric)}} {deviation:>6} "
             f"{self.n_support or '':>7} {self.seconds:>7.2f}  {': '.join(words)}"
         ).rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = {name: value for name, value in vars(self).items() if name != "wrong"}
+        skipped = ("wrong", "estimates")
+        values = {name: value for name, value in vars(self).items() if name not in skipped}
         return values | {"error": self.error, "standard_error": self.standard_error}
 
 
-TABLE_HEAD = f"  {'C':>10} {'gamma':>10} {'error %':>8} {'+-':>6} {'SVs':>7} {'s':>7}  note"
+def table_head(metric: str) -> str:
+    """Head of the table of all points."""
+    error = f"{METRICS[metric]} %"
+    return (
+        f"  {'C':>10} {'gamma':>10} {error:>{_error_width(metric)}} {'+-':>6} {'SVs':>7} {'s':>7}"
+        f"  note"
+    )
+
+
+def _error_width(metric: str) -> int:
+    return len(METRICS[metric]) + 3
 
 
 @dataclass(frozen=True)
@@ -233,6 +270,7 @@ class TuneResult:
     model: Model | None  # the best point trained on all rows; None without a refit
     pairs: list[PairSolution]  # of the refit, for each pair of classes
     kernel: str
+    metric: str  # what points were compared by
     folds: int | None  # None for one validation part
     n_rows: int
     n_validation: int  # rows in the (first) validation part
@@ -266,8 +304,8 @@ class TuneResult:
 
     def table(self) -> str:
         """Table of all points; a star marks the best."""
-        lines = [point.line(best=point is self.best) for point in self.points]
-        return "\n".join([TABLE_HEAD, *lines])
+        lines = [point.line(self.metric, best=point is self.best) for point in self.points]
+        return "\n".join([table_head(self.metric), *lines])
 
     def advice(self) -> str | None:
         """What to try next if the best point is at the border of the grid; else None."""
@@ -291,6 +329,8 @@ def tune(
     **search: Any,
 ) -> TuneResult:
     """Find the C, and the gamma, of least validation error, and train on all rows with them.
+
+    The error is 1 - `metric`, the share of wrong rows by default.
 
     A point is hopeless if its errors exceed those of the best so far by more than 3 standard errors
     of the difference and are no fewer than at the C before.
@@ -328,9 +368,14 @@ def tune(
     grid = wanted.grid()
     with borrow_source(data, labels) as source:
         classes, codes = encode_labels(source)
+        if wanted.metric == "auc" and len(classes) > 2:
+            raise InputError(
+                f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
+                f"balanced_accuracy or accuracy"
+            )
         kernels = wanted.kernels(grid.sigma2s, source, options.threads)
         problems = [Problem(source, codes, kernel, class_labels=classes) for kernel in kernels]
-        tuner = _Tuner(problems, grid.Cs, options, wanted.path_tol, callbacks, on_point)
+        tuner = _Tuner(problems, grid.Cs, options, wanted, callbacks, on_point)
         started = time.perf_counter()
         parts = _validation_parts(source, grid.folds, wanted.validation_share, options.seed)
         tuner.run(parts)
@@ -343,6 +388,7 @@ def tune(
             model=model_of(pairs, tuner.problem_of(best), best.C) if pairs else None,
             pairs=pairs,
             kernel=wanted.kernel,
+            metric=wanted.metric,
             folds=grid.folds,
             n_rows=source.n_rows,
             n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
@@ -373,11 +419,17 @@ def _validation_parts(
 
 
 def score_point(
-    model: Model, part: RowSource, codes: Int64Array, threads: int
-) -> npt.NDArray[np.bool_]:
-    """Which rows of a validation part a model gets wrong, shape (n_rows,); one pass over it."""
-    values = model.decision_function(part, threads=threads, labels_only=True)
-    return np.asarray(model.class_places(values) != codes)
+    model: Model, part: RowSource, codes: Int64Array, threads: int, metric: str
+) -> tuple[npt.NDArray[np.bool_], Estimate | None]:
+    """Which rows of a validation part a model gets wrong, shape (n_rows,), and 1 - metric.
+
+    One pass over the part, which has rows of both classes for "auc". For accuracy the rows say all.
+    """
+    values = model.decision_function(part, threads=threads, labels_only=metric != "auc")
+    wrong = np.asarray(model.class_places(values) != codes)
+    if metric == "accuracy":
+        return wrong, None
+    return wrong, auc_loss(values, codes == 1) if metric == "auc" else balanced_error(codes, wrong)
 
 
 @dataclass(frozen=True)
@@ -399,13 +451,14 @@ class _Tuner:
         problems: Sequence[Problem],
         Cs: Sequence[float],
         options: TrainOptions,
-        path_tol: float,
+        search: TuneOptions,
         callbacks: Sequence[Callback],
         on_point: Callable[[Point], None] | None,
     ) -> None:
         self.problems, self.refit_options = problems, options
         self.n_classes = problems[0].n_classes
         self.callbacks, self.on_point = callbacks, on_point
+        self.metric, path_tol = search.metric, search.path_tol
         if options.stopping == "relative":
             path_tol = max(path_tol, options.tol)
         self.options = replace(
@@ -478,6 +531,11 @@ class _Tuner:
                 f"the part of {whole.source.name} that is left for training has no rows of one "
                 f"class; use more rows, another seed, or a smaller validation part"
             )
+        if self.metric == "auc" and (np.bincount(truth, minlength=self.n_classes) == 0).any():
+            raise InputError(
+                f"a validation part of {whole.source.name} has rows of one class only, which have "
+                f"no AUC; use more rows, another seed, or a larger validation part"
+            )
         return _Fold(number, train, codes, CachedSource(held_out, self.plan.row_cache), truth)
 
     def _follow(self, trainer: PairTrainer, points: Sequence[Point], fold: _Fold) -> None:
@@ -488,7 +546,7 @@ class _Tuner:
                 self._stop(fold)
                 return
             best = self._leader(fold.number)
-            no_better = k > 0 and point.n_errors >= points[k - 1].n_errors
+            no_better = k > 0 and point.order()[0] >= points[k - 1].order()[0]
             worse = no_better and point.deviations(best) > _HOPELESS
             hopeless = hopeless + 1 if worse else 0
             if fold.number == 0 and hopeless == _IN_A_ROW:
@@ -504,8 +562,12 @@ class _Tuner:
         if status is Status.INTERRUPTED:
             return False
         model = model_of(pairs, trainer.problem, point.C)
-        wrong = score_point(model, fold.held_out, fold.held_out_codes, self.options.threads)
-        point.count(pairs, wrong)
+        point.count(
+            pairs,
+            *score_point(
+                model, fold.held_out, fold.held_out_codes, self.options.threads, self.metric
+            ),
+        )
         point.seconds += time.perf_counter() - started
         if not status.reached:
             point.note = f"training ended with {status}"
@@ -543,4 +605,4 @@ def draw(result: TuneResult, path: str | os.PathLike[str]) -> None:
     """
     how = f"{result.folds} folds" if result.folds else f"{result.n_validation} validation rows"
     title = f"{result.kernel} kernel, {result.n_rows} rows, {how}"
-    save(draw_errors(result.points, result.best, title), path)
+    save(draw_errors(result.points, result.best, title, METRICS[result.metric]), path)

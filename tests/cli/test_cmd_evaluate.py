@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
+    average_precision_score,
     balanced_accuracy_score,
     brier_score_loss,
     confusion_matrix,
     precision_recall_fscore_support,
+    roc_auc_score,
 )
 
 from ooc_fw.cli.evaluate import Confusion
@@ -57,15 +59,35 @@ def test_json_and_text(ooc_fw, model_file, data_file, text_file):
     assert (outcome.status, outcome.err) == (0, "")
     result = json.loads(outcome.out)
     names = "accuracy", "balanced_accuracy", "classes", "confusion", "n_rows", "seconds"
-    assert set(result) == set(names)
+    assert set(result) == {*names, "roc_auc", "average_precision"}
     assert 0.8 < result["accuracy"] <= 1
     assert result["n_rows"] == 200
     found = json.loads(ooc_fw("evaluate", model_file, text_file, "--json").out)
     assert found["accuracy"] == result["accuracy"]
     lines = [line.split() for line in ooc_fw("evaluate", model_file, data_file).out.splitlines()]
     assert lines[0] == ["accuracy", f"{result['accuracy']:.6g}"]
-    assert lines[5] == ["class", "rows", "precision", "recall"]
-    assert [line[0] for line in lines[6:8] + lines[11:]] == ["-7", "3", "-7", "3"]
+    assert lines[2] == ["roc_auc", f"{result['roc_auc']:.6g}"]
+    assert lines[7] == ["class", "rows", "precision", "recall"]
+    assert [line[0] for line in lines[8:10] + lines[13:]] == ["-7", "3", "-7", "3"]
+
+
+def test_ranking(ooc_fw, model_file, data_file, table, tmp_path, write_text):
+    """Rows of an unknown label are rows that are not of the larger class."""
+    values = load_model(model_file).decision_function(data_file)
+    with h5py.File(data_file) as file:
+        positive = file["y"][...] == 3
+    result = json.loads(ooc_fw("evaluate", model_file, data_file, "--json").out)
+    assert result["roc_auc"] == pytest.approx(roc_auc_score(positive, values))
+    assert result["average_precision"] == pytest.approx(average_precision_score(positive, values))
+    scores = []
+    for other in (-7.0, 4.0, -9.0):
+        data = write_text(table.X, np.where(np.arange(200) < 50, other, table.y))
+        scores.append(json.loads(ooc_fw("evaluate", model_file, data, "--json").out)["roc_auc"])
+    assert len(set(scores)) == 1
+    one = json.loads(
+        ooc_fw("evaluate", model_file, write_text(table.X, 0 * table.y - 7), "--json").out
+    )
+    assert one["roc_auc"] is one["average_precision"] is None
 
 
 def test_labels_of_an_array(ooc_fw, model_file, table, tmp_path):

@@ -46,6 +46,19 @@ def test_json_and_files(ooc_fw, data_file, tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_metric(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw(
+        *("tune", data_file, "--C", "1,8", "--metric", "auc", "--no-refit"),
+        *("--points", tmp_path / "r.json"),
+    )
+    assert outcome.status == 0
+    assert "1 - AUC %" in outcome.out.splitlines()[0]
+    values = json.loads((tmp_path / "r.json").read_text())
+    assert values["metric"] == "auc"
+    assert f"validation 1 - AUC {100 * values['best']['error']:.3f} %" in outcome.out
+    assert outcome.err.count(": 1 - AUC ") == 2
+
+
 def test_old_names_work_with_a_warning(ooc_fw, data_file, tmp_path):
     new, old = tmp_path / "new.h5", tmp_path / "old.h5"
     assert ooc_fw("tune", data_file, "--C", 1, "--gamma", 0.5, "-o", new, "--quiet").err == ""
@@ -84,6 +97,7 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
         (["--gamma", "1", "--sigma2", "1"], ["not allowed with"]),
         (["--kernel", "linear", "--sigma2", "1"], ["rbf kernel"]),
         (["--preset", "huge"], ["large, small", "huge"]),
+        (["--metric", "f1"], ["accuracy, balanced_accuracy, auc", "f1"]),
         (["--points", "/nowhere/r.json"], ["/nowhere"]),
         (["--no-refit", "-o", "m.h5"], ["--no-refit"]),
         (["-o", "{data}"], ["would replace the input"]),

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import ooc_fw
 from ooc_fw import TrainOptions
@@ -15,6 +16,7 @@ from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
@@ -119,10 +121,15 @@ def test_the_same_seed_gives_the_same_search(data):
 def search(data, monkeypatch):
     """A search at which trainings get given numbers of rows wrong, and no longer matter."""
 
-    def run(n_wrong, n_Cs, **options):
-        numbers = iter(n_wrong)
+    def run(n_wrong, n_Cs, losses=None, **options):
+        numbers, estimates = iter(n_wrong), [None] * len(n_wrong)
+        if losses is not None:
+            estimates = [Estimate(loss, 1e-4) for loss in losses]
+        left = iter(estimates)
         monkeypatch.setattr(
-            tuning, "score_point", lambda *args: np.arange(len(args[2])) < next(numbers)
+            tuning,
+            "score_point",
+            lambda *args: (np.arange(len(args[2])) < next(numbers), next(left)),
         )
         Cs = [2.0**k for k in range(n_Cs)]
         options = {"gammas": [0.5], "path_tol": 0.5, "refit": False} | options
@@ -163,6 +170,56 @@ def test_points_much_worse_are_left_out_after_a_fold(search):
 def test_equal_errors_go_to_the_smallest_C_and_gamma(search):
     result = search([7] * 4, 2, gammas=[1.0, 0.5])
     assert (result.best.C, result.best.gamma) == (1, 0.5)
+
+
+@pytest.mark.parametrize("metric", ["balanced_accuracy", "auc"])
+def test_other_metrics(metric, monkeypatch):
+    """Those of scikit-learn, for the same models; few rows are positive."""
+    X, y = rings(900, noise=1.0)
+    keep = (y == 1) | (np.arange(900) % 9 == 0)
+    X, y = X[keep], y[keep]
+    expected, score = [], tuning.score_point
+
+    def judge(model, part, codes, *others):
+        truth, values = np.array([1, 4])[codes], model.decision_function(part)
+        expected.append(
+            balanced_accuracy_score(truth, model.predict(part))
+            if metric == "balanced_accuracy"
+            else roc_auc_score(truth, values)
+        )
+        return score(model, part, codes, *others)
+
+    monkeypatch.setattr(tuning, "score_point", judge)
+    search = {"Cs": [0.1, 300], "gammas": [0.5], "refit": False}
+    found = tune(X, y, metric=metric, **search)
+    assert [1 - point.error for point in found.points] == pytest.approx(expected)
+    assert all(0 < point.standard_error < 0.2 for point in found.points)
+    assert found.best.error == min(point.error for point in found.points)
+    assert found.to_dict()["metric"] == metric
+    assert METRICS[metric] in found.table().splitlines()[0]
+    expected.clear()
+    folds = tune(X, y, metric=metric, folds=3, Cs=[300], gammas=[0.5], refit=False)
+    assert 1 - folds.best.error == pytest.approx(np.mean(expected))
+    if metric == "balanced_accuracy":
+        assert (found.best.C, tune(X, y, **search).best.C) == (300, 0.1)
+
+
+def test_auc_needs_two_classes(thirds):
+    with pytest.raises(InputError, match=r"auc is for two classes, and .* has 3; use balanced"):
+        tune(*thirds, Cs=[1], metric="auc")
+    assert 0 < tune(*thirds, Cs=[1], metric="balanced_accuracy", refit=False).best.error < 0.3
+    y = np.where(np.arange(450) < 3, "a", "b")
+    with pytest.raises(InputError, match="rows of one class only, which have no AUC"):
+        tune(thirds[0], y, Cs=[1], metric="auc", folds=90)
+
+
+def test_other_metrics_end_a_path_beyond_chance(search):
+    """Independent errors: 3 standard errors of a difference are hypot(0.01, 0.01) times 3."""
+    losses = [0.3, 0.1, 0.13, 0.145, 0.146, 0.0]
+    result = search(len(losses) * [1], 6, losses=losses, metric="balanced_accuracy")
+    assert [point.status for point in result.points] == ["tried"] * 5 + ["abandoned"]
+    assert result.best.C == 2
+    assert result.best.standard_error == pytest.approx(0.01)
 
 
 def test_deviations_are_those_of_mcnemar():
@@ -206,6 +263,7 @@ def test_scales_of_the_kernel(data):
         ({"Cs": []}, "values of C"),
         ({"Cs": [0.0, 1]}, "values of C"),
         ({"preset": "huge"}, "preset must be one of large, small"),
+        ({"metric": "f1"}, "metric must be one of accuracy, balanced_accuracy, auc"),
         ({"folds": 1}, "folds must be at least 2"),
         ({"folds": 601}, "601 folds need as many rows"),
         ({"validation_share": 0.0}, "validation part"),

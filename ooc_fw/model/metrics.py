@@ -1,0 +1,122 @@
+"""How good predictions are: accuracies, ROC AUC, average precision, and how sure they are.
+
+The one home of these formulas; `ooc-fw evaluate` prints them and `ooc_fw.tune` compares by them.
+
+References
+----------
+Hanley and McNeil (1982), The meaning and use of the area under a ROC curve.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.rows import Float64Array, Int64Array
+
+METRICS = {"accuracy": "error", "balanced_accuracy": "balanced error", "auc": "1 - AUC"}
+"""Metrics that `ooc_fw.tune` knows, and what 1 minus each of them is called."""
+
+_PART = 1 << 18  # values that are looked up at once
+
+
+def accuracy(right: Int64Array, rows: Int64Array) -> float:
+    """Share of right rows, from the numbers of right rows and of rows of each class."""
+    return float(right.sum() / rows.sum())
+
+
+def balanced_accuracy(right: Int64Array, rows: Int64Array) -> float:
+    """Mean over the classes that occur of the share of their rows that is right."""
+    occurs = rows > 0
+    return float((right[occurs] / rows[occurs]).mean())
+
+
+class Ranking:
+    """ROC AUC and average precision of rows that come block by block, in 8 bytes a row."""
+
+    def __init__(self) -> None:
+        self._values = array("d"), array("d")  # of negative and of positive rows
+
+    def add(self, values: Float64Array, positive: npt.NDArray[np.bool_]) -> None:
+        """Add rows: their decision values, and which of them are positive."""
+        for own, chosen in zip(self._values, (~positive, positive), strict=True):
+            own.frombytes(values[chosen].astype(np.float64).tobytes())
+
+    def measures(self) -> dict[str, float | None]:
+        """``roc_auc`` and ``average_precision``, None if there is nothing to divide by.
+
+        Notes
+        -----
+        The ROC AUC is the probability that a positive row has a larger value than a negative one,
+        where equal values count half. The average precision is the sum over the different values t
+        of (R(t) - R(t')) P(t), where R and P are the recall and the precision of "at least t" and
+        t' is the next larger value: the mean of P at the values of the positive rows.
+        """
+        negative, positive = (np.frombuffer(own, dtype=np.float64) for own in self._values)
+        for values in (negative, positive):
+            values.sort()  # in place
+        n, m = len(negative), len(positive)
+        doubled, precision = 0, 0.0
+        for start in range(0, m, _PART):
+            part = positive[start : start + _PART]
+            below = np.searchsorted(negative, part, "left")
+            doubled += int((below + np.searchsorted(negative, part, "right")).sum())
+            found = m - np.searchsorted(positive, part, "left")
+            precision += float((found / (found + n - below)).sum())
+        return {
+            "roc_auc": doubled / (2 * m * n) if m and n else None,
+            "average_precision": precision / m if m else None,
+        }
+
+
+def roc_auc(values: Float64Array, positive: npt.NDArray[np.bool_]) -> float | None:
+    """ROC AUC of some rows, None if there are not both kinds; see `Ranking`."""
+    ranking = Ranking()
+    ranking.add(values, positive)
+    return ranking.measures()["roc_auc"]
+
+
+class Estimate(NamedTuple):
+    """1 minus a metric on some rows, and its variance for other rows of the same kind."""
+
+    loss: float
+    variance: float
+
+
+def balanced_error(codes: Int64Array, wrong: npt.NDArray[np.bool_]) -> Estimate:
+    """1 - balanced accuracy of rows of the classes `codes`, some of which are wrong.
+
+    The wrong rows of each class are binomial, and those of different classes independent. For the
+    variance each class has a right and a wrong row more, so that it is never 0.
+    """
+    rows = np.bincount(codes)
+    right = np.bincount(codes[~wrong], minlength=len(rows))
+    of_class = rows[rows > 0]
+    recall = (right[rows > 0] + 1) / (of_class + 2)
+    variance = (recall * (1 - recall) / of_class).sum() / len(recall) ** 2
+    return Estimate(1 - balanced_accuracy(right, rows), float(variance))
+
+
+def auc_loss(values: Float64Array, positive: npt.NDArray[np.bool_]) -> Estimate | None:
+    """1 - ROC AUC of some rows, None if there are not both kinds.
+
+    The variance is that of Hanley and McNeil, who take the values for exponentially distributed.
+    """
+    auc = roc_auc(values, positive)
+    if auc is None:
+        return None
+    m, n = int(positive.sum()), int((~positive).sum())
+    both_positive, both_negative = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc)
+    variance += (m - 1) * (both_positive - auc**2) + (n - 1) * (both_negative - auc**2)
+    return Estimate(1 - auc, max(0.0, variance / (m * n)))
+
+
+def pooled(folds: list[Estimate]) -> tuple[float, float]:
+    """Mean loss of independent folds, and its standard error."""
+    losses, variances = zip(*folds, strict=True)
+    return sum(losses) / len(folds), math.sqrt(sum(variances)) / len(folds)
