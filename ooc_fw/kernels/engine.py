@@ -239,8 +239,9 @@ class Engine:
     ) -> Iterator[Result]:
         """Call `use(rows, values)` with the values of the rows with all of `z`, strip by strip.
 
-        `values` has shape (n_rows, len(z)). Strips depend neither on the number of threads nor, but
-        for the last one, on that of the rows. Results come in the order of the rows.
+        `values`, shape (n_rows, len(z)), is overwritten by the next strip of the thread. Strips
+        depend neither on the number of threads nor, but for the last one, on that of the rows.
+        Results come in the order of the rows.
         """
         kernel_map, dtype, width = self._map(x), x.method.dtype, self._workspace.width(x)
         height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * np.dtype(dtype).itemsize))
@@ -248,7 +249,7 @@ class Engine:
 
         def run(start: int) -> Result:
             rows = slice(start, min(start + height, len(x)))
-            values: AnyArray = np.empty((rows.stop - start, len(z)), dtype=dtype)
+            values = self._workspace.strip((rows.stop - start, len(z)), dtype)
             for first in range(0, len(z), width):
                 cols = slice(first, min(first + width, len(z)))
                 zt = z[cols]

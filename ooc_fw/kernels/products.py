@@ -245,7 +245,7 @@ class Workspace(threading.local):
         self._center = center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
-        self._tile = np.empty(0, dtype=np.uint8)
+        self._tile = self._strip = np.empty(0, dtype=np.uint8)
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -270,6 +270,13 @@ class Workspace(threading.local):
     def width(self, x: Operand) -> int:
         """The largest tile of vertices for rows like `x`."""
         return self._product(x).width
+
+    def strip(self, shape: tuple[int, int], dtype: type) -> AnyArray:
+        """Uninitialised array of the shape; the next one overwrites it."""
+        n_bytes = shape[0] * shape[1] * np.dtype(dtype).itemsize
+        if n_bytes > len(self._strip):  # kept, since fresh pages cost as much as kernel values
+            self._strip = np.empty(n_bytes, dtype=np.uint8)
+        return self._strip[:n_bytes].view(dtype).reshape(shape)
 
     def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
         """Uninitialised tile of the shape that a product asks for, padding included."""
