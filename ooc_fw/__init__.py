@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from ooc_fw.data.sources import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
     from ooc_fw.kernels.functions import make_kernel as make_kernel
+    from ooc_fw.model.certificate import certify_landmarks as certify_landmarks
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
     from ooc_fw.options import TrainOptions as TrainOptions
@@ -98,6 +99,7 @@ _PUBLIC = {
     "Status": ("solver.state", "Status"),
     "TrainOptions": ("options", "TrainOptions"),
     "certify": ("certificate.sweep", "certify"),
+    "certify_landmarks": ("model.certificate", "certify_landmarks"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),
     "open_dataset": ("data.sources", "open_source"),

@@ -32,7 +32,7 @@ from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.pairs import PairSolution, class_scores, union_of_rows
+from ooc_fw.model.pairs import PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem
@@ -106,14 +106,15 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
         positive. For more, with ``decision_function_shape="ovr"``, of shape (n_rows, n_classes):
         votes of the binary classifiers, with ties ordered by the sums of their decision values.
         With "ovo" of shape (n_rows, n_classifiers): the decision value of each, in scikit-learn's
-        sign, which is positive for the first class of a pair.
+        sign, which is positive for the first class of a pair. A landmark model gives the decision
+        values of each class against the rest in both.
         """
         values = self._decide(X)
         if values.ndim == 1:
             return values
-        if self.decision_function_shape == "ovo":
+        if self.decision_function_shape == "ovo" and self.model_.decision == "ovo":
             return -values
-        return class_scores(values, len(self.classes_))
+        return self.model_.class_scores(values)
 
     def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
         """Decision values as the model gives them."""

@@ -12,10 +12,12 @@ from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.certificate.sweep import Certificate
+    from ooc_fw.data.rows import Int64Array
+    from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
 
 FIELDS = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
+LANDMARK_FIELDS = ("certified_gap", "primal", "dual")
 
 
 def add_commands(commands: common.Commands) -> None:
@@ -32,33 +34,54 @@ def run(args: argparse.Namespace) -> int:
     """Exact duality gap of a model over its training data.
 
     Pass over the training data once and print the relative duality gap. The exit status is 0 if
-    it is at most the tolerance, 1 if it is larger.
+    it is at most the tolerance, 1 if it is larger. The gap of a landmark model is that of its
+    objective within the span of the landmarks: (primal - dual) / primal, which a tolerance T
+    limits to 1 - (1 - T)^2.
     """
+    from ooc_fw.landmarks.solve import relative_target
     from ooc_fw.model.record import load_model
 
     model = load_model(args.model)
-    found = [
-        {name: getattr(certificate, name) for name in FIELDS}
-        for certificate in certify_model(model, args)
-    ]
+    exact = model.kind == "exact"
+    found = certify_model(model, args) if exact else certify_span(model, args)
     worst: dict[str, Any] = max(found, key=lambda fields: fields["certified_gap"])
-    result, lines = worst, common.aligned(worst)
+    gap, scope = {"certified_gap": worst["certified_gap"]}, {"gap_scope": model.gap_scope}
+    result = gap | scope | worst | ({} if exact else {"n_support": len(model.support_vectors)})
+    lines = common.aligned(common.with_scope(result))
     if len(found) > 1:
         classifiers = [
             {"negative": own.negative, "positive": own.positive, **fields}
             for own, fields in zip(model.classifiers, found, strict=True)
         ]
-        result, lines = result | {"machines": classifiers}, lines + common.gap_lines(classifiers)
+        result["machines"] = classifiers
+        lines += common.gap_lines(classifiers)
     common.print_result(args, result, lines)
-    return common.DONE if worst["certified_gap"] <= args.tol else common.NO
+    tol = args.tol if exact else relative_target(args.tol)
+    return common.DONE if worst["certified_gap"] <= tol else common.NO
 
 
-def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
-    """Certificate of each binary classifier over DATA, if model and data belong together."""
+def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Objectives and gap of each binary classifier of a landmark model over DATA."""
+    from ooc_fw.model.certificate import certify_landmarks
+    from ooc_fw.problem import Problem
+
+    with ExitStack() as stack:
+        source = stack.enter_context(common.open_data(args))
+        codes = _codes(model, source)
+        workers = stack.enter_context(common.open_workers(args))
+        engine = stack.enter_context(model.engine(args.threads))
+        progress = RowProgress("certify", source.n_rows, quiet=args.quiet)
+        problem = Problem(source, codes, model.kernel, class_labels=model.classes)
+        on_block = stack.enter_context(progress)
+        certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=on_block)
+    columns = (getattr(certificate, name).tolist() for name in LANDMARK_FIELDS)
+    return [dict(zip(LANDMARK_FIELDS, own, strict=True)) for own in zip(*columns, strict=True)]
+
+
+def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """What the certificate of each binary classifier over DATA says."""
     from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-    from ooc_fw.data.labels import encode_labels
     from ooc_fw.data.rows import take_rows
-    from ooc_fw.model.file import as_class_values
     from ooc_fw.model.pairs import class_pairs
     from ooc_fw.problem import Problem
     from ooc_fw.training.partition import partition_classes
@@ -66,18 +89,12 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
     certificates = []
     with ExitStack() as stack:
         source = stack.enter_context(common.open_data(args))
-        classes, codes = encode_labels(source)
-        found, expected = as_class_values(classes).tolist(), model.classes.tolist()
-        if found != expected:
-            raise InputError(
-                f"{source.name} has labels {common.format_labels(found)} but the model was trained "
-                f"on {common.format_labels(expected)}; give the file it was trained on"
-            )
+        codes, n_classes = _codes(model, source), len(model.classes)
         model.check_training_rows(source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads))
-        pairs = class_pairs(len(classes))
-        partition = stack.enter_context(partition_classes(source, codes, len(classes)))
+        pairs = class_pairs(n_classes)
+        partition = stack.enter_context(partition_classes(source, codes, n_classes))
         if len(pairs) > 1:
             workers = None  # other processes cannot read the partition
         whole = Problem(source, codes, model.kernel)
@@ -89,7 +106,21 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[Certificate]:
             weights = SupportWeights(vectors, pair.pair_rows(own.rows), own.alpha, C)
             problem = pair.problem(whole)
             with RowProgress(label, problem.source.n_rows, quiet=args.quiet) as progress:
-                certificates.append(
-                    certify(problem, engine, weights, Search(args.tol), progress, workers)
-                )
+                found = certify(problem, engine, weights, Search(args.tol), progress, workers)
+            certificates.append({name: getattr(found, name) for name in FIELDS})
     return certificates
+
+
+def _codes(model: Model, source: RowSource) -> Int64Array:
+    """Class of each row; InputError unless the labels are those of the model."""
+    from ooc_fw.data.labels import encode_labels
+    from ooc_fw.model.file import as_class_values
+
+    classes, codes = encode_labels(source)
+    found, expected = as_class_values(classes).tolist(), model.classes.tolist()
+    if found != expected:
+        raise InputError(
+            f"{source.name} has labels {common.format_labels(found)} but the model was trained "
+            f"on {common.format_labels(expected)}; give the file it was trained on"
+        )
+    return codes

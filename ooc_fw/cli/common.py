@@ -303,15 +303,25 @@ def aligned(result: Mapping[str, Any]) -> list[str]:
 
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
-    """Certified gap of the binary classifier of each pair of classes, or of the first `most`."""
+    """Certified gap of each binary classifier, or of the first `most`."""
     lines = [
         f"{format_label(own['negative'])} against {format_label(own['positive'])}  "
         f"{format_gap(own['certified_gap'])}"
         for own in classifiers[:most]
     ]
     if most is not None and len(classifiers) > most:
-        lines.append(f"and {len(classifiers) - most} more pairs of classes, which --json lists")
+        lines.append(f"and {len(classifiers) - most} more binary classifiers, which --json lists")
     return lines
+
+
+def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result for people, who are told which gaps are within the span of landmarks only."""
+    words = {}
+    if result.get("gap_scope") == "span":
+        scope = f"(within the span of the {result['n_support']} landmarks)"
+        found = {name: result.get(name) for name in ("certified_gap", "sampled_gap")}
+        words = {k: f"{format_value(gap)} {scope}" for k, gap in found.items() if gap is not None}
+    return {**result, **words}
 
 
 def format_label(value: Any) -> str:

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         result = describe_table(args, kind)
     listed = ("advice", "machines")
-    lines = common.aligned({k: _brief(value) for k, value in result.items() if k not in listed})
+    shown = {k: _brief(value) for k, value in result.items() if k not in listed}
+    lines = common.aligned(common.with_scope(shown))
     lines += common.gap_lines(result.get("machines", ()), SHOWN)
     lines += [f"- {sentence}" for sentence in result.get("advice", ())]
     common.print_result(args, result, lines)
@@ -87,6 +88,9 @@ def describe_model(model: Model) -> dict[str, Any]:
     Of several binary classifiers, gaps are those of the worst; ``machines`` has each.
     """
     several, first = len(model.classifiers) > 1, model.classifiers[0]
+    names = ["rho", "objective", "certified_gap", "sampled_gap"]
+    if model.kind == "landmarks":
+        names = ["primal", "dual", "certified_gap", "sampled_gap"]
     kernel = model.kernel.to_dict()
     result: dict[str, Any] = {
         "kind": "model",
@@ -94,17 +98,17 @@ def describe_model(model: Model) -> dict[str, Any]:
         **kernel,
         "C": model.C,
         "n_features": model.n_features,
+        "model_kind": model.kind,
         "n_support": len(model.support_vectors),
-        "rho": None if several else first.rho,
-        "objective": None if several else first.objective,
+        **{name: None if several else getattr(first, name) for name in names[:2]},
         "certified_gap": model.certified_gap,
         "sampled_gap": model.sampled_gap,
+        "gap_scope": model.gap_scope,
         "status": model.status,
         "classes": [common.format_label(value) for value in model.classes],
         **_scaling(model.scaling),
     }
     if several:
-        names = ("rho", "objective", "certified_gap", "sampled_gap")
         result["machines"] = [
             {"negative": own.negative, "positive": own.positive, "n_support": len(own.alpha)}
             | {name: getattr(own, name) for name in names}

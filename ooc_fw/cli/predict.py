@@ -44,7 +44,8 @@ def add_commands(commands: common.Commands) -> None:
         "--decision",
         action="store_true",
         help="decision values (margin at -1 and 1, positive for the larger label); for more than "
-        "two classes one for each pair, (first, second), (first, third), ...",
+        "two classes one for each pair, (first, second), (first, third), ..., or, of a landmark "
+        "model, one for each class against the rest",
     )
     parser.add_argument(
         "--probability",
@@ -114,7 +115,7 @@ def _open(
 ) -> Iterator[Callable[[dict[str, npt.NDArray[Any]]], None]]:
     """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
-        yield partial(_write_lines, sys.stdout, _names(model))
+        yield partial(_write_lines, sys.stdout, model)
     elif suffix in HDF5_SUFFIXES:
         from ooc_fw.convert.writer import OutputFile
 
@@ -125,15 +126,16 @@ def _open(
     else:
         write = _write_table if suffix == ".csv" else _write_lines
         with open_output(output, encoding="utf-8", newline="") as text:
-            yield partial(write, text, _names(model))
+            yield partial(write, text, model)
 
 
 def _names(model: Model) -> list[str]:
     return [common.format_label(value) for value in model.classes.tolist()]
 
 
-def _write_lines(file: IO[str], names: list[str], columns: dict[str, npt.NDArray[Any]]) -> None:
+def _write_lines(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:
     """A line for each row: the label, or the numbers asked for."""
+    names = _names(model)
     name, last = list(columns.items())[-1]
     if name == "label":
         file.writelines(f"{names[place]}\n" for place in last.tolist())
@@ -142,14 +144,17 @@ def _write_lines(file: IO[str], names: list[str], columns: dict[str, npt.NDArray
         file.writelines(" ".join([f"{value:.17g}" for value in row]) + "\n" for row in rows)
 
 
-def _write_table(file: IO[str], names: list[str], columns: dict[str, npt.NDArray[Any]]) -> None:
+def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:
     """CSV with a header: row, label, decision values, probabilities."""
     from ooc_fw.model.pairs import class_pairs
 
+    names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
     if columns["row"][:1] == 0:
         header = {"row": ["row"], "label": ["label"], "decision": ["decision"]}
-        if len(names) > 2:
+        if model.decision == "ovr":
+            header["decision"] = [f"decision_{name}" for name in names]
+        elif len(names) > 2:
             pairs = class_pairs(len(names))
             header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
         header["probability"] = [f"p_{name}" for name in names]

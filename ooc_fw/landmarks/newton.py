@@ -101,6 +101,16 @@ class Preconditioner:
         return np.stack([cho_solve((own, True), r, check_finite=False) for own, r in pairs])
 
 
+def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
+    """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
+    gradient, slope = passes.gradient(b, exact=exact), span.times(b)
+    primal = 0.5 * ((b * slope).sum(axis=1) + gradient.square)
+    norm = span.inverse_norm(gradient.u)
+    with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+        dual = gradient.total**2 / (2 * (norm + gradient.square))
+    return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual))
+
+
 @dataclass(frozen=True)
 class Newton:
     """Newton's method on some rows.
@@ -124,12 +134,7 @@ class Newton:
 
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
-        gradient, slope = self.passes.gradient(b, exact=exact), self.span.times(b)
-        primal = 0.5 * ((b * slope).sum(axis=1) + gradient.square)
-        norm = self.span.inverse_norm(gradient.u)
-        with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-            dual = gradient.total**2 / (2 * (norm + gradient.square))
-        return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual))
+        return evaluate(self.span, self.passes, b, exact=exact)
 
     def minimise(
         self, point: Point, target: float, tell: Callable[[Point], None], *, exact: bool = False

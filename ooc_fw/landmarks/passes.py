@@ -28,6 +28,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.landmarks.span import Landmarks
+from ooc_fw.problem import Problem
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -52,6 +53,16 @@ class SpanProblem:
     source: RowSource
     signs: Int8Array
     penalties: Float64Array
+
+    @classmethod
+    def of(cls, problem: Problem, C: float) -> SpanProblem:
+        """One classifier of two classes, else one of each class against the rest."""
+        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
+        return cls(
+            problem.source,
+            np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1)),
+            np.full(len(problem.codes), C) if problem.penalties is None else problem.penalties,
+        )
 
     @property
     def n_rows(self) -> int:

@@ -123,12 +123,7 @@ class _Run:
         self.deadline, self.began = session.deadline(options), time.perf_counter()
         self.rng = np.random.default_rng(options.seed)
         self.n_landmarks = min(n_landmarks, source.n_rows)
-        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
-        self.problem = SpanProblem(
-            source,
-            np.where(codes[:, None] == positive, np.int8(1), np.int8(-1)),
-            np.full(source.n_rows, options.C) if problem.penalties is None else problem.penalties,
-        )
+        self.problem = SpanProblem.of(problem, options.C)
         sampler = make_sampler(source, codes)
         self.sample_ids = sampler.sample(_SAMPLE_FACTOR * self.n_landmarks, self.rng)
         self.sample = source.take(self.sample_ids)

@@ -84,16 +84,24 @@ def cholesky(matrix: Float64Array) -> Float64Array:
 class Span:
     """Landmarks with the Cholesky factor L of G = LL'.
 
+    Parameters
+    ----------
+    landmarks : Landmarks
+        The landmarks.
+    jitter : float, optional
+        What is added to the diagonal of G; `JITTER` of its mean by default.
+
     Attributes
     ----------
     jitter : float
         What was added to the diagonal of G.
     """
 
-    def __init__(self, landmarks: Landmarks) -> None:
+    def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
         self.landmarks = landmarks
         matrix = landmarks.inner_products()
-        self.jitter = JITTER * float(np.trace(matrix)) / len(landmarks)
+        default = JITTER * float(np.trace(matrix)) / len(landmarks)
+        self.jitter = default if jitter is None else jitter
         np.einsum("ii->i", matrix)[...] += self.jitter
         self._factor = cholesky(matrix)
 

@@ -194,6 +194,11 @@ class Model:
         return self.classifiers[0].kind
 
     @property
+    def gap_scope(self) -> str:
+        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
+        return "all" if self.kind == "exact" else "span"
+
+    @property
     def decision(self) -> Decision:
         """Whether classifiers are of pairs of classes, or of one against the rest.
 

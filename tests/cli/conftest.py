@@ -4,9 +4,19 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
+import h5py
+import numpy as np
 import pytest
 
 from ooc_fw.cli.main import main
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.landmarks.solve import solve_landmarks
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
 
 
 @pytest.fixture
@@ -30,3 +40,20 @@ def sure_model(data_file, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "sure.h5"
     assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
     return path
+
+
+@pytest.fixture(params=[2, 3])
+def landmark_model(request, tmp_path):
+    """Files of noisy rows of 2 or 3 classes, and of a landmark model of these rows."""
+    rng = np.random.default_rng(request.param)
+    X = rng.normal(size=(500, 4)).astype(np.float32)
+    y = (X[:, : request.param] + rng.normal(size=(500, request.param))).argmax(axis=1) + 5.0
+    with h5py.File(tmp_path / "noisy.h5", "w") as file:
+        file["X"], file["y"] = X, y
+    with open_source(str(tmp_path / "noisy.h5")) as source:
+        classes, codes = encode_labels(source)
+        problem = Problem(source, codes, make_kernel("rbf", gamma=0.3), class_labels=classes)
+        solution = solve_landmarks(problem, 20, TrainOptions(C=3.0), Session())
+        known = {"kernel": problem.kernel, "C": 3.0, "classes": classes, "scaling": source.scaling}
+        Model.from_landmarks(solution, **known).save(tmp_path / "landmarks.h5")
+    return tmp_path / "noisy.h5", tmp_path / "landmarks.h5"

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from ooc_fw.model.record import load_model
+from ooc_fw.testing.reference import kernel_values
 
 
 def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     result = json.loads(outcome.out)
-    assert list(result) == ["certified_gap", "pair_gap", "objective", "rho", "n_violators"]
+    names = ["certified_gap", "gap_scope", "pair_gap", "objective", "rho", "n_violators"]
+    assert list(result) == names
+    assert result["gap_scope"] == "all"
     assert result["pair_gap"] >= result["certified_gap"] <= 1e-3
     assert result["n_violators"] == 0
     model = load_model(model_file)
@@ -45,3 +48,46 @@ def test_other_data_are_refused(ooc_fw, model_file, table, data_file, write_text
     ):
         ooc_fw("convert", write_text(X, y), path, "--like", data_file)
         ooc_fw("certify", model_file, path).assert_refused("d.h5", *parts)
+
+
+def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
+    data, model_path = landmark_model
+    outcome = ooc_fw("certify", model_path, data, "--json", "--threads", 2)
+    assert (outcome.status, outcome.err) == (0, "")
+    result, model = json.loads(outcome.out), load_model(model_path)
+    several = len(model.classes) > 2
+    names = ["certified_gap", "gap_scope", "primal", "dual", "n_support"]
+    assert list(result) == names + ["machines"] * several
+    assert (result["gap_scope"], result["n_support"]) == ("span", 20)
+    with h5py.File(data) as file:
+        X, y = file["X"][...], file["y"][...]
+    Z = model.support_vectors
+    K, G = (kernel_values(model.kernel, rows, Z) + 1 for rows in (X, Z))
+    for own, found in zip(model.classifiers, result.get("machines", [result]), strict=True):
+        own_G = G + own.jitter * np.eye(len(Z))
+        sign = np.where(y == own.positive, 1, -1)
+        beta = model.C * np.maximum(0, 1 - sign * (K @ own.beta))
+        u = K.T @ (beta * sign)
+        primal = own.beta @ own_G @ own.beta / 2 + beta @ beta / model.C / 2
+        v = u @ np.linalg.solve(own_G.astype(float), u.astype(float))
+        dual = beta.sum() ** 2 / (v + beta @ beta / model.C) / 2
+        assert primal <= found["primal"] <= primal * (1 + 1e-4)
+        assert dual * (1 - 1e-4) <= found["dual"] <= dual
+        assert (primal - dual) / primal <= found["certified_gap"] <= 2e-3
+        assert found["certified_gap"] == (found["primal"] - found["dual"]) / found["primal"]
+    assert result["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
+
+    outcome = ooc_fw("certify", model_path, data, "--dask", "processes")
+    lines = outcome.out.splitlines()
+    assert lines[0].split()[0] == "certified_gap"
+    assert lines[0].endswith("(within the span of the 20 landmarks)")
+    assert ("rest against 6  " in outcome.out) == several
+    assert ooc_fw("certify", model_path, data, "--tol", 1e-9).status == 1
+
+
+def test_landmark_model_of_other_data_is_refused(ooc_fw, landmark_model):
+    data, model_path = landmark_model
+    with h5py.File(data, "r+") as file:
+        row = int(load_model(model_path).classifiers[0].rows[0])
+        file["X"][row] += 1
+    ooc_fw("certify", model_path, data).assert_refused(f"row {row}", "the file it was trained on")

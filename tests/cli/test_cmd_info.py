@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.model.record import load_model
 
 
 def describe(ooc_fw, *arguments):
@@ -65,9 +66,24 @@ def test_compression(ooc_fw, text_file, tmp_path, name, storage):
 def test_model_file(ooc_fw, model_file):
     result = describe(ooc_fw, model_file)
     expected = {"kind": "model", "kernel": "rbf", "C": 5, "classes": ["-7", "3"]}
+    expected |= {"model_kind": "exact", "gap_scope": "all"}
     assert expected.items() <= result.items()
     assert (result["status"], result["scaling"]) == ("converged", "minmax")
     assert 0 <= result["certified_gap"] <= 1e-3
+
+
+def test_landmark_model(ooc_fw, landmark_model):
+    _, path = landmark_model
+    result, model = describe(ooc_fw, path), load_model(path)
+    expected = {"kind": "model", "model_kind": "landmarks", "gap_scope": "span", "n_support": 20}
+    assert expected.items() <= result.items()
+    assert result["certified_gap"] == model.certified_gap
+    each = result.get("machines", [result])
+    found = [(own["primal"], own["dual"], own["certified_gap"]) for own in each]
+    assert found == [(own.primal, own.dual, own.certified_gap) for own in model.classifiers]
+    lines = ooc_fw("info", path).out.splitlines()
+    (gap,) = (line for line in lines if line.startswith("certified_gap"))
+    assert gap.endswith("(within the span of the 20 landmarks)")
 
 
 def test_advice_is_printed_below(ooc_fw, tmp_path):

@@ -230,3 +230,20 @@ def test_peak_of_the_process_does_not_grow_with_the_rows(tmp_path):
         assert status == 0
         peaks.append(peak)
     assert peaks[1] - peaks[0] < 50e6
+
+
+def test_landmark_model_has_a_decision_value_for_each_class(ooc_fw, landmark_model, tmp_path):
+    data, path = landmark_model
+    model = load_model(path)
+    with h5py.File(data) as file:
+        X = file["X"][...]
+    values = model.decision_function(X).reshape(len(X), -1)
+    assert ooc_fw("predict", path, data, "--decision", "-o", tmp_path / "p.csv").status == 0
+    with open(tmp_path / "p.csv") as file:
+        header = file.readline().strip().split(",")
+    names = ["decision"] if len(model.classes) == 2 else ["decision_5", "decision_6", "decision_7"]
+    assert header == ["row", "label", *names]
+    found = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(found[:, 2:], values)
+    places = values.argmax(axis=1) if len(names) > 1 else (values[:, 0] > 0).astype(int)
+    np.testing.assert_array_equal(found[:, 1], model.classes[places])

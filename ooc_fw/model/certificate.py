@@ -1,0 +1,131 @@
+"""The gap of a landmark model, computed again from the model and the rows it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.parallel import borrow_workers
+from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.landmarks.certificate import certify_point
+from ooc_fw.landmarks.newton import evaluate
+from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.span import Landmarks, Span
+from ooc_fw.model.pairs import LandmarkClassifier
+from ooc_fw.model.record import Model
+from ooc_fw.problem import Problem
+from ooc_fw.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class SpanCertificate:
+    """Objectives within the span of the landmarks, each of shape (n_classifiers,).
+
+    `primal` is an upper bound on P of the weights, and `dual` a lower bound on the least P that any
+    weights of the same landmarks have.
+    """
+
+    primal: Float64Array
+    dual: Float64Array
+
+    @property
+    def certified_gap(self) -> Float64Array:
+        """(P - D) / P of each classifier."""
+        return (self.primal - self.dual) / self.primal
+
+
+def certify_landmarks(
+    model: Model,
+    problem: Problem,
+    engine: Engine,
+    *,
+    dask: Any = None,
+    on_block: Callable[[int], None] | None = None,
+) -> SpanCertificate:
+    """Bound P and D of a landmark model by one pass over its training rows.
+
+    Parameters
+    ----------
+    model : Model
+        Its landmarks, weights, and the jitter that they were trained with.
+    problem : Problem
+        The training rows and their classes; penalties of None follow from the model.
+    engine : Engine
+        Computes kernel values, for example `Model.engine`.
+    dask : optional
+        Where blocks are read: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
+        threads of `engine`. No bit depends on it.
+    on_block : callable, optional
+        Called after each block with the number of rows done.
+
+    Raises
+    ------
+    InputError
+        The rows are not those the model was trained on, changed, or cannot be read; the model has
+        no landmarks or no jitter, which the bound on rounding rests on; or penalties are unknown.
+
+    Notes
+    -----
+    Kernel values are float64, and a bound on all rounding is part of the result, see
+    `ooc_fw.landmarks.certificate.certify_point`.
+    """
+    own = _landmark_classifiers(model)
+    if problem.n_classes != len(model.classes):
+        raise InputError(
+            f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
+        )
+    model.check_training_rows(problem.source, problem.codes)
+    if problem.penalties is None:
+        problem = replace(problem, penalties=row_penalties(model, problem.codes))
+    span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
+    if not 0 < own[0].jitter:
+        raise InputError("a landmark model without jitter cannot be certified; train it again")
+    landmarks = Landmarks(engine, take_rows(model.support_vectors, own[0].landmarks))
+    try:
+        span = Span(landmarks, own[0].jitter)
+    except np.linalg.LinAlgError as error:
+        raise InputError(f"the model's jitter does not suit its landmarks: {error}") from None
+
+    def tell(share: float) -> None:
+        if on_block is not None:
+            on_block(round(share * n_rows))
+
+    problem.source.check_unchanged()
+    with nullcontext() if dask is None else borrow_workers(dask, engine.threads) as workers:
+        passes = Passes(span_problem, landmarks, workers, tell)
+        point = evaluate(span, passes, np.stack([c.beta for c in own]), exact=True)
+    problem.source.check_unchanged()
+    return SpanCertificate(*certify_point(span, point, span_problem.penalties))
+
+
+def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
+    """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
+
+    The file has those of the landmarks, and where they are one number for each class, they are
+    taken to be weights of the classes. InputError where they are not.
+    """
+    classifier, *_ = _landmark_classifiers(model)
+    if classifier.C is None:
+        return None
+    per_class = np.zeros(len(model.classes))
+    for place in range(len(per_class)):
+        found = np.unique(classifier.C[codes[classifier.rows] == place])
+        if len(found) != 1:
+            raise InputError(
+                "the model was trained with weights of rows, of which its file has those of "
+                "landmarks only; give the penalties of all rows to ooc_fw.certify_landmarks"
+            )
+        per_class[place] = found[0]
+    return np.asarray(per_class[codes])
+
+
+def _landmark_classifiers(model: Model) -> list[LandmarkClassifier]:
+    own = [own for own in model.classifiers if isinstance(own, LandmarkClassifier)]
+    if not own:
+        raise InputError("the model has no landmarks; ooc_fw.certify certifies exact models")
+    return own

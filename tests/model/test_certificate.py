@@ -1,0 +1,153 @@
+"""The gap of a landmark model, computed again from what its file holds, against brute force."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import CSRSource, open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.landmarks.solve import solve_landmarks
+from ooc_fw.model.certificate import certify_landmarks, row_penalties
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import kernel_values, to_csr
+
+C, N_ROWS = 2.0, 600
+
+
+def make_problem(n_classes, *, weights=None, sparse=False, kernel="rbf"):
+    rng = np.random.default_rng(n_classes)
+    X = rng.normal(size=(N_ROWS, 5)).astype(np.float32)
+    codes = (X[:, :n_classes] + rng.normal(size=(N_ROWS, n_classes))).argmax(axis=1)
+    penalties = {
+        None: None,
+        "classes": C * np.arange(1.0, n_classes + 1)[codes],
+        "rows": rng.uniform(0.5, 5, N_ROWS),
+    }[weights]
+    own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
+    return X, Problem(CSRSource(to_csr(X)) if sparse else open_source(X), codes, own, penalties)
+
+
+def train(problem, n_landmarks=25, **options):
+    solution = solve_landmarks(problem, n_landmarks, TrainOptions(C=C, **options), Session())
+    return Model.from_landmarks(
+        solution,
+        kernel=problem.kernel,
+        C=C,
+        classes=problem.classes,
+        scaling=None,
+        penalties=problem.penalties,
+    )
+
+
+def certify(model, problem, **options):
+    with model.engine(2) as engine:
+        return certify_landmarks(model, problem, engine, **options)
+
+
+def objectives(model, X, problem):
+    """P and D by the formulas, in extended precision."""
+    penalties = np.full(N_ROWS, C) if problem.penalties is None else problem.penalties
+    Z = model.support_vectors
+    Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
+    K, found = kernel_values(model.kernel, X, Z) + 1, []
+    for own in model.classifiers:
+        G = kernel_values(model.kernel, Z, Z) + 1 + own.jitter * np.eye(len(Z))
+        y = np.where(problem.codes == problem.classes.tolist().index(own.positive), 1, -1)
+        xi = np.maximum(0, 1 - y * (K @ own.beta))
+        u = K.T @ (penalties * xi * y)
+        v = u @ np.linalg.solve(G.astype(float), u.astype(float))
+        square = penalties @ xi**2
+        found.append(
+            ((own.beta @ G @ own.beta + square) / 2, (penalties @ xi) ** 2 / (v + square) / 2)
+        )
+    return np.array(found, dtype=float).T
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
+    X, problem = make_problem(n_classes, sparse=sparse, kernel=kernel)
+    model = train(problem)
+    rng = np.random.default_rng(0)
+    for factor in (1.0, 0.9, 30.0):
+        beta = [factor * own.beta * (1 + (factor != 1) * rng.normal()) for own in model.classifiers]
+        pairs = zip(model.classifiers, beta, strict=True)
+        other = dataclasses.replace(
+            model, classifiers=[dataclasses.replace(own, beta=b) for own, b in pairs]
+        )
+        found = certify(other, problem)
+        primal, dual = objectives(other, X, problem)
+        assert (found.primal >= primal).all()
+        assert (found.dual <= dual).all()
+        assert (found.certified_gap >= (primal - dual) / primal).all()
+        np.testing.assert_allclose(found.primal, primal, rtol=1e-4)
+        np.testing.assert_allclose(found.dual, dual, rtol=1e-3)
+
+
+def test_it_is_the_gap_that_training_certified():
+    _, problem = make_problem(3)
+    model = train(problem)
+    found = certify(model, problem)
+    own = model.classifiers
+    np.testing.assert_allclose(found.primal, [each.primal for each in own], rtol=1e-8)
+    np.testing.assert_allclose(
+        found.certified_gap, [each.certified_gap for each in own], rtol=1e-3, atol=1e-8
+    )
+
+
+def test_any_jitter_is_the_one_stored():
+    X, problem = make_problem(2)
+    model = train(problem)
+    (own,) = model.classifiers
+    other = dataclasses.replace(model, classifiers=[dataclasses.replace(own, jitter=0.5)])
+    found, (primal, dual) = certify(other, problem), objectives(other, X, problem)
+    np.testing.assert_allclose([found.primal, found.dual], [primal, dual], rtol=1e-6)
+    assert found.primal[0] > 1.001 * certify(model, problem).primal[0]
+    none = dataclasses.replace(model, classifiers=[dataclasses.replace(own, jitter=0.0)])
+    with pytest.raises(InputError, match="without jitter"):
+        certify(none, problem)
+
+
+def test_where_blocks_are_read_changes_no_bit(tmp_path):
+    X, problem = make_problem(3)
+    np.save(tmp_path / "X.npy", X)
+    problem = dataclasses.replace(problem, source=open_source(str(tmp_path / "X.npy")))
+    model, done = train(problem), []
+    here = certify(model, problem, on_block=done.append)
+    there = certify(model, problem, dask="processes")
+    assert done[-1] == N_ROWS
+    assert np.array_equal(here.primal, there.primal)
+    assert np.array_equal(here.dual, there.dual)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes):
+    X, problem = make_problem(n_classes, weights="classes")
+    model = train(problem)
+    np.testing.assert_array_equal(row_penalties(model, problem.codes), problem.penalties)
+    found = certify(model, dataclasses.replace(problem, penalties=None))
+    np.testing.assert_allclose(found.primal, objectives(model, X, problem)[0], rtol=1e-6)
+
+    X, problem = make_problem(n_classes, weights="rows")
+    model = train(problem)
+    with pytest.raises(InputError, match="the penalties of all rows"):
+        certify(model, dataclasses.replace(problem, penalties=None))
+    found = certify(model, problem)
+    np.testing.assert_allclose(found.primal, objectives(model, X, problem)[0], rtol=1e-6)
+
+
+def test_other_data_are_refused():
+    X, problem = make_problem(3)
+    model = train(problem)
+    other = X.copy()
+    other[model.classifiers[0].rows[0]] += 1
+    with pytest.raises(InputError, match="is not the model's support vector"):
+        certify(model, dataclasses.replace(problem, source=open_source(other)))
+    with pytest.raises(InputError, match="has 3 classes and the data have 2"):
+        certify(model, dataclasses.replace(problem, codes=np.minimum(problem.codes, 1)))
