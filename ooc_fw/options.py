@@ -236,13 +236,42 @@ class TrainOptions(_Checked):
     )
     max_support: int | None = option(
         None,
-        "largest number of support vectors; on noisy data a short run with a model of random rows "
-        "and violators",
+        "largest number of support vectors: where the optimum has more, the model has N landmarks, "
+        "or with --exact the best weights on N random rows and violators",
         default_help="as many as memory affords",
         metavar="N",
         low=START_ROWS,
         whole=True,
     )
+    landmarks: int | None = option(
+        None,
+        "learn weights of N landmarks, rows of the data, from all rows",
+        default_help="where the optimum has too many support vectors",
+        metavar="N",
+        low=START_ROWS,
+        whole=True,
+    )
+    exact: bool = option(
+        False,
+        flags={"--exact": (True, "train to the optimum over all rows, whatever it costs")},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.landmarks is None:
+            return
+        other = {
+            "--exact": self.exact,
+            f"--method {self.method}": self.method != "auto",
+            f"--lmo {self.lmo}": self.lmo != "auto",
+            f"--stopping {self.stopping}": self.stopping != "relative",
+            f"--max-support {self.max_support}": (self.max_support or LARGEST) < self.landmarks,
+        }
+        for name, given in other.items():
+            if given:
+                raise InputError(
+                    f"--landmarks {self.landmarks} and {name} contradict each other; leave one out"
+                )
 
 
 @_documented

@@ -157,16 +157,23 @@ def _learn(
 
 def summary(result: dict[str, Any]) -> list[str]:
     """Sum a run of ``train`` up in a few lines for people."""
-    gap, read, kind = result["certified_gap"], "", "certified over all rows"
+    gap, kind = result["certified_gap"], "certified over all rows"
+    read, vectors = "", "support vectors"
     if gap is None:
         gap, kind = result["sampled_gap"], "over the rows drawn last, not certified"
-    if "lmo" not in result:
+    if "kind" not in result:
         kind, read = "over the rows read last, not certified", " read once"
+    elif result["kind"] == "landmarks":
+        vectors = "landmarks"
+        kind = f"within the span of the {result['n_support']} landmarks, " + (
+            "not certified" if result["certified_gap"] is None else "certified over all rows"
+        )
     if "machines" in result:
-        kind += f", the worst of {len(result['machines'])} pairs of classes"
+        of = "classes" if vectors == "landmarks" else "pairs of classes"
+        kind += f", the worst of {len(result['machines'])} {of}"
     return [
         f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}",
-        f"{result['n_support']} support vectors of {result['n_rows']} rows{read}, "
+        f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}, "
         f"{result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
         f"C {common.format_value(result['C'])}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "

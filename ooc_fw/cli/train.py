@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, stream
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from ooc_fw.data.parallel import Workers
     from ooc_fw.data.rows import Float64Array, Int64Array
     from ooc_fw.data.sources import RowSource
+    from ooc_fw.model.pairs import Classifier
     from ooc_fw.model.record import Model
     from ooc_fw.problem import Problem
     from ooc_fw.solver.checkpoint import CheckpointPlan
     from ooc_fw.solver.session import Session
+    from ooc_fw.solver.state import Solution
     from ooc_fw.system.memory import MemoryPlan
     from ooc_fw.training.fit import Fit
 
@@ -89,7 +92,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
         "and --threads may differ",
     )
     common.add_work(parser)
-    common.add_options(parser, TrainOptions, ["memory_limit", "max_support"])
+    common.add_options(parser, TrainOptions, ["memory_limit", "max_support", "landmarks", "exact"])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
     Train a kernel support vector machine (squared hinge loss) on a file of any size and write the
     model. For more than two classes, a binary classifier is trained for each pair of them. The
-    duality gap is exact: unless --no-certify is given, a pass over all rows certifies it.
+    duality gap is exact: unless --no-certify is given, a pass over all rows certifies it. Where the
+    optimum is out of reach, the model has landmarks: see `ooc-fw help noisy`.
     """
     if args.stream:
         return stream.run(args)
@@ -109,8 +113,10 @@ def run(args: argparse.Namespace) -> int:
 
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Status
-    from ooc_fw.training.fit import describe_choice, fit
+    from ooc_fw.training.choice import choose
+    from ooc_fw.training.fit import fit
     from ooc_fw.training.held_out import check_can_hold_out, with_time_for_sigmoids
+    from ooc_fw.training.pairs import describe_method
 
     options = common.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)
@@ -122,11 +128,17 @@ def run(args: argparse.Namespace) -> int:
         if args.probability:
             check_can_hold_out(problem.classes, problem.codes)
         _announce(problem, plan, args.quiet)
+        own = with_time_for_sigmoids(options) if args.probability else options
+        session = Session((), workers, started, checkpoint, args.resume)
+        with source.limited(session.deadline(own).check):
+            choice = choose(problem, own, session)
+        if not args.quiet:
+            print(choice.reason, file=sys.stderr)
+        own, options = choice.settle(own), choice.settle(options)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with common.run_progress(args, options, started, log) as progress:
-            session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
-            own = with_time_for_sigmoids(options) if args.probability else options
+            session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, own, session)
             model = fitted.model
             # Until it gives probabilities, the model does not replace one that may give them.
@@ -140,7 +152,9 @@ def run(args: argparse.Namespace) -> int:
                     if output != place.output:
                         output.unlink()
                         output = place.output
-            result = _result(fitted, problem, options) | {
+            result = {
+                **_result(fitted, problem, options),
+                "choice": choice.reason,
                 "seconds": time.perf_counter() - started,
                 "peak_rss_bytes": peak_rss_bytes(),
                 "model": str(output),
@@ -151,17 +165,16 @@ def run(args: argparse.Namespace) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        choice = describe_choice(fitted.pairs, options, source.n_rows)
-        print(choice, *stream.summary(result), sep="\n", file=sys.stderr)
+        method = [describe_method(fitted.pairs, options, source.n_rows)] if fitted.pairs else []
+        print(*method, *stream.summary(result), sep="\n", file=sys.stderr)
     if not Status(model.status).reached:
-        why = Status(model.status).explain(options.stopping, options.tol)
+        why = fitted.explain(options)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
     if missing:
         logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
     common.print_result(args, result, [output])
-    signals = [pair.solution.signal for pair in fitted.pairs if pair.solution.signal is not None]
     if missing == _INTERRUPTED or model.status == Status.INTERRUPTED:
-        return 128 + (signals[0] if signals else signal.SIGINT)
+        return 128 + (fitted.signal or signal.SIGINT)
     return common.DONE
 
 
@@ -226,22 +239,27 @@ def _calibrate(
 
 
 def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, Any]:
-    """How the run went: relative gaps, None for what is not known.
+    """How the run went: gaps, None for what is not known or makes no sense.
 
     Of several binary classifiers, counts are sums and gaps those of the worst; ``machines`` has
     each.
     """
-    from ooc_fw.model.pairs import worst_gap
-
     model, source, kernel = fitted.model, problem.source, problem.kernel
-    solutions = [pair.solution for pair in fitted.pairs]
-    first, several = solutions[0], len(solutions) > 1
-    n_support = len(model.support_vectors)
-    evaluations = sum(solution.kernel_evaluations for solution in solutions)
+    classifiers = [_describe(own) for own in model.classifiers]
+    several, n_support = len(classifiers) > 1, len(model.support_vectors)
+    if fitted.landmarks is None:
+        work = _exact_work([pair.solution for pair in fitted.pairs], source)
+        for own, pair in zip(classifiers, fitted.pairs, strict=True):
+            own |= {"status": str(pair.solution.status), "iterations": pair.solution.iterations}
+            own["seconds"] = pair.solution.seconds
+    else:
+        names = "iterations", "kernel_evaluations", "rows_read", "bytes_read", "sweep_seconds"
+        work = {name: getattr(fitted.landmarks, name) for name in names}
+        work |= dict.fromkeys(("method", "lmo", "rho", "pair_gap", "steps"))
     result: dict[str, Any] = {
         "status": model.status,
-        "method": first.method,
-        "lmo": first.lmo,
+        "kind": model.kind,
+        "gap_scope": "all" if fitted.landmarks is None else "span",
         "kernel": kernel.name,
         "gamma": kernel.gamma,
         "C": options.C,
@@ -251,34 +269,62 @@ def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, A
         "n_features": source.n_features,
         "n_classes": len(model.classes),
         "n_support": n_support,
-        "objective": None if several else first.objective,
-        "rho": None if several else first.rho,
-        "sampled_gap": worst_gap(solution.sampled_gap for solution in solutions),
+        **{name: None if several else classifiers[0][name] for name in _OBJECTIVES},
+        "sampled_gap": model.sampled_gap,
         "certified_gap": model.certified_gap,
+        **work,
+        "passes": work["kernel_evaluations"] / (source.n_rows * n_support),
+    }
+    return result | ({"machines": classifiers} if several else {})
+
+
+def _exact_work(solutions: Sequence[Solution], source: RowSource) -> dict[str, Any]:
+    """What exact classifiers cost, and what only they have."""
+    from ooc_fw.model.pairs import worst_gap
+
+    first, several = solutions[0], len(solutions) > 1
+    return {
+        "method": first.method,
+        "lmo": first.lmo,
+        "rho": None if several else first.rho,
         "pair_gap": worst_gap(solution.pair_gap for solution in solutions),
         "iterations": sum(solution.iterations for solution in solutions),
         "steps": {
             str(kind): sum(solution.steps[kind] for solution in solutions) for kind in first.steps
         },
-        "kernel_evaluations": evaluations,
-        "passes": evaluations / (source.n_rows * n_support),
+        "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
         "rows_read": source.rows_read if several else first.rows_read,
         "bytes_read": source.bytes_read if several else first.bytes_read,
         "sweep_seconds": None if several else first.sweep_seconds,
     }
-    if several:
-        names = ("certified_gap", "sampled_gap", "objective", "iterations", "seconds")
-        result["machines"] = [
-            {
-                "negative": model.classes[pair.negative].item(),
-                "positive": model.classes[pair.positive].item(),
-                "status": str(pair.solution.status),
-                "n_support": len(pair.solution.alpha),
-                **{name: getattr(pair.solution, name) for name in names},
-            }
-            for pair in fitted.pairs
-        ]
-    return result
+
+
+_OBJECTIVES = ("objective", "primal", "dual")
+
+
+def _describe(own: Classifier) -> dict[str, Any]:
+    """Classes, size, objectives and gaps of a binary classifier.
+
+    Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
+    objective of at most 1 / (2 rho (1 - d)^2).
+    """
+    from ooc_fw.model.pairs import BinaryClassifier
+
+    if isinstance(own, BinaryClassifier):
+        gap, dual = own.certified_gap, 0.5 / own.rho
+        primal = None if gap is None or gap >= 1 else dual / (1 - gap) ** 2
+    else:
+        primal, dual = own.primal, own.dual
+    return {
+        "negative": own.negative,
+        "positive": own.positive,
+        "n_support": len(own.alpha),
+        "certified_gap": own.certified_gap,
+        "sampled_gap": own.sampled_gap,
+        "objective": own.objective,
+        "primal": primal,
+        "dual": dual,
+    }
 
 
 def _penalties(

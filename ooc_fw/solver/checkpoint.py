@@ -39,8 +39,11 @@ _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = "ooc-fw checkpoint"
 _ANEW = "train without --resume to start anew"
 
-_BUDGETS = ("max_iter", "max_time", "threads")
-"""Options that may change when a run is resumed: they say when to stop, not where to go."""
+_BUDGETS = ("max_iter", "max_time", "threads", "exact")
+"""Options that may change when a run is resumed: they say when to stop, not where to go.
+
+`exact` is decided before: a run that is resumed is exact.
+"""
 
 
 @dataclass(frozen=True)

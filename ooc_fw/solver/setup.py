@@ -123,16 +123,21 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
 
 
 def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
-    """Memory plan of a run; `held` is as for `ooc_fw.solver.session.Session`.
+    """Memory plan of an exact run; `held` is as for `ooc_fw.solver.session.Session`.
 
     InputError is raised when the limit cannot be met.
     """
+    return plan_memory(workload(source, options, held), options.memory_limit, memory_total())
+
+
+def workload(source: RowSource, options: TrainOptions, held: int | None = None) -> Workload:
+    """The sizes that the memory of a run depends on, for `plan_run`."""
     method, lmo, _ = choose_method(options, source.n_rows)
     if held is None:
         held = source.decoded_bytes if source.in_memory else 0
     row_bytes = source.decoded_bytes / max(1, source.n_rows)
     rows_at_once = LARGEST_BLOCK if STEP_RULES[method].takes_many else options.sample_size
-    work = Workload(
+    return Workload(
         n_rows=source.n_rows,
         decoded_bytes=source.decoded_bytes,
         block_bytes=int(max(2 * CHUNK_BYTES, rows_at_once * row_bytes)),
@@ -143,7 +148,6 @@ def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) 
         cacheable=not source.in_memory,
         full_oracle=lmo == "full",
     )
-    return plan_memory(work, options.memory_limit, memory_total())
 
 
 def _plan_before(plan: MemoryPlan, here: MemoryPlan, path: str | os.PathLike[str]) -> MemoryPlan:

@@ -38,12 +38,17 @@ def _raise(number: int, frame: FrameType | None) -> None:
             again.start()
             return
         frame = frame.f_back
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+    raise interruption(number)
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
     """Number of the signal that raised `interrupt`."""
     return interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT
+
+
+def interruption(number: int) -> KeyboardInterrupt:
+    """What the signal `number` raises: the inverse of `signal_of`."""
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ else is in memory and however many threads there are, so that it takes the same 
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
 import resource
@@ -44,6 +45,13 @@ _VERTEX_COPIES = 6  # of a vertex's row: as read, centred, growing, for products
 _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
 _MOST_THREADS = 64
 _LEAST_VERTICES = 500
+
+# Of a landmark model. Bytes, but for the first two.
+_SAMPLE_ROWS = 20  # rows of the sample in memory, for each landmark
+_SAMPLE_COPIES = 2  # of a row of the sample: as read, and those that are looked at
+_SPAN_ROW_BYTES = 24  # for each row of the file: class, penalty; and of the sample
+_SPAN_DECISION_BYTES = 16  # in addition for each classifier: sign, decision values of two points
+_LANDMARK_BYTES = 32 << 10  # for each landmark: blocks of products on their way to the Hessian
 
 # Of a limit on addresses (``ulimit -v``).
 _ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used
@@ -172,6 +180,58 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         max_threads=max_threads,
         limit=limit,
     )
+
+
+_SPAN_TERMS = {
+    "program": "program",
+    "row_numbers": "numbers for each row of the file",
+    "buffers": "read buffers",
+    "scratch": "working memory of threads",
+    "sample": "rows of the sample",
+    "landmarks": "landmarks",
+    "matrices": "matrices between landmarks",
+}
+"""Parts of the memory of a landmark model, and what people are told they are."""
+
+
+def landmark_terms(
+    work: Workload, n_classifiers: int, n_landmarks: int, threads: int = 1
+) -> dict[str, int]:
+    """Bytes that a run with landmarks takes at most, part by part.
+
+    Of the N x N matrices there are one of the landmarks, and two for each classifier: its Hessian
+    and the factor of the preconditioner. The sample has 20 N rows, which are held in memory.
+    """
+    row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
+    numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
+    n_sample = min(work.n_rows, _SAMPLE_ROWS * n_landmarks)
+    thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
+    sizes = {
+        "program": PROGRAM_BYTES + work.held_bytes,
+        "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
+        "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
+        "scratch": threads * thread_bytes,
+        "sample": n_sample * (_SAMPLE_COPIES * row_bytes + numbers),
+        "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
+        "matrices": 8 * n_landmarks**2 * (1 + 2 * n_classifiers),
+    }
+    return {text: sizes[name] for name, text in _SPAN_TERMS.items()}
+
+
+def landmarks_that_fit(
+    work: Workload, n_classifiers: int, limit: int | None, available: int, threads: int = 1
+) -> int:
+    """Largest number of landmarks whose `landmark_terms` add up to no more than the limit.
+
+    `solve_landmarks` takes no more than these. The limit is as for `plan_memory`: None stands for
+    half of what is available. 0 where not even one landmark fits.
+    """
+    budget = int(_DEFAULT_SHARE * available) if limit is None else limit
+
+    def fits(n_landmarks: int) -> bool:
+        return sum(landmark_terms(work, n_classifiers, n_landmarks, threads).values()) <= budget
+
+    return bisect.bisect_left(range(1, work.n_rows + 1), True, key=lambda n: not fits(n))
 
 
 def _too_small(limit: int, least: dict[str, int]) -> str:

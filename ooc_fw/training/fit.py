@@ -1,49 +1,52 @@
-"""From a problem to a model: a binary classifier for each pair of classes (one-versus-one).
-
-`fit` is the front door of the command line and the estimator, `PairTrainer` what tuning uses, too.
-The predicted class is the one that most classifiers vote for, see `ooc_fw.model.pairs`.
-
-References
-----------
-Frandi, Nanculef, Suykens, A PARTAN-accelerated Frank-Wolfe algorithm for large-scale SVM
-classification, section on multi-class problems: one-versus-one.
-"""
+"""From a problem to a model, exact or with landmarks: the door of command line and estimator."""
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Self
 
-import numpy as np
-
-from ooc_fw.data.rows import Int64Array, take_rows
-from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.landmarks.solve import LandmarkSolution, relative_target, solve_landmarks
+from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import choose_method, plan_run
+from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
-from ooc_fw.solver.state import Callback, Solution, SolverState, Status
-from ooc_fw.system.errors import InputError
-from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import MemoryPlan
-from ooc_fw.training.partition import ClassPair, Partition, partition_classes
+from ooc_fw.solver.state import Status
+from ooc_fw.training.choice import Choice, choose
+from ooc_fw.training.pairs import model_of, train_pairs
 
-_PAIRS_BYTES = 512 << 20
-"""Bytes of kernel values that the classifiers of several pairs may keep together."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model, and the solution of the binary classifier of each pair of classes."""
+    """A trained model and where it comes from.
+
+    An exact model has the solution of the binary classifier of each pair of classes, a model with
+    landmarks has no `pairs`, and one solution for all classifiers.
+    """
 
     model: Model
     pairs: list[PairSolution]
+    landmarks: LandmarkSolution | None
+    choice: Choice
+
+    @property
+    def signal(self) -> int | None:
+        """Number of the signal that ended training, if one did."""
+        if self.landmarks is not None:
+            return self.landmarks.signal
+        signals = (pair.solution.signal for pair in self.pairs)
+        return next((number for number in signals if number is not None), None)
+
+    def explain(self, options: TrainOptions) -> str:
+        """Say why the gap is above the tolerance, for a warning."""
+        tol = options.tol if self.landmarks is None else relative_target(options.tol)
+        return Status(self.model.status).explain(options.stopping, float(f"{tol:.3g}"))
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Fit:
         """The same, with a and b of the sigmoid of each binary classifier."""
@@ -56,7 +59,11 @@ class Fit:
             replace(pair, solution=replace(pair.solution, rows=rows[pair.solution.rows]))
             for pair in self.pairs
         ]
-        return Fit(replace(self.model, classifiers=classifiers), pairs)
+        landmarks = self.landmarks
+        if landmarks is not None:
+            landmarks = replace(landmarks, rows=rows[landmarks.rows])
+        model = replace(self.model, classifiers=classifiers)
+        return replace(self, model=model, pairs=pairs, landmarks=landmarks)
 
 
 def fit(
@@ -65,7 +72,7 @@ def fit(
     session: Session | None = None,
     warm: Sequence[Warm | None] | None = None,
 ) -> Fit:
-    """Train a model of two classes or more.
+    """Train a model of two classes or more, exact or with landmarks as `choose` says.
 
     Parameters
     ----------
@@ -75,180 +82,34 @@ def fit(
         The limits of time and memory are those of all classifiers together; `max_iter` and
         `max_support` are those of each.
     session : Session, optional
-        Circumstances. The certifying passes of several classifiers are not made by Dask, and there
-        are checkpoints of two classes only: InputError for others.
+        Circumstances. The certifying passes of several exact classifiers are not made by Dask, and
+        there are checkpoints of exact models of two classes only: InputError for others.
     warm : sequence of tuple or None, optional
-        What each classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, by rows of
-        `problem.source`.
+        What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, by rows
+        of `problem.source`.
 
-    Returns
-    -------
-    Fit
-        Solutions of more than two classes hold no support vectors, which the classifiers share.
-        After an interrupt, or when time is over, the remaining classifiers are those of their first
-        few rows, so that every pair has one. OutOfTimeError when time is over before that.
+    Raises
+    ------
+    OutOfTimeError
+        When time is over before there is a model.
     """
     session = Session() if session is None else session
-    source, n_classes = problem.source, problem.n_classes
-    if n_classes == 2:
-        first = None if warm is None else warm[0]
-        pairs = [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
-        return Fit(model_of(pairs, problem, options.C), pairs)
-    if session.checkpoint is not None or session.resume is not None:
-        raise InputError(
-            f"{source.name} has {n_classes} classes, and checkpoints hold a run of two; train "
-            f"without them"
-        )
-    with ExitStack() as opened:
-        with source.limited(session.deadline(options).check):
-            partition = opened.enter_context(
-                partition_classes(source, problem.codes, n_classes, options.memory_limit)
-            )
-        trainer = PairTrainer(problem, partition, options, session.callbacks)
-        pairs = opened.enter_context(trainer).fit(options.C, warm, session.started)
-    return Fit(model_of(pairs, problem, options.C), pairs)
-
-
-def model_of(pairs: Sequence[PairSolution], problem: Problem, C: float) -> Model:
-    """Model of the binary classifiers of all pairs of classes."""
-    vectors = pairs[0].solution.support_vectors
-    return Model.from_pairs(
-        pairs,
-        vectors if len(pairs) == 1 else problem.source.take(union_of_rows(pairs)),
-        kernel=problem.kernel,
-        C=C,
-        classes=problem.classes,
-        scaling=problem.source.scaling,
+    choice = choose(problem, options, session)
+    logger.info("%s", choice.reason)
+    if choice.landmarks is None:
+        pairs = train_pairs(problem, options, session, warm)
+        return Fit(model_of(pairs, problem, options.C), pairs, None, choice)
+    source = problem.source
+    threads = min(options.threads, plan_run(source, options, session.held).max_threads)
+    solution = solve_landmarks(
+        problem, choice.landmarks, replace(options, threads=threads), session
     )
-
-
-class PairTrainer:
-    """Trains the binary classifiers of all pairs of classes, for one C after another.
-
-    Each classifier begins with the weights that it had for the C before. With a `plan` it keeps
-    rows and kernel values, too, unless those of all pairs might exceed `_PAIRS_BYTES` or there is a
-    limit of memory or time: then one classifier at a time takes memory. A context manager.
-
-    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows.
-    Callbacks are told which classifier a state is of. InputError where memory is too small.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        partition: Partition,
-        options: TrainOptions,
-        callbacks: Sequence[Callback],
-        plan: MemoryPlan | None = None,
-    ) -> None:
-        self.problem, self._partition, self._options = problem, partition, options
-        self._callbacks, self._plan = callbacks, plan
-        self._pairs = class_pairs(problem.n_classes)
-        counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
-        self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
-        # Bytes of all kernel values if every row is a support vector: 4 for each.
-        unlimited = options.memory_limit is None and options.max_time is None
-        small = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
-        self._keeps = plan is not None and (small or len(self._pairs) == 1)
-        if len(self._pairs) > 1:
-            largest = partition.pair(*self._pairs[int(self._work.argmax())])
-            plan_run(largest.source, options, partition.held_bytes)
-        self._last: Sequence[Warm] | None = None
-        self._paths: list[Path] = []
-        self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
-        self._resources = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._resources.close()
-
-    def fit(
-        self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
-    ) -> list[PairSolution]:
-        """Train the classifiers of the next C as `fit` does; time counts from `started`, or now."""
-        started = time.perf_counter() if started is None else started
-        before = self._last if warm is None else warm
-        done: list[PairSolution] = []
-        with self._interrupt:
-            for k, places in enumerate(self._pairs):
-                interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
-                options, reason = self._budget(k, started, interrupted)
-                first = None if before is None else before[k]
-                keep = self._keeps and reason is None
-                solution = self._solve(k, replace(options, C=C), first, keep)
-                done.append(
-                    PairSolution(*places, replace(solution, status=reason or solution.status))
-                )
-        self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
-        return done
-
-    def _budget(
-        self, k: int, started: float, interrupted: bool
-    ) -> tuple[TrainOptions, Status | None]:
-        """Options of a classifier, and why there is no time for it, if there is none.
-
-        It shares the time that is left with all classifiers after it, in proportion to their work.
-        """
-        options, reason = self._options, Status.INTERRUPTED
-        if not interrupted:
-            if options.max_time is None:
-                return options, None
-            left = started + options.max_time - time.perf_counter()
-            if left > 0:
-                share = float(self._work[k] / self._work[k:].sum())
-                return replace(options, max_time=left * share), None
-            reason = Status.TIME_LIMIT
-        return replace(options, max_iter=0, max_time=None, certify=False), reason
-
-    def _solve(self, k: int, options: TrainOptions, warm: Warm | None, keep: bool) -> Solution:
-        """Solution of a pair, whose rows are those of the whole data set."""
-        pair = self._partition.pair(*self._pairs[k])
-        if warm is not None:
-            warm = pair.pair_rows(warm[0]), warm[1]
-        if keep:
-            solution = self._path(k, pair).solve(options.C, warm)
-        else:
-            session = self._session(k)
-            solution = solve_problem(pair.problem(self.problem), options, session, warm)
-        if len(self._pairs) == 1:
-            return solution
-        none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
-        return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
-
-    def _path(self, k: int, pair: ClassPair) -> Path:
-        """The path of a pair, which is opened when it is first asked for."""
-        if k == len(self._paths):
-            plan = self._plan if len(self._pairs) == 1 else None
-            path = Path(pair.problem(self.problem), self._options, self._session(k), plan)
-            self._paths.append(self._resources.enter_context(path))
-        return self._paths[k]
-
-    def _session(self, k: int) -> Session:
-        told = [_numbered(callback, k, len(self._pairs)) for callback in self._callbacks]
-        return Session(told, held=self._partition.held_bytes, interrupt=self._interrupt)
-
-
-def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:
-    """`callback`, told which classifier its state is of."""
-
-    def told(state: SolverState) -> bool | None:
-        state.machine, state.n_machines = machine, n_machines
-        return callback(state)
-
-    return told
-
-
-def describe_choice(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
-    """One line that says what "auto" picked for all classifiers of so many rows, and why."""
-    first = pairs[0].solution
-    if len(pairs) == 1:
-        return first.choice
-    n_full = sum(pair.solution.lmo == "full" for pair in pairs)
-    if 0 < n_full < len(pairs):
-        return (
-            f"method {first.method}, full oracle for {n_full} of {len(pairs)} classifiers, which "
-            f"have few rows, and sampled oracle for the others"
-        )
-    return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
+    model = Model.from_landmarks(
+        solution,
+        kernel=problem.kernel,
+        C=options.C,
+        classes=problem.classes,
+        scaling=source.scaling,
+        penalties=problem.penalties,
+    )
+    return Fit(model, [], solution, choice)

@@ -40,7 +40,7 @@ from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.fit import PairTrainer, model_of
+from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
 
 PATH_TOL = 1e-2

@@ -19,7 +19,8 @@ from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import SmallProblem
-from ooc_fw.training.fit import PairTrainer, fit
+from ooc_fw.training.fit import fit
+from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import partition_classes
 
 KERNEL = make_kernel("rbf", gamma=0.5)
@@ -143,7 +144,7 @@ def test_a_full_disk_is_noticed_before_the_partition(blobs, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("kept", [0, 100 << 20])
 def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
-    monkeypatch.setattr("ooc_fw.training.fit._PAIRS_BYTES", kept)
+    monkeypatch.setattr("ooc_fw.training.pairs._PAIRS_BYTES", kept)
     X, codes = blobs
     source = open_source(X)
     plan = plan_run(source, OPTIONS)

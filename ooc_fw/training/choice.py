@@ -1,0 +1,146 @@
+"""Whether a model is exact or has landmarks, and how many; see `choose`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import plan_run, workload
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import format_bytes, landmark_terms, landmarks_that_fit, memory_total
+from ooc_fw.training.estimate import exact_seconds, expect_support, kernel_speed
+
+MOST_SUPPORT = 40_000
+"""Support vectors beyond which an exact model is not worth its time, and rows up to which a model
+is exact unless a limit of size or time is given."""
+
+LANDMARKS = 5_000
+"""Landmarks, where the limits allow as many."""
+
+_PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
+_LANDMARK_PASSES = 10  # over all rows that a time limit should leave room for
+_SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Number of landmarks, None for an exact model; and a line that says why."""
+
+    landmarks: int | None
+    reason: str
+
+    def settle(self, options: TrainOptions) -> TrainOptions:
+        """Options that ask for what was chosen."""
+        return replace(options, landmarks=self.landmarks, exact=self.landmarks is None)
+
+
+def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
+    """Choose between the exact model and landmarks.
+
+    Landmarks are taken where they are asked for, and where the exact model would have more support
+    vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
+    than the time limit. How many it would have is estimated from samples (`expect_support`). An
+    exact method, another stopping test, or a checkpoint mean an exact model.
+
+    Raises
+    ------
+    InputError
+        When there is no memory for the landmarks, or a checkpoint is wanted of them.
+    """
+    n_rows = problem.source.n_rows
+    reason = _why_exact(options, session)
+    if reason is not None and options.landmarks is None:
+        return Choice(None, reason)
+    plan = plan_run(problem.source, options, session.held)
+    options = replace(options, threads=min(options.threads, plan.max_threads))
+    if options.landmarks is not None:
+        return _as_asked(problem, options, session)
+    limit = min(options.max_support or MOST_SUPPORT, plan.max_vertices)
+    if options.max_time is None and n_rows <= limit:
+        return Choice(None, f"exact: there are {n_rows} rows; --landmarks N takes landmarks")
+    support = expect_support(problem, options, session, limit, plan.max_vertices)
+    seconds, speed = 0.0, None
+    if options.max_time is not None:
+        rows = problem.source.read(0, min(_SPEED_ROWS, n_rows))
+        speed, _ = kernel_speed(problem.kernel, rows, options.threads)
+        seconds = exact_seconds(n_rows, support.expected, speed)
+    about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
+    if support.late:
+        why = "a sample alone takes a tenth of the time limit"
+    elif support.expected > limit:
+        why = f"{about}, more than {_limit_in_words(options, limit)}"
+    elif speed is not None and seconds > _PATIENCE * session.deadline(options).left():
+        why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
+    else:
+        return Choice(None, f"exact: {about}; --landmarks N takes landmarks")
+    n_landmarks = _affordable(problem, options, session, speed)
+    if n_landmarks < min(START_ROWS, n_rows):
+        return Choice(None, "exact: there is no memory for landmarks")
+    return Choice(n_landmarks, f"{n_landmarks} landmarks: {why}; --exact takes the optimum")
+
+
+def _as_asked(problem: Problem, options: TrainOptions, session: Session) -> Choice:
+    wanted = options.landmarks
+    assert wanted is not None
+    if session.checkpoint is not None or session.resume is not None:
+        raise InputError(
+            f"--landmarks {wanted} has no checkpoints; leave out --checkpoint and --resume, or "
+            f"--landmarks"
+        )
+    wanted = min(wanted, problem.source.n_rows)
+    most = _most_by_memory(problem, options, session)
+    if wanted > most:
+        work = workload(problem.source, options, session.held)
+        size = sum(landmark_terms(work, _n_classifiers(problem), wanted, options.threads).values())
+        raise InputError(
+            f"{wanted} landmarks take {format_bytes(size)} of memory, and there is room for "
+            f"{most}; give --landmarks {most}, or more --memory"
+        )
+    return Choice(wanted, f"{wanted} landmarks: as asked; --exact takes the optimum")
+
+
+def _why_exact(options: TrainOptions, session: Session) -> str | None:
+    """Why the model is exact whatever the rows are; None if that depends on them."""
+    reasons = {
+        "as asked": options.exact,
+        f"method {options.method}": options.method != "auto",
+        f"{options.lmo} oracle": options.lmo != "auto",
+        f"stopping by the {options.stopping} gap": options.stopping != "relative",
+        "a run with a checkpoint": session.checkpoint is not None or session.resume is not None,
+    }
+    given = [reason for reason, holds in reasons.items() if holds]
+    return f"exact: {given[0]}" if given else None
+
+
+def _limit_in_words(options: TrainOptions, limit: int) -> str:
+    if options.max_support == limit:
+        return f"--max-support {limit}"
+    if limit == MOST_SUPPORT:
+        return f"the {limit} that an exact run takes on"
+    return f"the {limit} that memory holds"
+
+
+def _affordable(
+    problem: Problem, options: TrainOptions, session: Session, speed: float | None
+) -> int:
+    """Largest number of landmarks within the limits of size, memory and time."""
+    n_rows = problem.source.n_rows
+    most = min(options.max_support or LANDMARKS, _most_by_memory(problem, options, session), n_rows)
+    if speed is None:
+        return most
+    left = max(0.0, session.deadline(options).left())
+    by_time = int(left * speed / (_LANDMARK_PASSES * n_rows * _n_classifiers(problem)))
+    return min(most, max(START_ROWS, by_time))
+
+
+def _most_by_memory(problem: Problem, options: TrainOptions, session: Session) -> int:
+    work = workload(problem.source, options, session.held)
+    k = _n_classifiers(problem)
+    return landmarks_that_fit(work, k, options.memory_limit, memory_total(), options.threads)
+
+
+def _n_classifiers(problem: Problem) -> int:
+    """Classifiers of a landmark model: one against the rest, but one of two classes."""
+    return 1 if problem.n_classes == 2 else problem.n_classes

@@ -1,0 +1,142 @@
+"""What an exact run would take: its support vectors, from samples, and its time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ooc_fw.data.rows import CSRRows, Int64Array, Rows
+from ooc_fw.data.sampling import choose_sampler
+from ooc_fw.data.sources import ArraySource, CSRSource
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.pairs import union_of_rows
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.system.interrupt import interruption
+from ooc_fw.training.pairs import train_pairs
+
+SAMPLE_ROWS = 2_000, 8_000
+"""Rows of the samples that are solved; the second one only where the first does not decide."""
+
+_SAMPLE_TOL = 1e-2  # relative gap of their models
+_SAMPLE_TIME = 0.1  # share of the time that is left, for each of them
+
+PASSES = 2.5
+"""Kernel values of a typical exact run, divided by rows times support vectors."""
+
+_DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take 10 s
+_DENSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Support:
+    """Support vectors that an exact model may have; `basis` says in words how that is known."""
+
+    expected: int
+    share: float  # of the rows of the largest sample
+    basis: str
+    late: bool = False  # whether a sample took too much of the time limit, and tells little
+
+
+def expect_support(
+    problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
+) -> Support:
+    """Support vectors of an exact model of `problem`, from exact models of samples.
+
+    Parameters
+    ----------
+    problem, options, session
+        Those of the run.
+    enough : int
+        One sample is enough where its share of support vectors makes no more than these. Else the
+        power law through the numbers of two samples is extrapolated.
+    most : int
+        Largest number of rows of a sample.
+    """
+    n_rows, late = problem.source.n_rows, False
+    found: list[tuple[int, int]] = []
+    for wanted in SAMPLE_ROWS:
+        size = min(wanted, most, n_rows)
+        if found and size <= found[-1][0]:
+            break
+        ids = _draw(problem, options, size)
+        support, late = _solve_sample(problem, ids, options, session)
+        found.append((len(ids), support))
+        if late or support * n_rows <= enough * len(ids):
+            break
+    size, support = found[-1]
+    power = 1.0
+    if len(found) > 1:
+        small, few = found[0]
+        power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
+    expected = min(n_rows, round(support * (n_rows / size) ** power))
+    words = "the model of " + " and of ".join(
+        f"{size} rows has {support} support vectors" for size, support in found
+    )
+    return Support(expected, support / size, words, late)
+
+
+def _draw(problem: Problem, options: TrainOptions, size: int) -> Int64Array:
+    """Increasing numbers of random rows, with one row at least of each class."""
+    source, codes = problem.source, problem.codes
+    sampler = choose_sampler(
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, codes
+    )
+    ids = sampler.sample(size, np.random.default_rng(options.seed))
+    counts = np.bincount(codes[ids], minlength=problem.n_classes)
+    more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
+    return np.union1d(ids, np.array(more, dtype=np.int64))
+
+
+def _solve_sample(
+    problem: Problem, ids: Int64Array, options: TrainOptions, session: Session
+) -> tuple[int, bool]:
+    """Number of support vectors of the rows `ids` alone, and whether time did not suffice."""
+    source = problem.source
+    rows = source.take(ids)
+    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    held = source.decoded_bytes if source.in_memory else 0
+    own = TrainOptions(
+        C=options.C,
+        tol=_SAMPLE_TOL,
+        threads=options.threads,
+        memory_limit=options.memory_limit,
+    )
+    if options.max_time is not None:
+        deadline = session.deadline(options)
+        deadline.check()
+        own = replace(own, max_time=_SAMPLE_TIME * deadline.left())
+    alone = Session(held=small.decoded_bytes + held)
+    pairs = train_pairs(problem.subset(small, ids), own, alone)
+    for solution in (pair.solution for pair in pairs):
+        if solution.signal is not None:
+            raise interruption(solution.signal)
+    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
+    return len(union_of_rows(pairs)), late
+
+
+def kernel_speed(
+    kernel: Kernel, rows: Rows, threads: int, seconds: float = 0.1
+) -> tuple[float, float]:
+    """How many kernel values are computed in a second, and the largest of the rows' diagonal."""
+    with Engine(kernel, threads, choose_arithmetic(kernel, rows)) as engine:
+        x = engine.prepare(rows)
+        weights = np.full(len(x), 1 / len(x))
+        engine.weighted_sum(x, x, weights)  # the first call compiles
+        before, started = engine.evaluations, time.perf_counter()
+        while time.perf_counter() - started < seconds:
+            engine.weighted_sum(x, x, weights)
+        speed = (engine.evaluations - before) / (time.perf_counter() - started)
+    return speed, float(kernel.diagonal(x.norms).max())
+
+
+def exact_seconds(n_rows: int, support: int, speed: float) -> float:
+    """Time of an exact run: its kernel values, and its steps on the support vectors."""
+    steps = _DENSE_SECONDS * (support / _DENSE_SUPPORT) ** 2
+    return PASSES * n_rows * support / speed + steps

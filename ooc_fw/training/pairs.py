@@ -1,0 +1,215 @@
+"""Binary classifiers of all pairs of classes (one-versus-one), trained one after another.
+
+The predicted class is the one that most classifiers vote for, see `ooc_fw.model.pairs`.
+
+References
+----------
+Frandi, Nanculef, Suykens, A PARTAN-accelerated Frank-Wolfe algorithm for large-scale SVM
+classification, section on multi-class problems: one-versus-one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from ooc_fw.data.rows import take_rows
+from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.loop import Path, solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import choose_method, plan_run
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Callback, Solution, SolverState, Status
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.memory import MemoryPlan
+from ooc_fw.training.partition import ClassPair, Partition, partition_classes
+
+_PAIRS_BYTES = 512 << 20
+"""Bytes of kernel values that the classifiers of several pairs may keep together."""
+
+
+def train_pairs(
+    problem: Problem,
+    options: TrainOptions,
+    session: Session,
+    warm: Sequence[Warm | None] | None = None,
+) -> list[PairSolution]:
+    """Train exact classifiers of all pairs of classes, as `ooc_fw.training.fit.fit` does.
+
+    Solutions of more than two classes hold no support vectors, which the classifiers share. After
+    an interrupt, or when time is over, the remaining classifiers are those of their first few rows,
+    so that every pair has one. OutOfTimeError when time is over before that.
+    """
+    source, n_classes = problem.source, problem.n_classes
+    if n_classes == 2:
+        first = None if warm is None else warm[0]
+        return [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
+    if session.checkpoint is not None or session.resume is not None:
+        raise InputError(
+            f"{source.name} has {n_classes} classes, and checkpoints hold a run of two; train "
+            f"without them"
+        )
+    with ExitStack() as opened:
+        with source.limited(session.deadline(options).check):
+            partition = opened.enter_context(
+                partition_classes(source, problem.codes, n_classes, options.memory_limit)
+            )
+        trainer = PairTrainer(problem, partition, options, session.callbacks)
+        return opened.enter_context(trainer).fit(options.C, warm, session.started)
+
+
+def model_of(pairs: Sequence[PairSolution], problem: Problem, C: float) -> Model:
+    """Model of the binary classifiers of all pairs of classes."""
+    vectors = pairs[0].solution.support_vectors
+    return Model.from_pairs(
+        pairs,
+        vectors if len(pairs) == 1 else problem.source.take(union_of_rows(pairs)),
+        kernel=problem.kernel,
+        C=C,
+        classes=problem.classes,
+        scaling=problem.source.scaling,
+    )
+
+
+class PairTrainer:
+    """Trains the binary classifiers of all pairs of classes, for one C after another.
+
+    Each classifier begins with the weights that it had for the C before. With a `plan` it keeps
+    rows and kernel values, too, unless those of all pairs might exceed `_PAIRS_BYTES` or there is a
+    limit of memory or time: then one classifier at a time takes memory. A context manager.
+
+    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows.
+    Callbacks are told which classifier a state is of. InputError where memory is too small.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        partition: Partition,
+        options: TrainOptions,
+        callbacks: Sequence[Callback],
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        self.problem, self._partition, self._options = problem, partition, options
+        self._callbacks, self._plan = callbacks, plan
+        self._pairs = class_pairs(problem.n_classes)
+        counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
+        self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
+        # Bytes of all kernel values if every row is a support vector: 4 for each.
+        unlimited = options.memory_limit is None and options.max_time is None
+        small = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
+        self._keeps = plan is not None and (small or len(self._pairs) == 1)
+        if len(self._pairs) > 1:
+            largest = partition.pair(*self._pairs[int(self._work.argmax())])
+            plan_run(largest.source, options, partition.held_bytes)
+        self._last: Sequence[Warm] | None = None
+        self._paths: list[Path] = []
+        self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def fit(
+        self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
+    ) -> list[PairSolution]:
+        """Train the classifiers of the next C as `train_pairs` does.
+
+        Time counts from `started`, or from now.
+        """
+        started = time.perf_counter() if started is None else started
+        before = self._last if warm is None else warm
+        done: list[PairSolution] = []
+        with self._interrupt:
+            for k, places in enumerate(self._pairs):
+                interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
+                options, reason = self._budget(k, started, interrupted)
+                first = None if before is None else before[k]
+                keep = self._keeps and reason is None
+                solution = self._solve(k, replace(options, C=C), first, keep)
+                done.append(
+                    PairSolution(*places, replace(solution, status=reason or solution.status))
+                )
+        self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
+        return done
+
+    def _budget(
+        self, k: int, started: float, interrupted: bool
+    ) -> tuple[TrainOptions, Status | None]:
+        """Options of a classifier, and why there is no time for it, if there is none.
+
+        It shares the time that is left with all classifiers after it, in proportion to their work.
+        """
+        options, reason = self._options, Status.INTERRUPTED
+        if not interrupted:
+            if options.max_time is None:
+                return options, None
+            left = started + options.max_time - time.perf_counter()
+            if left > 0:
+                share = float(self._work[k] / self._work[k:].sum())
+                return replace(options, max_time=left * share), None
+            reason = Status.TIME_LIMIT
+        return replace(options, max_iter=0, max_time=None, certify=False), reason
+
+    def _solve(self, k: int, options: TrainOptions, warm: Warm | None, keep: bool) -> Solution:
+        """Solution of a pair, whose rows are those of the whole data set."""
+        pair = self._partition.pair(*self._pairs[k])
+        if warm is not None:
+            warm = pair.pair_rows(warm[0]), warm[1]
+        if keep:
+            solution = self._path(k, pair).solve(options.C, warm)
+        else:
+            session = self._session(k)
+            solution = solve_problem(pair.problem(self.problem), options, session, warm)
+        if len(self._pairs) == 1:
+            return solution
+        none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+        return replace(solution, rows=pair.whole_rows(solution.rows), support_vectors=none)
+
+    def _path(self, k: int, pair: ClassPair) -> Path:
+        """The path of a pair, which is opened when it is first asked for."""
+        if k == len(self._paths):
+            plan = self._plan if len(self._pairs) == 1 else None
+            path = Path(pair.problem(self.problem), self._options, self._session(k), plan)
+            self._paths.append(self._resources.enter_context(path))
+        return self._paths[k]
+
+    def _session(self, k: int) -> Session:
+        told = [_numbered(callback, k, len(self._pairs)) for callback in self._callbacks]
+        return Session(told, held=self._partition.held_bytes, interrupt=self._interrupt)
+
+
+def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:
+    """`callback`, told which classifier its state is of."""
+
+    def told(state: SolverState) -> bool | None:
+        state.machine, state.n_machines = machine, n_machines
+        return callback(state)
+
+    return told
+
+
+def describe_method(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
+    """One line that says what "auto" picked for all classifiers of so many rows, and why."""
+    first = pairs[0].solution
+    if len(pairs) == 1:
+        return first.choice
+    n_full = sum(pair.solution.lmo == "full" for pair in pairs)
+    if 0 < n_full < len(pairs):
+        return (
+            f"method {first.method}, full oracle for {n_full} of {len(pairs)} classifiers, which "
+            f"have few rows, and sampled oracle for the others"
+        )
+    return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
