@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Solution
     from ooc_fw.system.memory import MemoryPlan
+    from ooc_fw.training.choice import Choice
     from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,6 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.training.choice import choose
     from ooc_fw.training.fit import fit
     from ooc_fw.training.held_out import check_can_hold_out, with_time_for_sigmoids
-    from ooc_fw.training.pairs import describe_method
 
     options = common.record_from(TrainOptions, args)
     checkpoint = _checkpoint_plan(args)
@@ -132,11 +132,11 @@ def run(args: argparse.Namespace) -> int:
         session = Session((), workers, started, checkpoint, args.resume)
         with source.limited(session.deadline(own).check):
             choice = choose(problem, own, session)
-        if not args.quiet:
-            print(choice.reason, file=sys.stderr)
-        own, options = choice.settle(own), choice.settle(options)
+        if choice.landmarks is not None and not args.quiet:
+            print(choice.reason, file=sys.stderr)  # before it takes its time
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
+        own, options = choice.settle(own), choice.settle(options)
         with common.run_progress(args, options, started, log) as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
             fitted = fit(problem, own, session)
@@ -160,13 +160,12 @@ def run(args: argparse.Namespace) -> int:
                 "model": str(output),
             }
             if args.probability:
-                result["calibrated"] = model.calibrated
-                result["calibration_seconds"] = time.perf_counter() - trained
+                seconds = time.perf_counter() - trained
+                result |= {"calibrated": model.calibrated, "calibration_seconds": seconds}
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        method = [describe_method(fitted.pairs, options, source.n_rows)] if fitted.pairs else []
-        print(*method, *stream.summary(result), sep="\n", file=sys.stderr)
+        print(*_summary(fitted, choice, options, result), sep="\n", file=sys.stderr)
     if not Status(model.status).reached:
         why = fitted.explain(options)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
@@ -236,6 +235,18 @@ def _calibrate(
     except OutOfTimeError:
         return model, _LATE
     return (model, _INTERRUPTED) if sigmoids is None else (model.with_sigmoids(sigmoids), "")
+
+
+def _summary(
+    fitted: Fit, choice: Choice, options: TrainOptions, result: dict[str, Any]
+) -> list[str]:
+    """What is said of a run at its end."""
+    from ooc_fw.training.pairs import describe_method
+
+    lines = stream.summary(result)
+    if choice.landmarks is not None:  # it was said at the beginning
+        return lines
+    return [choice.reason, describe_method(fitted.pairs, options, result["n_rows"]), *lines]
 
 
 def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, Any]:
@@ -310,9 +321,11 @@ def _describe(own: Classifier) -> dict[str, Any]:
     """
     from ooc_fw.model.pairs import BinaryClassifier
 
+    dual: float | None
     if isinstance(own, BinaryClassifier):
-        gap, dual = own.certified_gap, 0.5 / own.rho
-        primal = None if gap is None or gap >= 1 else dual / (1 - gap) ** 2
+        gap, least = own.certified_gap, 0.5 / own.rho
+        primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
+        dual = least
     else:
         primal, dual = own.primal, own.dual
     return {

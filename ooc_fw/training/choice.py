@@ -10,7 +10,7 @@ from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run, workload
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import format_bytes, landmark_terms, landmarks_that_fit, memory_total
-from ooc_fw.training.estimate import exact_seconds, expect_support, kernel_speed
+from ooc_fw.training.estimate import SAMPLE_ROWS, exact_seconds, expect_support, kernel_speed
 
 MOST_SUPPORT = 40_000
 """Support vectors beyond which an exact model is not worth its time, and rows up to which a model
@@ -58,7 +58,7 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     if options.landmarks is not None:
         return _as_asked(problem, options, session)
     limit = min(options.max_support or MOST_SUPPORT, plan.max_vertices)
-    if options.max_time is None and n_rows <= limit:
+    if n_rows <= limit and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
         return Choice(None, f"exact: there are {n_rows} rows; --landmarks N takes landmarks")
     support = expect_support(problem, options, session, limit, plan.max_vertices)
     seconds, speed = 0.0, None
@@ -92,8 +92,7 @@ def _as_asked(problem: Problem, options: TrainOptions, session: Session) -> Choi
     wanted = min(wanted, problem.source.n_rows)
     most = _most_by_memory(problem, options, session)
     if wanted > most:
-        work = workload(problem.source, options, session.held)
-        size = sum(landmark_terms(work, _n_classifiers(problem), wanted, options.threads).values())
+        size = sum(landmark_memory(problem, options, session, wanted).values())
         raise InputError(
             f"{wanted} landmarks take {format_bytes(size)} of memory, and there is room for "
             f"{most}; give --landmarks {most}, or more --memory"
@@ -133,6 +132,14 @@ def _affordable(
     left = max(0.0, session.deadline(options).left())
     by_time = int(left * speed / (_LANDMARK_PASSES * n_rows * _n_classifiers(problem)))
     return min(most, max(START_ROWS, by_time))
+
+
+def landmark_memory(
+    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int
+) -> dict[str, int]:
+    """Bytes that a run with so many landmarks takes at most, part by part."""
+    work = workload(problem.source, options, session.held)
+    return landmark_terms(work, _n_classifiers(problem), n_landmarks, options.threads)
 
 
 def _most_by_memory(problem: Problem, options: TrainOptions, session: Session) -> int:

@@ -96,13 +96,14 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 def held_out_sigmoids(
     problem: Problem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]] | None:
-    """Sigmoid (a, b) of each pair's classifier, by `fit_sigmoid`; None after an interrupt.
+    """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`; None after an interrupt.
 
     Parameters
     ----------
     problem, options, session
-        Those of the final classifiers; checkpoints are not used. The classifiers for rows held out
-        are not certified, and have a target tolerance of `PART_TOL`.
+        Those of the final classifiers, whose `landmarks` or `exact` say which they are; checkpoints
+        are not used. The classifiers for rows held out are not certified, and have a target
+        tolerance of `PART_TOL`.
 
     Raises
     ------
@@ -112,23 +113,24 @@ def held_out_sigmoids(
         When time is over before there are sigmoids.
     """
     session = Session() if session is None else session
-    source, codes, pairs = problem.source, problem.codes, class_pairs(problem.n_classes)
+    source, codes = problem.source, problem.codes
     deadline = session.deadline(options)
     rng = np.random.default_rng(options.seed)
     parts = choose_held_out(codes, problem.n_classes, source.shuffled is True, rng)
-    values: list[list[Float64Array]] = [[] for _ in pairs]
-    positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in pairs]
+    sides = _sides(problem.n_classes, one_against_rest=options.landmarks is not None)
+    values: list[list[Float64Array]] = [[] for _ in sides]
+    positive: list[list[npt.NDArray[np.bool_]]] = [[] for _ in sides]
     for k, held in enumerate(parts):
         deadline.check()
         share = max(deadline.left(), 1e-3) / (len(parts) - k)
-        own = replace(
+        wanted = replace(
             options,
             tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
             stopping="relative",
             certify=False,
             max_time=None if options.max_time is None else share,
         )
-        model = _train_without(held.rows, problem, own, session)
+        model = _train_without(held.rows, problem, wanted, session)
         if model is None:
             return None
         judged = SubsetSource(source, ranges_of(held.judged))
@@ -136,14 +138,21 @@ def held_out_sigmoids(
             found = model.iter_decisions(part, threads=options.threads, dask=session.dask)
             for start, block in found:
                 known = codes[held.judged[start : start + len(block)]]
-                for pair, (j, i) in enumerate(pairs):
-                    here = (known == j) | (known == i)
-                    values[pair].append(block.reshape(len(block), -1)[here, pair])
-                    positive[pair].append(known[here] == i)
+                for own, (negative, positive_class) in enumerate(sides):
+                    here = np.isin(known, [*negative, positive_class])
+                    values[own].append(block.reshape(len(block), -1)[here, own])
+                    positive[own].append(known[here] == positive_class)
     return [
         fit_sigmoid(np.concatenate(f), np.concatenate(y))
         for f, y in zip(values, positive, strict=True)
     ]
+
+
+def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], int]]:
+    """Negative classes and positive class of each binary classifier of a model."""
+    if one_against_rest and n_classes > 2:
+        return [([j for j in range(n_classes) if j != i], i) for i in range(n_classes)]
+    return [([negative], positive) for negative, positive in class_pairs(n_classes)]
 
 
 def _train_without(
