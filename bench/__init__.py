@@ -5,6 +5,7 @@
     process.py    one measured child process
     run.py        crosses data sets and solvers; one JSON record a run
     report.py     records to a Markdown table and a figure
+    noisy.py      landmark models on noisy data beside their peers
     verify.py     float64 brute force over a model and its data, sharing no code with ooc_fw
     findings.py   the papers' qualitative findings on real data
     micro/        rates of single parts: kernel values, inner steps, parser, reads

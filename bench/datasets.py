@@ -15,7 +15,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -114,14 +115,35 @@ def one_against_rest(train: str, test: str, positive: str) -> Texts:
     return write
 
 
-def split(name: str, test_share: float, positive: str | None = None) -> Texts:
-    """One file of the data folder, with a random share of its rows held out for the test."""
-    return lambda data, folder: _write_split(_lines(data / name, positive), test_share, folder)
+def split(name: str, test: float, positive: str | None = None) -> Texts:
+    """One file of the data folder; a share, or an int of rows, drawn at random, is for the test."""
+
+    def write(data: Path, folder: Path) -> tuple[Path, Path]:
+        held_out = _draw_share(test)
+        if isinstance(test, int):
+            held_out = _draw_rows(test, sum(1 for _ in _lines(data / name)))
+        return _write_split(_lines(data / name, positive), held_out, folder)
+
+    return write
 
 
 def generated(rows: Callable[[random.Random], Iterator[str]]) -> Texts:
     """Lines made by a function, half of them for the test."""
-    return lambda _, folder: _write_split(rows(random.Random(0)), 0.5, folder)
+    return lambda _, folder: _write_split(rows(random.Random(0)), _draw_share(0.5), folder)
+
+
+def thinned(dataset: Dataset, every: int) -> Dataset:
+    """The same set with one in `every` of its rows, for the test, too."""
+
+    def texts(data: Path, folder: Path) -> tuple[Path, Path]:
+        targets = folder / "thin-train.txt", folder / "thin-test.txt"
+        for source, target in zip(dataset.texts(data, folder), targets, strict=True):
+            assert isinstance(source, Path)
+            with target.open("w") as out:
+                out.writelines(islice(_lines(source), 0, None, every))
+        return targets
+
+    return replace(dataset, name=f"{dataset.name}-1in{every}", texts=texts)
 
 
 def kdd_full(seed: int = 0, n_rows: int | None = None) -> Texts:
@@ -136,20 +158,34 @@ def kdd_full(seed: int = 0, n_rows: int | None = None) -> Texts:
     return texts
 
 
-def _lines(path: Path, positive: str | None) -> Iterator[str]:
+def _lines(path: Path, positive: str | None = None) -> Iterator[str]:
     """Lines of a file; with label 1 for the class `positive`, if it is given, and 0 for others."""
-    with lzma.open(path, "rt") as text:
+    with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as text:
         for line in text:
             label, _, cells = line.partition(" ")
             yield line if positive is None else f"{int(label == positive)} {cells}"
 
 
-def _write_split(lines: Iterable[str], test_share: float, folder: Path) -> tuple[Path, Path]:
-    train, test = folder / "train.txt", folder / "test.txt"
+def _draw_share(share: float) -> Iterator[bool]:
     rng = random.Random(0)
+    while True:
+        yield rng.random() < share
+
+
+def _draw_rows(n_chosen: int, n_rows: int) -> Iterator[bool]:
+    """Selection sampling (Knuth, The Art of Computer Programming, 3.4.2, algorithm S)."""
+    rng = random.Random(0)
+    for n_left in range(n_rows, 0, -1):
+        chosen = rng.random() * n_left < n_chosen
+        n_chosen -= chosen
+        yield chosen
+
+
+def _write_split(lines: Iterable[str], held_out: Iterable[bool], folder: Path) -> tuple[Path, Path]:
+    train, test = folder / "train.txt", folder / "test.txt"
     with train.open("w") as train_out, test.open("w") as test_out:
-        for line in lines:
-            (test_out if rng.random() < test_share else train_out).write(line)
+        for line, is_test in zip(lines, held_out, strict=False):
+            (test_out if is_test else train_out).write(line)
     return train, test
 
 
@@ -209,18 +245,18 @@ DATASETS = {
         Dataset("kdd-full-sparse", kdd_full(), C=10, convert=(*KDD_SCALING, "--sparse")),
         Dataset(
             "covtype",  # class 2 against the rest; noisy
-            split("covtype_352k/covtype_352k.xz", test_share=0.114, positive="2"),
+            split("covtype_352k/covtype_352k.xz", test=39_098, positive="2"),
             C=10,
-            gamma=4.166,  # 30 / (2 sigma^2)
+            gamma=4.167,  # 30 / (2 sigma^2)
             convert=("--scale", "minmax"),
         ),
         Dataset(
             "skin",
-            split("skin_nonskin/skin_nonskin.xz", test_share=0.2),
+            split("skin_nonskin/skin_nonskin.xz", test=0.2),
             C=10,
             convert=("--scale", "minmax"),
         ),
-        Dataset("phishing", split("phishing/phishing.xz", test_share=0.2), C=10),
+        Dataset("phishing", split("phishing/phishing.xz", test=0.2), C=10),
         Dataset("reuters", files("reuters/reuters.trn.xz", "reuters/reuters.tst.xz"), C=10),
         Dataset(
             "mnist8",

@@ -101,7 +101,7 @@ def markdown(records: Sequence[Record], baseline: str) -> str:
     parts = [
         "# Benchmark",
         f"{first['cpu']}, {first['threads']} CPUs used, {first['memory_bytes'] / 2**30:.0f} GiB of "
-        f"memory; {first['session']}; commit {commit}{changes}; {_versions(first)}.",
+        f"memory; {first['session']}; commit {commit}{changes}; {versions(first)}.",
         NOTES,
     ]
     summaries = summarise(records)
@@ -118,7 +118,7 @@ def markdown(records: Sequence[Record], baseline: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _versions(record: Record) -> str:
+def versions(record: Record) -> str:
     found = {
         key.removeprefix("version_"): value
         for key, value in record.items()
@@ -250,7 +250,7 @@ def draw(records: Sequence[Record], path: Path) -> None:
                 chosen = [s for s in summaries if (s.dataset, s.solver) == (dataset, family)]
                 _draw_family(ax, chosen, key, scale, f"C{color}")
             ax.set(title=dataset, xlabel="wall time (s)", ylabel=label)
-            _scale_time(ax, [s.median_seconds for s in summaries if s.dataset == dataset])
+            scale_logarithmic(ax, [s.median_seconds for s in summaries if s.dataset == dataset])
             if key == "certified_gap":
                 ax.set_yscale("log")
             ax.grid(alpha=0.3, which="both")
@@ -259,12 +259,12 @@ def draw(records: Sequence[Record], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _scale_time(ax: Any, seconds: list[float]) -> None:
-    """Logarithmic time axis with ticks at 1, 2 and 5 of each decade, however near the runs are."""
+def scale_logarithmic(ax: Any, places: list[float]) -> None:
+    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, however near the places are."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_xscale("log")
-    ax.set_xlim(min(seconds) / 2, max(seconds) * 2)
+    ax.set_xlim(min(places) / 2, max(places) * 2)
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())

@@ -27,6 +27,7 @@ from bench.solvers.base import missing_packages
 DEFAULT_WORK = Path(tempfile.gettempdir()) / "ooc-fw-bench"
 DEFAULT_OUTPUT = ROOT / "bench" / "results"
 RECORDS = "records.jsonl"
+FAILURES = ("timeout", "failed")  # statuses of runs without figures
 
 Chosen = tuple[str, Solver, Parameters]
 Record = dict[str, Any]
@@ -46,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args.output.mkdir(parents=True, exist_ok=True)
     records = args.output / RECORDS
-    cpus = _limit_cpus(args.threads)
+    cpus = limit_cpus(args.threads)
     common = {
         "session": datetime.now(UTC).isoformat(timespec="seconds"),
         **environment(),
         "threads": cpus,
         "seed": args.seed,
     }
-    solvers = _available(solvers)
+    solvers = available(solvers)
     for name in names:
         try:
             prepared = prepare(DATASETS[name], args.data, args.work)
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _limit_cpus(threads: int | None) -> int:
+def limit_cpus(threads: int | None) -> int:
     """Hold this process, and so its children, to some CPUs; returns their number.
 
     The one way that every solver obeys, whichever threading library it brings.
@@ -110,7 +111,7 @@ def _limit_cpus(threads: int | None) -> int:
     return len(allowed)
 
 
-def _available(solvers: Sequence[Chosen]) -> list[Chosen]:
+def available(solvers: Sequence[Chosen]) -> list[Chosen]:
     """Solvers whose packages are installed; says which are left out."""
     chosen = []
     for spec, solver, parameters in solvers:
@@ -140,34 +141,47 @@ def _run_set(
             if spec in failed:
                 continue
             first = turn == -args.warm_up
-            problem = Problem(
-                train=str(prepared.train),
-                test=str(prepared.test),
-                C=prepared.C,
-                gamma=prepared.gamma,
-                seed=args.seed,
-                threads=common["threads"],
-                verify=args.verify and first,
-                timeout_s=args.timeout,
-            )
-            record = common | {
-                "dataset": prepared.name,
-                "n_rows": prepared.n_rows,
-                "n_features": prepared.n_features,
-                "C": prepared.C,
-                "gamma": prepared.gamma,
-                "solver": solver.name,
-                "spec": spec,
-                "parameters": json.dumps(parameters, sort_keys=True),
-                "turn": turn,
-                "warm_up": turn < 0,
-                **run_once(solver, problem, parameters),
-            }
-            if record["status"] in ("timeout", "failed"):
+            how = {"verify": args.verify and first, "timeout_s": args.timeout}
+            counted = common | {"turn": turn, "warm_up": turn < 0}
+            record = measure(prepared, (spec, solver, parameters), counted, **how)
+            if record["status"] in FAILURES:
                 failed.add(spec)
-            with records.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            print(_line(record), flush=True)
+            append(record, records)
+
+
+def measure(prepared: Prepared, chosen: Chosen, common: Record, **how: Any) -> Record:
+    """Run a solver on a set once; the record of it is `common`, with seed and threads, and more.
+
+    `how` are further fields of a `Problem`.
+    """
+    spec, solver, parameters = chosen
+    problem = Problem(
+        train=str(prepared.train),
+        test=str(prepared.test),
+        C=prepared.C,
+        gamma=prepared.gamma,
+        seed=common["seed"],
+        threads=common["threads"],
+        **how,
+    )
+    return common | {
+        "dataset": prepared.name,
+        "n_rows": prepared.n_rows,
+        "n_features": prepared.n_features,
+        "C": prepared.C,
+        "gamma": prepared.gamma,
+        "solver": solver.name,
+        "spec": spec,
+        "parameters": json.dumps(parameters, sort_keys=True),
+        **run_once(solver, problem, parameters),
+    }
+
+
+def append(record: Record, records: Path) -> None:
+    """Add a record to the file of them, and say on standard output what it is."""
+    with records.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    print(line(record), flush=True)
 
 
 def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record:
@@ -182,9 +196,9 @@ def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record
     return {**figures, "test_error": 1 - figures["accuracy"]}
 
 
-def _line(record: Record) -> str:
+def line(record: Record) -> str:
     """One line for people."""
-    parts = [f"{record['dataset']} {record['spec']}", "warm-up" if record["warm_up"] else ""]
+    parts = [f"{record['dataset']} {record['spec']}", "warm-up" if record.get("warm_up") else ""]
     if "accuracy" in record:
         parts += [
             f"{record['seconds']:.2f} s",

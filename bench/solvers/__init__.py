@@ -10,13 +10,28 @@ from __future__ import annotations
 
 from bench.solvers.base import Parameters, Peer, Problem, Solver
 from bench.solvers.ours import OocFW
-from bench.solvers.peers import IntelexSVC, NystroemSVC, SklearnSVC, SubsampleSVC, XGBoost
+from bench.solvers.peers import (
+    IntelexSVC,
+    LinearSGD,
+    NystroemSVC,
+    SklearnSVC,
+    SubsampleSVC,
+    XGBoost,
+)
 
 __all__ = ["DEFAULT_SPECS", "SOLVERS", "Parameters", "Peer", "Problem", "Solver", "parse_spec"]
 
 SOLVERS: dict[str, Solver] = {
     solver.name: solver
-    for solver in (OocFW(), IntelexSVC(), SklearnSVC(), SubsampleSVC(), NystroemSVC(), XGBoost())
+    for solver in (
+        OocFW(),
+        IntelexSVC(),
+        SklearnSVC(),
+        SubsampleSVC(),
+        NystroemSVC(),
+        LinearSGD(),
+        XGBoost(),
+    )
 }
 
 DEFAULT_SPECS = (

@@ -1,7 +1,7 @@
 """The process in which a peer runs: ``python -m bench.solvers.child REQUEST``; prints JSON.
 
-Reading the file, importing the peer and testing are outside the clock: a peer is timed on fitting
-rows that are in RAM already, after a fit of a few rows to warm up.
+Reading the file, importing the peer, its `prepare` and testing are outside the clock: a peer is
+timed on fitting rows that are in RAM already, after a fit of a few rows to warm up.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
 
     _warm_up(peer.build(problem, parameters), X, y)
     estimator = peer.build(problem, parameters)
+    if hasattr(estimator, "prepare"):
+        estimator.prepare(X, y)
     cpu_started, started = time.process_time(), time.perf_counter()
     estimator.fit(X, y)
     figures = {
@@ -45,7 +47,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "load_seconds": load_seconds,
         "n_support": _support_size(estimator),
-        "accuracy": _accuracy(estimator, problem.test, peer.dtype, storage, classes),
+        **_judged(estimator, read_labelled(problem.test, peer.dtype, storage), classes),
     }
     if problem.verify and peer.has_pair_gap and len(classes) == 2:
         dual = estimator.dual_coef_
@@ -75,10 +77,23 @@ def _support_size(estimator: Any) -> int | None:
     return None if counts is None else int(np.sum(counts))
 
 
-def _accuracy(estimator: Any, test: str, dtype: str, storage: Any, classes: Any) -> float:
-    """Share of right rows; a label that training did not have counts as wrong."""
-    X, labels = read_labelled(test, dtype, storage)
-    return float(np.mean(classes[np.asarray(estimator.predict(X), dtype=int)] == labels))
+def _judged(estimator: Any, test: tuple[Any, Any], classes: Any) -> Figures:
+    """Accuracies, where a label that training did not have counts as wrong; AUC of two classes."""
+    X, labels = test
+    right = classes[np.asarray(estimator.predict(X), dtype=int)] == labels
+    given = np.unique(labels)
+    figures = {
+        "accuracy": float(right.mean()),
+        "balanced_accuracy": float(np.mean([right[labels == label].mean() for label in given])),
+    }
+    if len(classes) == 2 and np.array_equal(given, classes):
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        trees = hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function")
+        values = estimator.predict_proba(X)[:, 1] if trees else estimator.decision_function(X)
+        figures["roc_auc"] = float(roc_auc_score(labels == classes[1], values))
+        figures["average_precision"] = float(average_precision_score(labels == classes[1], values))
+    return figures
 
 
 def main() -> None:

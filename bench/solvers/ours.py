@@ -17,11 +17,15 @@ from bench.solvers.base import Figures, Parameters, Problem
 
 REPORTED = (
     "status",
+    "kind",
     "method",
     "lmo",
     "n_support",
     "objective",
     "rho",
+    "primal",
+    "dual",
+    "gap_scope",
     "sampled_gap",
     "certified_gap",
     "pair_gap",
@@ -49,13 +53,13 @@ class OocFW:
             model = Path(folder) / "model.h5"
             child = run_measured(_train_command(problem, parameters, model), problem.timeout_s)
             report = json.loads(child.stdout)
-            figures = {key: report[key] for key in REPORTED}
+            figures = {key: report[key] for key in REPORTED if key in report}
             figures |= {
                 "seconds": child.seconds,
                 "cpu_seconds": child.cpu_seconds,
                 "peak_rss_bytes": child.peak_rss_bytes,
                 "kernel_values_per_second": report["kernel_evaluations"] / report["seconds"],
-                "accuracy": _accuracy(model, problem.test),
+                **_judged(model, problem.test),
             }
             if problem.verify:
                 figures |= _verified(model, problem.train)
@@ -76,9 +80,10 @@ def _train_command(problem: Problem, parameters: Parameters, model: Path) -> lis
     return command
 
 
-def _accuracy(model: Path, test: str) -> float:
-    child = run_measured([*OOC_FW, "evaluate", model, test, "--json"])
-    return float(json.loads(child.stdout)["accuracy"])
+def _judged(model: Path, test: str) -> Figures:
+    measures = json.loads(run_measured([*OOC_FW, "evaluate", model, test, "--json"]).stdout)
+    names = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision")
+    return {name: measures[name] for name in names if measures.get(name) is not None}
 
 
 def _verified(model: Path, train: str) -> Figures:

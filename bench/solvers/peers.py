@@ -1,4 +1,4 @@
-"""Peers: SVC of scikit-learn (LIBSVM) and of scikit-learn-intelex, and three approximations.
+"""Peers: SVC of scikit-learn (LIBSVM) and of scikit-learn-intelex, approximations, linear, trees.
 
 An SVC solves the L1-SVM (hinge loss) with the same kernel and C, we solve the L2-SVM (squared
 hinge): near relatives, but not one problem. Its weights are bounded by C, so that it has no
@@ -53,12 +53,25 @@ class IntelexSVC(Peer):
 
 
 class _Subsampled:
-    """An estimator that is fitted to a random part of the rows."""
+    """An estimator that is fitted to random rows: so many, or so many that it has as much support.
 
-    def __init__(self, estimator: Any, rows: int, seed: int) -> None:
-        self._rows, self._seed = rows, seed
+    `support` of 0 is of no account. The number of rows for it is found by `prepare`, from the
+    support of fits on fewer rows.
+    """
+
+    def __init__(self, estimator: Any, rows: int, support: int, seed: int) -> None:
+        self._rows, self._support, self._seed = rows, support, seed
         self._estimator = estimator
-        self.predict = estimator.predict
+        self.predict, self.decision_function = estimator.predict, estimator.decision_function
+
+    def prepare(self, X: Any, y: Any) -> None:
+        """Find how many rows have the support that is wanted."""
+        if not self._support:
+            return
+        self._rows = max(2, self._support // 2)
+        for _ in range(2):
+            share = self.fit(X, y).n_support_.sum() / min(self._rows, len(y))
+            self._rows = min(len(y), round(self._support / share))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw, then fit."""
@@ -74,20 +87,27 @@ class SubsampleSVC(Peer):
     """LIBSVM on random rows: easily forgotten, and hard to beat on noisy data."""
 
     name: ClassVar[str] = "subsample"
-    defaults: ClassVar[Parameters] = {"rows": 4000, "tol": 1e-3, "cache_mb": 2048.0}
+    defaults: ClassVar[Parameters] = {"rows": 4000, "support": 0, "tol": 1e-3, "cache_mb": 2048.0}
 
     def build(self, problem: Problem, parameters: Parameters) -> Any:
         from sklearn.svm import SVC
 
         svc = SVC(**svc_options(problem, parameters))
-        return _Subsampled(svc, int(parameters["rows"]), problem.seed)
+        return _Subsampled(svc, int(parameters["rows"]), int(parameters["support"]), problem.seed)
 
 
 class NystroemSVC(Peer):
-    """Nystroem features of the same kernel, then LIBLINEAR; squared hinge loss as ours."""
+    """Nystroem features of the same kernel, then LIBLINEAR (squared hinge loss as ours), or SGD."""
 
     name: ClassVar[str] = "nystroem"
-    defaults: ClassVar[Parameters] = {"components": 1000}
+    defaults: ClassVar[Parameters] = {"components": 1000, "linear": "svc"}
+
+    def parameters(self, given: dict[str, str]) -> Parameters:
+        """Defaults, replaced by what is given."""
+        if given.get("linear", "svc") not in ("svc", "sgd"):
+            raise ValueError(f"linear must be svc or sgd, not {given['linear']!r}")
+        return super().parameters(given)
+
     dtype: ClassVar[str] = "float32"
 
     def build(self, problem: Problem, parameters: Parameters) -> Any:
@@ -102,8 +122,27 @@ class NystroemSVC(Peer):
             random_state=problem.seed,
             n_jobs=problem.threads,
         )
+        if parameters["linear"] == "sgd":
+            return make_pipeline(features, linear_sgd(problem))
         # LIBLINEAR weighs the squared slack by C, our problem by C / 2.
         return make_pipeline(features, LinearSVC(C=problem.C / 2, dual="auto"))
+
+
+def linear_sgd(problem: Problem, **options: Any) -> Any:
+    """A linear SVM by stochastic gradients, its iterates averaged; alpha as scikit-learn has it."""
+    from sklearn.linear_model import SGDClassifier
+
+    return SGDClassifier(average=True, random_state=problem.seed, **options)
+
+
+class LinearSGD(Peer):
+    """A linear SVM on the rows themselves, by stochastic gradients: what a kernel has to beat."""
+
+    name: ClassVar[str] = "sgd"
+    defaults: ClassVar[Parameters] = {"alpha": 1e-5}
+
+    def build(self, problem: Problem, parameters: Parameters) -> Any:
+        return linear_sgd(problem, alpha=parameters["alpha"])
 
 
 class XGBoost(Peer):

@@ -20,16 +20,27 @@ def test_a_packaged_set_is_converted_once(tmp_path):
     assert again.train.stat().st_mtime_ns == written
 
 
-def test_split_keeps_every_row_once_and_relabels(tmp_path):
+@pytest.mark.parametrize(("test", "least", "most"), [(0.3, 50, 130), (77, 77, 77)])
+def test_split_keeps_every_row_once_and_relabels(tmp_path, test, least, most):
     lines = [f"{k % 3} {k + 1}:1\n" for k in range(300)]
     with lzma.open(tmp_path / "some.xz", "wt") as file:
         file.writelines(lines)
     folder = tmp_path / "own"
     folder.mkdir()
-    train, test = datasets.split("some.xz", test_share=0.3, positive="2")(tmp_path, folder)
-    found = train.read_text().splitlines() + test.read_text().splitlines()
+    train, held_out = datasets.split("some.xz", test=test, positive="2")(tmp_path, folder)
+    found = train.read_text().splitlines() + held_out.read_text().splitlines()
     assert sorted(found) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
-    assert 50 < len(test.read_text().splitlines()) < 130
+    chosen = held_out.read_text().splitlines()
+    assert least <= len(chosen) <= most
+    assert 0 < sum(line.startswith("1") for line in chosen) < len(chosen)
+
+
+def test_thinned_sets(tmp_path):
+    small = datasets.thinned(datasets.DATASETS["a1a"], 5)
+    assert small.name == "a1a-1in5"
+    assert small.C == datasets.DATASETS["a1a"].C
+    train, test = small.texts(tmp_path, tmp_path)
+    assert [len(path.read_text().splitlines()) for path in (train, test)] == [321, 800]
 
 
 def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
