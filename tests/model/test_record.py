@@ -20,7 +20,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.model.pairs import BinaryClassifier
+from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import to_dense
@@ -363,9 +363,15 @@ def test_files_without_a_checksum_are_read(tmp_path):
 
 def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
     """In a process of its own, which ends if HDF5 crashes or never comes back."""
-    paths = [str(tmp_path / name) for name in ("dense.h5", "sparse.h5")]
+    paths = [str(tmp_path / name) for name in ("dense.h5", "sparse.h5", "landmarks.h5")]
     for path in paths:
-        make_model(random_rows(40), sparse="sparse" in path, scaling=minmax()).save(path)
+        model = make_model(random_rows(40), sparse="sparse" in path, scaling=minmax())
+        if "landmarks" in path:
+            (own,) = model.classifiers
+            known = (3.0, 2.0, None, 0.5, 1e-6, own.positive, own.negative)
+            own = LandmarkClassifier(own.alpha, own.sv, own.rows, *known)
+            model = dataclasses.replace(model, classifiers=[own])
+        model.save(path)
     run = subprocess.run(
         [sys.executable, "-c", FLIP, *paths], capture_output=True, text=True, timeout=120
     )
