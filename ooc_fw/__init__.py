@@ -20,6 +20,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
 ``report/``         progress, log, figures and page of a run
 ``model/``          a trained model: its record and file, predictions, probabilities, metrics
+``landmarks/``      landmark models: all rows in the span of some, with a gap from every pass
 ``solver/``         `solve`: the outer loop, steps, oracles, active set, run state, stream
 ``convert/``        text and tables to HDF5: parse, scale, shuffle; a look at a file before
 ``certificate/``    the exact duality gap: a pass over all rows; rows that it need not look at
@@ -41,6 +42,7 @@ what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``_core/libsvm.py``; tables: ``convert/arrow.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
+and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
 =====================================  ============================================================
@@ -59,7 +61,10 @@ violator               a row whose gradient is below rho (1 - relative tolerance
 pass over the data     one reading of all rows, in blocks
 certificate            the gap of all rows, from a pass, with the bound of all rounding added
 screening              a bound that excuses rows from the next pass
-binary classifier      the model of two classes; more classes have one for each pair
+binary classifier      the model of two classes; more classes have one for each pair, or in a
+                       landmark model one for each class against the rest
+landmark               a row of the data on which a landmark model has a weight of either sign
+span                   all weights of given landmarks; gaps of landmark models are within it
 checkpoint             the state of a run in a file, from which it is resumed
 warm start             weights of an earlier model that a run begins with
 =====================  ============================================================================
