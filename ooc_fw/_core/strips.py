@@ -6,6 +6,8 @@ its rows. Sums are float64 whatever the precision of the values.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS
 
@@ -57,3 +59,26 @@ def strip_transposed_sums(strip, factors, out):
         for c in range(out.shape[0]):
             if factors[i, c] != 0.0:
                 _add_multiple(row, factors[i, c], out[c])
+
+
+@njit(cache=True, nogil=True)
+def slack_slopes(signs, before, after, penalties, t, out):
+    """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
+
+    Parameters
+    ----------
+    signs : ndarray of int8, shape (n, n_classes)
+    before, after : ndarray of float32, shape (n, n_classes)
+        Decision values at both ends.
+    penalties : ndarray of float64, shape (n,)
+    t : ndarray of float64, shape (n_classes,)
+    out : ndarray of float64, shape (n_classes,)
+        Modified.
+    """
+    for i in range(signs.shape[0]):
+        for c in range(signs.shape[1]):
+            start = np.float64(before[i, c])
+            change = after[i, c] - start
+            slack = 1.0 - signs[i, c] * (start + t[c] * change)
+            if slack > 0.0:
+                out[c] -= penalties[i] * slack * signs[i, c] * change

@@ -22,23 +22,16 @@ def certify_point(
     of u by e sum beta; G^-1 multiplies |.|^2 by 1 / jitter at most.
     """
     gradient, n = point.gradient, len(span)
-    error = gradient.error + (n + 4) * FLOAT64_UNIT
+    largest = max(span.landmarks.largest + span.jitter, gradient.largest)
+    summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of any of the sums
+    error = max(gradient.error, span.landmarks.error) + 4 * (n + 4) * FLOAT64_UNIT * largest
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
-    summing = (gradient.depth + 8) * FLOAT64_UNIT
-    largest = span.landmarks.largest + span.jitter
-    norm = size**2 * (error + 2 * (n + 4) * FLOAT64_UNIT * largest)
-    slacks = delta * gradient.total + delta**2 / 2 * penalties.sum() + summing * gradient.square
-    primal = point.primal + norm + slacks
+    slacks = delta * gradient.total + delta**2 / 2 * penalties.sum()
+    primal = (point.primal + size**2 * error + slacks) * (1 + summing)
 
-    u_error = (
-        (error + summing * max(largest, gradient.largest))
-        * gradient.total
-        * np.sqrt(n / span.jitter)
-    )
+    u_error = (error + summing * largest) * gradient.total * np.sqrt(n / span.jitter)
     v = np.sqrt(span.inverse_norm_bound(gradient.u)) + u_error
-    square = gradient.square * (1 + summing)
-    total = gradient.total * (1 - summing)
     with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-        dual = total**2 / (2 * (v**2 + square))
+        dual = gradient.total**2 / (2 * (v**2 + gradient.square)) * (1 - 8 * summing)
     return primal, np.nan_to_num(dual)

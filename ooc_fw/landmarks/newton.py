@@ -8,20 +8,22 @@ follows the rows inside the margin from step to step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw._core.strips import slack_slopes
+from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, Rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
-from ooc_fw.landmarks.span import Span, cholesky
+from ooc_fw.landmarks.span import Span, factorise
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
 _RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gradients
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
+_LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,29 @@ class Point:
 
     @property
     def gap(self) -> Float64Array:
-        """(P - D*) / P of each classifier."""
-        return (self.primal - self.dual) / self.primal
+        """(P - D*) / P of each classifier, 0 where rounding makes it negative."""
+        return np.maximum(0.0, (self.primal - self.dual) / self.primal)
+
+    def or_better(self, other: Point) -> Point:
+        """For each classifier, whichever of the two points has less P."""
+        better = other.primal < self.primal
+        if better.all():
+            return other
+
+        def choose(mine: AnyArray, its: AnyArray) -> AnyArray:
+            return np.where(better[:, None] if mine.ndim == 2 else better, its, mine)
+
+        first, second = self.gradient, other.gradient
+        gradient = replace(
+            first,
+            decisions=np.where(better, second.decisions, first.decisions),
+            u=choose(first.u, second.u),
+            total=choose(first.total, second.total),
+            square=choose(first.square, second.square),
+        )
+        names = "b", "residual", "slope", "primal", "dual"
+        arrays = {x: choose(getattr(self, x), getattr(other, x)) for x in names}
+        return Point(gradient=gradient, **arrays)
 
 
 class Preconditioner:
@@ -50,30 +73,46 @@ class Preconditioner:
         The landmarks.
     rows : Rows
         The sample.
-    signs : ndarray of int8, shape (n, k)
-        Labels of the sample.
-    penalties : ndarray of float64, shape (n,)
-        Penalties of the sample.
+    problem : SpanProblem
+        Labels and penalties of the sample.
     landmark_places : ndarray of int64
         Where in the sample the landmarks are. They stand for themselves; other rows stand for as
         many as the sample is a part of.
+    check : callable
+        Called again and again while H is computed. It may raise to end the run.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether no diagonal had to be enlarged, so that solutions lack no more than rounding.
     """
 
     def __init__(
-        self, span: Span, rows: Rows, problem: SpanProblem, landmark_places: Int64Array
+        self,
+        span: Span,
+        rows: Rows,
+        problem: SpanProblem,
+        landmark_places: Int64Array,
+        check: Callable[[], None],
     ) -> None:
         self._span, self._rows, self._problem = span, rows, problem
-        self._places = landmark_places
+        self._places, self._check = landmark_places, check
         k, n = problem.n_classifiers, len(span)
         self._hessians = np.zeros((k, n, n)).transpose(0, 2, 1)  # in Fortran order
         self._factors = np.zeros(problem.signs.shape)
-        self._inverses: list[Float64Array] = []
+        self._inverses: list[Float64Array | None] = []
         self._multiple = 1.0
+        self.exact = True
 
-    def follow(self, decisions: Float32Array, multiple: float) -> None:
+    def release(self) -> None:
+        """Free the memory; nothing can be solved for any more."""
+        self._hessians, self._inverses = np.empty((0, 0, 0)), []
+
+    def follow(self, decisions: Float32Array, multiple: float, wanted: BoolArray) -> None:
         """Take the rows of the sample inside the margin at these `decisions`, shape (n, k).
 
-        Every other row of the sample stands for `multiple` rows.
+        Every other row of the sample stands for `multiple` rows. Only the classifiers that are
+        `wanted`, shape (k,), can be solved for afterwards.
         """
         problem = self._problem
         if multiple != self._multiple:
@@ -82,23 +121,31 @@ class Preconditioner:
             self._multiple = multiple
         weights = problem.penalties * multiple
         weights[self._places] = problem.penalties[self._places]
-        factors = np.where(problem.signs * decisions < 1, weights[:, None], 0.0)
-        self._inverses = []
-        for c, hessian in enumerate(self._hessians):
-            change = factors[:, c] - self._factors[:, c]
-            changed = np.flatnonzero(change)
-            rows = take_rows(self._rows, changed)
-            add_to_hessian(hessian, self._span.landmarks, rows, change[changed])
-            matrix = self._span.landmarks.inner_products()
-            np.einsum("ii->i", matrix)[...] += self._span.jitter
-            matrix += hessian
-            self._inverses.append(cholesky(matrix))
-        self._factors = factors
+        self._inverses = [None] * len(wanted)
+        self.exact = True
+        for c in np.flatnonzero(wanted).tolist():
+            inside = problem.signs[:, c] * decisions[:, c] < 1
+            factors = np.where(inside, weights, 0.0)
+            change = factors - self._factors[:, c]
+            self._factors[:, c] = factors
+            changed, marks = np.flatnonzero(change), self._span.landmarks
+            hessian = self._hessians[c]
+            add_to_hessian(hessian, marks, self._rows, (changed, change[changed]), self._check)
+            self._inverses[c], shift = factorise(lambda: self._matrix(c))  # noqa: B023
+            self.exact &= shift == 0
+
+    def _matrix(self, c: int) -> Float64Array:
+        matrix = self._span.matrix()
+        matrix += self._hessians[c]
+        return matrix
 
     def solve(self, residual: Float64Array) -> Float64Array:
-        """(G + H)^-1 of each classifier's residual, shape (k, N)."""
-        pairs = zip(self._inverses, residual, strict=True)
-        return np.stack([cho_solve((own, True), r, check_finite=False) for own, r in pairs])
+        """(G + H)^-1 of each classifier's residual, shape (k, N); 0 for those not wanted."""
+        solution = np.zeros_like(residual)
+        for c, own in enumerate(self._inverses):
+            if own is not None:
+                solution[c] = cho_solve((own, True), residual[c], check_finite=False)
+        return solution
 
 
 def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
@@ -139,36 +186,47 @@ class Newton:
     def minimise(
         self, point: Point, target: float, tell: Callable[[Point], None], *, exact: bool = False
     ) -> None:
-        """Minimise P, from a point on, until all gaps are at most `target`.
+        """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
 
         `tell` is called with each new point and may raise to end the run. Where `exact`, gradients
         are computed from float64 kernel values; products with the Hessian never are.
         """
-        while (point.gap > target).any():
-            step = self._step(point)
+        while (wanted := point.gap > target).any():
+            step = self._step(point, wanted)
             there = self.evaluate(point.b + step, exact=exact)
             lengths = self._best_lengths(point, there)
-            if (there.primal > point.primal).any() or (abs(lengths - 1) > _NEAR).any():
+            worse = ~(there.primal <= point.primal)
+            if ((worse | (abs(lengths - 1) > _NEAR)) & wanted).any():
                 there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
-            if (there.primal >= point.primal).all():
-                return  # rounding
+            there = point.or_better(there)
+            least = _LEAST_DECREASE * point.gap * point.primal
+            settled = ~((point.primal - there.primal)[wanted] > least[wanted]).any()
             point = there
             tell(point)
+            if settled:
+                return
 
-    def _step(self, point: Point) -> Float64Array:
+    def _step(self, point: Point, wanted: BoolArray) -> Float64Array:
         problem, decisions = self.passes.problem, point.gradient.decisions
+        residual = np.where(wanted[:, None], point.residual, 0.0)
         if self.sample is None:
-            self.preconditioner.follow(decisions, 1.0)
-            return self.preconditioner.solve(point.residual)
-        self.preconditioner.follow(decisions[self.sample], problem.n_rows / len(self.sample))
-        return self._conjugate_gradients(point, problem.signs * decisions < 1)
+            self.preconditioner.follow(decisions, 1.0, wanted)
+            if self.preconditioner.exact:
+                return self.preconditioner.solve(residual)
+        else:
+            multiple = problem.n_rows / len(self.sample)
+            self.preconditioner.follow(decisions[self.sample], multiple, wanted)
+        active = (problem.signs * decisions < 1) & wanted
+        return self._conjugate_gradients(residual, active, point.gap)
 
-    def _conjugate_gradients(self, point: Point, active: BoolArray) -> Float64Array:
+    def _conjugate_gradients(
+        self, residual: Float64Array, active: BoolArray, gap: Float64Array
+    ) -> Float64Array:
         """Solve (G + H) d = residual for each classifier, whose `active` rows make up H."""
-        step, residual = np.zeros_like(point.b), point.residual.copy()
+        step, residual = np.zeros_like(residual), residual.copy()
         z = self.preconditioner.solve(residual)
         direction, rz = z.copy(), (residual * z).sum(axis=1)
-        wanted = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2 * rz
+        accepted = np.clip(np.sqrt(gap), *_RESIDUALS) ** 2 * rz
         for _ in range(_MOST_PRODUCTS):
             product = self.span.times(direction) + self.passes.hessian_product(active, direction)
             curvature = (direction * product).sum(axis=1)
@@ -177,7 +235,7 @@ class Newton:
             residual -= length * product
             z = self.preconditioner.solve(residual)
             before, rz = rz, (residual * z).sum(axis=1)
-            if (rz <= wanted).all():
+            if (rz <= accepted).all():
                 break
             ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
             direction = z + ratio[:, None] * direction
@@ -191,13 +249,11 @@ class Newton:
         problem, step = self.passes.problem, there.b - here.b
         slope = (step * here.slope).sum(axis=1)
         curvature = (step * self.span.times(step)).sum(axis=1)
-        before = problem.signs * here.gradient.decisions.astype(np.float64)
-        change = before - problem.signs * there.gradient.decisions
+        before, after = here.gradient.decisions, there.gradient.decisions
         low, high = np.zeros(len(step)), np.full(len(step), _LONGEST)
         for _ in range(_HALVINGS):
             t = (low + high) / 2
-            slack = np.maximum(0.0, 1.0 - before + t * change)
-            terms = (problem.penalties[:, None] * slack * change).sum(axis=0)
-            downhill = slope + t * curvature + terms < 0
-            low, high = np.where(downhill, t, low), np.where(downhill, high, t)
+            slopes = slope + t * curvature
+            slack_slopes(problem.signs, before, after, problem.penalties, t, slopes)
+            low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,18 @@ from ooc_fw.data.rows import (
     Float32Array,
     Float64Array,
     Int8Array,
+    Int64Array,
     Rows,
     rows_bytes,
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.landmarks.span import Landmarks
-from ooc_fw.problem import Problem
 
 BoolArray = npt.NDArray[np.bool_]
 
-_HESSIAN_ROWS = 1024  # rows whose products are added to a Hessian together
-_HESSIAN_COLUMNS = 512  # columns of a Hessian that one thread computes together
+_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
+_HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,6 @@ class SpanProblem:
     source: RowSource
     signs: Int8Array
     penalties: Float64Array
-
-    @classmethod
-    def of(cls, problem: Problem, C: float) -> SpanProblem:
-        """One classifier of two classes, else one of each class against the rest."""
-        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
-        return cls(
-            problem.source,
-            np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1)),
-            np.full(len(problem.codes), C) if problem.penalties is None else problem.penalties,
-        )
 
     @property
     def n_rows(self) -> int:
@@ -91,8 +81,6 @@ class Gradient:
         Bound on the error of a weighted mean of kernel values of any row, for an exact pass.
     largest : float
         Bound on all k(x_i, x_i) + 1.
-    depth : int
-        Largest number of additions that a term of the sums over rows goes through.
     """
 
     decisions: Float32Array
@@ -101,21 +89,16 @@ class Gradient:
     square: Float64Array
     error: float
     largest: float
-    depth: int
 
 
 class _Block(NamedTuple):
-    """Rows ``start:stop``; `places` are those that are looked at, None for all of them.
-
-    `factors` are the penalties of these rows or, for a product with the Hessian, those of the rows
-    inside the margin of each classifier and 0 for the others.
-    """
+    """Rows ``start:stop`` with their signs or, for a product with the Hessian, `active` ones."""
 
     start: int
     stop: int
-    places: AnyArray | None
-    signs: Int8Array | None
-    factors: Float64Array
+    penalties: Float64Array  # (n,)
+    signs: Int8Array | None = None  # (n, k)
+    active: BoolArray | None = None  # (n, k): the rows inside the margin of each classifier
 
 
 class _Sums(NamedTuple):
@@ -127,7 +110,6 @@ class _Sums(NamedTuple):
     decisions: Float32Array | None
     error: float
     largest: float
-    depth: int
     n_read: int
     n_bytes: int
     n_evaluations: int
@@ -136,52 +118,48 @@ class _Sums(NamedTuple):
 def _pass_block(
     landmarks: Shared[Landmarks],
     source: Shared[RowSource],
-    weights: Shared[Float64Array],
+    w: Float64Array,
     exact: bool,
     block: _Block,
 ) -> _Sums:
-    """Sums of the gradient over a block, or of a product with the Hessian if it has no signs."""
-    own, w = landmarks.get(), weights.get()
+    """Sums over a block of the gradient at weights `w`, or of the Hessian's product with `w`."""
+    own, signs = landmarks.get(), block.signs
     rows = source.get().read(block.start, block.stop)
     source.get().check_unchanged()
     n_read, n_bytes = len(rows), rows_bytes(rows)
-    if block.places is not None and len(block.places) < n_read:
-        rows = take_rows(rows, block.places)
+    factors = np.broadcast_to(block.penalties[:, None], (n_read, len(w)))
+    if block.active is not None:
+        places = np.flatnonzero(block.active.any(axis=1))
+        factors = np.where(block.active[places], factors[places], 0.0)
+        if len(places) < n_read:
+            rows = take_rows(rows, places)
     k, bias = len(w), w.sum(axis=1)
-    keeps = block.signs is not None
-    decisions = np.empty((len(rows), k), dtype=np.float32) if keeps else None
+    decisions = None if signs is None else np.empty((len(rows), k), dtype=np.float32)
 
-    def use(part: slice, values: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array, int]:
+    def use(part: slice, values: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
         h = np.empty((len(values), k))
         strip_sums(values, w, h)
         h += bias
-        if decisions is None or block.signs is None:
-            terms = beta = h * block.factors[part]
-            square = beta
+        if signs is None or decisions is None:
+            terms = beta = square = h * factors[part]
         else:
             decisions[part] = h
-            y, C = block.signs[part], block.factors[part]
-            slack = np.maximum(0.0, 1.0 - y * h)
-            beta, square = C * slack, C * slack**2
-            terms = beta * y
+            slack = np.maximum(0.0, 1.0 - signs[part] * h)
+            beta = factors[part] * slack
+            square, terms = beta * slack, beta * signs[part]
         u = np.zeros((k, len(own)))
         strip_transposed_sums(values, terms, u)
         u += terms.sum(axis=0)[:, None]
-        return u, beta.sum(axis=0), square.sum(axis=0), len(values)
+        return u, beta.sum(axis=0), square.sum(axis=0)
 
     u, total, square = np.zeros((k, len(own))), np.zeros(k), np.zeros(k)
     x, z = own.engine.prepare(rows, exact), own.exact if exact else own.fast
-    n_strips = longest = 0
-    for *sums, length in own.engine.strips(x, z, use):
+    for sums in own.engine.strips(x, z, use):
         for whole, part in zip((u, total, square), sums, strict=True):
             whole += part
-        n_strips, longest = n_strips + 1, max(longest, length)
     error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))
-    depth = n_strips + longest
-    return _Sums(
-        u, total, square, decisions, error, largest, depth, n_read, n_bytes, len(rows) * len(own)
-    )
+    return _Sums(u, total, square, decisions, error, largest, n_read, n_bytes, len(rows) * len(own))
 
 
 class Passes:
@@ -200,8 +178,8 @@ class Passes:
 
     Attributes
     ----------
-    gradient_seconds : float
-        Time of the longest gradient so far with float32 kernel values.
+    gradient_seconds, exact_seconds : float
+        Times of the longest gradients so far with float32 and with float64 kernel values.
     """
 
     def __init__(
@@ -214,7 +192,7 @@ class Passes:
         self.problem, self.landmarks = problem, landmarks
         self._workers = LocalWorkers(1) if workers is None else workers
         self._on_block = on_block
-        self.gradient_seconds = 0.0
+        self.gradient_seconds = self.exact_seconds = 0.0
         self._shared = landmarks.shared(), shared_source(problem.source, self._workers)
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
@@ -224,18 +202,12 @@ class Passes:
         """
         problem = self.problem
         blocks = [
-            _Block(
-                start,
-                stop,
-                None,
-                problem.signs[start:stop],
-                problem.penalties[start:stop, None],
-            )
+            _Block(start, stop, problem.penalties[start:stop], problem.signs[start:stop])
             for start, stop in block_slices(problem.source, 0, problem.n_rows)
         ]
         decisions = np.empty(problem.signs.shape, dtype=np.float32)
         u, total, square = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b))
-        error, largest, depth = 0.0, 0.0, 0
+        error = largest = 0.0
         began = time.perf_counter()
         for block, found in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = found.decisions
@@ -243,24 +215,21 @@ class Passes:
             total += found.total
             square += found.square
             error, largest = max(error, found.error), max(largest, found.largest)
-            depth = max(depth, found.depth)
-        if not exact:
-            seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        if exact:
+            self.exact_seconds = max(self.exact_seconds, seconds)
+        else:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
-        return Gradient(decisions, u, total, square, error, largest, depth + len(blocks))
+        return Gradient(decisions, u, total, square, error, largest)
 
     def hessian_product(self, active: BoolArray, d: Float64Array) -> Float64Array:
         """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
-        product = np.zeros_like(d)
-        blocks = []
-        wanted: BoolArray = np.asarray(active.any(axis=1))
-        for start, stop in block_slices(self.problem.source, 0, self.problem.n_rows):
-            places = np.flatnonzero(wanted[start:stop])
-            if len(places) > 0:
-                factors = np.where(
-                    active[start + places], self.problem.penalties[start + places, None], 0.0
-                )
-                blocks.append(_Block(start, stop, places, None, factors))
+        product, problem = np.zeros_like(d), self.problem
+        blocks = [
+            _Block(start, stop, problem.penalties[start:stop], active=active[start:stop])
+            for start, stop in block_slices(problem.source, 0, problem.n_rows)
+            if active[start:stop].any()
+        ]
         for _, found in self._map(blocks, d, False):
             product += found.u
         return product
@@ -269,11 +238,7 @@ class Passes:
         self, blocks: list[_Block], weights: Float64Array, exact: bool
     ) -> Iterator[tuple[_Block, _Sums]]:
         """Sums of all blocks, in order."""
-        shared: Shared[Any] = Shared(weights, lambda: weights)
-        if self._workers.remote:
-            shared = Shared(weights, _Given(weights))
-        items = [(block,) for block in blocks]
-        common = *self._shared, shared, exact
+        items, common = [(block,) for block in blocks], (*self._shared, weights, exact)
         with closing(self._workers.map(_pass_block, items, *common)) as results:
             for number, (block, found) in enumerate(zip(blocks, results, strict=True), 1):
                 if self._workers.remote:
@@ -284,38 +249,47 @@ class Passes:
                 yield block, found
 
 
-class _Given:
-    """An array for another process."""
-
-    def __init__(self, value: AnyArray) -> None:
-        self._value = value
-
-    def __call__(self) -> AnyArray:
-        return self._value
-
-
 def add_to_hessian(
-    hessian: Float64Array, landmarks: Landmarks, rows: Rows, factors: Float64Array
+    hessian: Float64Array,
+    landmarks: Landmarks,
+    rows: Rows,
+    factors: tuple[Int64Array, Float64Array],
+    check: Callable[[], None],
 ) -> None:
-    """Add sum_i factors_i k(x_i) k(x_i)' to the lower triangle of `hessian`, and more above it.
+    """Add sum_i C_i k(x_i) k(x_i)' to the lower triangle of `hessian`, and more above it.
 
-    `factors`, shape (n_rows,), may be negative.
+    Parameters
+    ----------
+    hessian : ndarray of float64, shape (N, N)
+        Modified.
+    landmarks : Landmarks
+        What k(x) is computed with.
+    rows : Rows
+        The x_i.
+    factors : ndarray of int64, ndarray of float64
+        Places of some of the rows, and their C_i, which may be negative. Others have C_i = 0.
+    check : callable
+        Called for every few hundred rows.
     """
     n, engine = len(landmarks), landmarks.engine
     columns = [
         slice(first, min(first + _HESSIAN_COLUMNS, n)) for first in range(0, n, _HESSIAN_COLUMNS)
     ]
-    x = engine.prepare(rows)
-    for first in range(0, len(x), _HESSIAN_ROWS):
-        part = slice(first, min(first + _HESSIAN_ROWS, len(x)))
-        values = np.empty((part.stop - first, n), dtype=np.float32)
-        engine.block(x[part], landmarks.fast, values)
-        left = values.astype(np.float64)
-        left += 1.0
-        right = left * factors[part, None]
+    places, weights = factors
+    for first in range(0, len(places), _HESSIAN_ROWS):
+        part = slice(first, first + _HESSIAN_ROWS)
+        x, own_weights = engine.prepare(take_rows(rows, places[part])), weights[part, None]
+        products = np.empty((len(x), n), dtype=np.float32)
+        engine.block(x, landmarks.fast, products)
+        values = products.astype(np.float64)
+        values += 1.0
 
-        def add(own: slice, left: Float64Array = left, right: Float64Array = right) -> None:
-            hessian[own.start :, own] += left[:, own.start :].T @ right[:, own]
+        def add(
+            own: slice, values: Float64Array = values, weights: Float64Array = own_weights
+        ) -> None:
+            right = values[:, own] * weights
+            hessian[own.start :, own] += values[:, own.start :].T @ right
 
         for _ in engine.map(add, columns):
             pass
+        check()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.parallel import Workers, borrow_workers, shared_source
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
@@ -32,20 +32,24 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import make_sampler
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 
 logger = logging.getLogger(__name__)
 
 _SAMPLE_FACTOR = 20  # rows of the sample for each landmark
+_LEAST_FACTOR = 4  # the same where rows are wide
+_SAMPLE_BYTES = 64 << 20  # of the sample where rows are wide, or those of G if these are more
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
-# Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
-# gap of 0.02 at 2,000 landmarks on covtype, and a float64 gradient costs a fifth of a step.
-_FAST_GAP = 0.05
+_FAST_SHARE = 0.5  # share of the tolerance that passes with float32 kernel values aim at
 _PROBE_ROWS = 1024  # that the arithmetic of products is chosen by
 _EXACT_SHARE = 0.9  # the same with float64 kernel values; the bound on rounding takes the rest
 _ROUNDS = 3  # of steps from float64 gradients, each to a smaller gap
-_EXACT_COST = 4.0  # time of a pass in float64 over that of one in float32, at most
+_TRIAL_ROWS = 2048  # that are passed over to compare the speeds of float32 and float64
+_SPARE = 1.2  # factor of the estimated time of the certificate
+_CERTIFICATE_SHARE = 0.5  # share of the time limit above which a certificate is not worth its time
+_GRACE = 0.1  # share of the limit by which a certificate that is under way may exceed it
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def solve_landmarks(
     n_landmarks : int
         Number of landmarks; fewer where rows depend on each other.
     options : TrainOptions
-        `C`, `tol`, `max_time`, `max_iter` (Newton steps over all rows), `seed`, `threads`,
+        `C`, `tol`, `max_time`, `max_iter` (Newton steps), `seed`, `threads`,
         `certify`.
     session : Session
         Callbacks, Dask, and the clock of the time limit.
@@ -102,9 +106,26 @@ def solve_landmarks(
     ------
     OutOfTimeError
         When time is over before there is a model.
+    InputError
+        For rows that the kernel cannot be computed of, or that nothing can be learned from.
     """
     with ExitStack() as stack:
         return _Run(problem, n_landmarks, options, session, stack).solve()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The weights that a run would end with, and how they were found."""
+
+    newton: Newton
+    places: Int64Array  # of the landmarks in the sample
+    point: Point
+    exact: bool  # whether `point` is from float64 kernel values
+
+    @property
+    def problem(self) -> SpanProblem:
+        """The rows that `point` is of."""
+        return self.newton.passes.problem
 
 
 class _Run:
@@ -121,26 +142,34 @@ class _Run:
         source, codes = problem.source, problem.codes
         self.options, self.session, self.source = options, session, source
         self.deadline, self.began = session.deadline(options), time.perf_counter()
+        self.zero = source.rows_read, source.bytes_read
         self.rng = np.random.default_rng(options.seed)
         self.n_landmarks = min(n_landmarks, source.n_rows)
-        self.problem = SpanProblem.of(problem, options.C)
-        sampler = make_sampler(source, codes)
-        self.sample_ids = sampler.sample(_SAMPLE_FACTOR * self.n_landmarks, self.rng)
+        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
+        self.problem = SpanProblem(
+            source,
+            np.where(codes[:, None] == positive, np.int8(1), np.int8(-1)),
+            np.full(source.n_rows, options.C) if problem.penalties is None else problem.penalties,
+        )
+        self.sample_ids = make_sampler(source, codes).sample(self._sample_size(), self.rng)
         self.sample = source.take(self.sample_ids)
         arithmetic = choose_arithmetic(problem.kernel, self.sample[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         self.workers: Workers | None = None
         if session.dask is not None:
             self.workers = stack.enter_context(borrow_workers(session.dask, options.threads))
+            shared_source(source, self.workers)  # what cannot be read there is refused at once
         self.interrupt = session.interrupt or stack.enter_context(DeferredInterrupt())
-        self.state = SolverState()
-        # The best weights so far, with their landmarks: places in the sample, and span.
-        self.places: Int64Array = np.empty(0, dtype=np.int64)
-        self.span: Span | None = None
-        self.point: Point | None = None
-        self.n_rows = 0  # that `point` is of
-        self.exact = False  # whether `point` is from float64 kernel values
-        self.newton: Newton | None = None  # what `point` was found by
+        self.state = SolverState(phase=Phase.TRAIN)
+        self.kept: _Kept | None = None
+        self.exact_cost = 1.0  # time of a pass with float64 kernel values over one with float32
+        self.unwanted = False  # whether a callback asked for the end
+
+    def _sample_size(self) -> int:
+        n, source = self.n_landmarks, self.source
+        row_bytes = source.decoded_bytes / source.n_rows
+        affordable = int(max(_SAMPLE_BYTES, 8 * n**2) / max(1.0, row_bytes))
+        return min(_SAMPLE_FACTOR * n, max(_LEAST_FACTOR * n, affordable))
 
     def solve(self) -> LandmarkSolution:
         """Run to the end, whatever it is."""
@@ -154,22 +183,21 @@ class _Run:
 
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
-        places = self._choose_landmarks()
-        self.state.phase = Phase.TRAIN
-        span, b = self._span_of(places)
-        sample = self._part(np.arange(len(self.sample)))
-        preconditioner = Preconditioner(span, self.sample, sample, places)
-        whole, target = sample.n_rows == self.source.n_rows, relative_target(self.options.tol)
-        aim = max(_FAST_GAP, target)
-        newton = Newton(span, self._passes(sample, span), preconditioner, None)
-        self._minimise(newton, b, aim if whole else _SAMPLE_GAP)
+        places, start = self._choose_landmarks()
+        (span, places), first = self._span(places), places
+        b = np.zeros((len(start), len(span)))
+        kept = np.isin(first[: start.shape[1]], places)
+        b[:, : np.count_nonzero(kept)] = start[:, kept]
+        newton = self._newton(span, self._part(None), places)
+        target = relative_target(self.options.tol)
+        whole = newton.passes.problem.n_rows == self.source.n_rows
+        aim = _FAST_SHARE * target
+        self._minimise(newton, places, b, aim if whole else _SAMPLE_GAP)
 
         # 2. Weights for all rows, by passes with float32 kernel values.
         if not whole:
-            newton = replace(
-                newton, passes=self._passes(self.problem, span), sample=self.sample_ids
-            )
-            self._minimise(newton, self._b(), aim)
+            newton = self._over_all_rows(newton)
+            self._minimise(newton, places, self._best().point.b, aim)
         if not self.options.certify:
             return Status.SAMPLED
 
@@ -177,7 +205,7 @@ class _Run:
         self.state.phase = Phase.CERTIFY
         aim = _EXACT_SHARE * target
         for _ in range(_ROUNDS):
-            self._minimise(newton, self._b(), aim, exact=True)
+            self._minimise(newton, places, self._best().point.b, aim, exact=True)
             if (self._certificate()[2] <= target).all():
                 return Status.CONVERGED
             aim /= 4  # what remains is the bound on rounding
@@ -185,168 +213,201 @@ class _Run:
 
     # -- landmarks -------------------------------------------------------------------------------
 
-    def _choose_landmarks(self) -> Int64Array:
-        """Places of the landmarks in the sample; leaves the solution of the pilot."""
+    def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
+        """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
         signs = self.problem.signs[self.sample_ids]
-        half = max(2, self.n_landmarks // 2)
+        half = max(1, self.n_landmarks // 2)
         pilot = draw_random(signs, min(len(signs), _PILOT_FACTOR * half), self.rng)
-        rows, part = take_rows(self.sample, pilot), self._part(pilot)
-        self.places = pilot[:half]
-        span = self._new_span()
-        mine = np.flatnonzero(np.isin(pilot, self.places))
-        preconditioner = Preconditioner(span, rows, part, mine)
-        start = np.zeros((part.n_classifiers, len(span)))
-        newton = Newton(span, self._passes(part, span), preconditioner, None)
-        self._minimise(newton, start, _PILOT_GAP)
+        span, first = self._span(pilot[:half])
+        part = self._part(pilot)
+        newton = self._newton(span, part, np.flatnonzero(np.isin(pilot, first)))
+        self._minimise(newton, first, np.zeros((part.n_classifiers, len(span))), _PILOT_GAP)
+        newton.preconditioner.release()
         self.interrupt.defer()
-        assert self.point is not None
-        slack = np.maximum(0.0, 1.0 - part.signs * self.point.gradient.decisions)
+        point = self._best().point
+        slack = np.maximum(0.0, 1.0 - part.signs * point.gradient.decisions)
         losses = (part.penalties[:, None] * slack.astype(np.float64) ** 2).sum(axis=1)
-        taken = np.isin(pilot, self.places)
-        more = draw_by_loss(losses, taken, self.n_landmarks - len(self.places), self.rng)
-        return np.concatenate([self.places, pilot[more]])
+        taken = np.isin(pilot, first)
+        more = draw_by_loss(losses, taken, self.n_landmarks - len(first), self.rng)
+        return np.concatenate([first, pilot[more]]), point.b
 
-    def _new_span(self) -> Span:
-        """Span of the landmarks at `places`, without those that depend on others."""
-        span = Span(Landmarks(self.engine, take_rows(self.sample, self.places)))
+    def _span(self, places: Int64Array) -> tuple[Span, Int64Array]:
+        """Span of the landmarks at `places`, and those of the places that it depends on."""
+        span = Span(Landmarks(self.engine, take_rows(self.sample, places)))
         independent = span.independent()
         if len(independent) < len(span):
-            self.places = self.places[independent]
-            span = Span(Landmarks(self.engine, take_rows(self.sample, self.places)))
-        return span
-
-    def _span_of(self, places: Int64Array) -> tuple[Span, Float64Array]:
-        """Span of all landmarks, and the weights of the pilot in it; sets `places`."""
-        assert self.point is not None
-        before, b, self.places = self.places, self.point.b, places
-        span = self._new_span()
-        start = np.zeros((len(b), len(span)))
-        kept = np.isin(before, self.places)
-        start[:, : np.count_nonzero(kept)] = b[:, kept]
-        return span, start
+            places = places[independent]
+            del span
+            span = Span(Landmarks(self.engine, take_rows(self.sample, places)))
+        self.state.n_active = self.state.n_support = len(span)
+        return span, places
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _part(self, places: Int64Array) -> SpanProblem:
-        """The problem on some rows of the sample."""
-        rows, ids = take_rows(self.sample, places), self.sample_ids[places]
+    def _part(self, places: Int64Array | None) -> SpanProblem:
+        """The problem on some rows of the sample, None for all of them."""
+        rows, ids = self.sample, self.sample_ids
+        if places is not None:
+            rows, ids = take_rows(rows, places), ids[places]
         source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
         return SpanProblem(source, self.problem.signs[ids], self.problem.penalties[ids])
 
-    def _passes(self, problem: SpanProblem, span: Span) -> Passes:
-        workers = self.workers if problem is self.problem else None
-        return Passes(problem, span.landmarks, workers, self._on_block)
+    def _newton(self, span: Span, part: SpanProblem, places: Int64Array) -> Newton:
+        """Newton's method on part of the sample, in which the landmarks are at `places`."""
+        rows = part.source.read(0, part.n_rows)
+        preconditioner = Preconditioner(span, rows, part, places, self._report)
+        passes = Passes(part, span.landmarks, on_block=self._report)
+        self._compare_speeds(span)
+        return Newton(span, passes, preconditioner, None)
+
+    def _over_all_rows(self, newton: Newton) -> Newton:
+        """The same with passes over all rows."""
+        if newton.passes.problem.n_rows == self.source.n_rows:
+            return newton
+        landmarks = newton.span.landmarks
+        passes = Passes(self.problem, landmarks, self.workers, self._report)
+        return replace(newton, passes=passes, sample=self.sample_ids)
+
+    def _compare_speeds(self, span: Span) -> None:
+        """Measure what a pass with float64 kernel values costs, where time is limited."""
+        if not (self.deadline.limited and self.options.certify):
+            return
+        part = self._part(np.arange(min(_TRIAL_ROWS, len(self.sample))))
+        passes, b = Passes(part, span.landmarks), np.zeros((part.n_classifiers, len(span)))
+        seconds = []
+        for exact in (False, True):
+            passes.gradient(b, exact=exact)  # loads compiled code
+            began = time.perf_counter()
+            passes.gradient(b, exact=exact)
+            seconds.append(time.perf_counter() - began)
+        self.exact_cost = max(1.0, seconds[1] / seconds[0])
 
     def _minimise(
-        self, newton: Newton, b: Float64Array, target: float, *, exact: bool = False
+        self,
+        newton: Newton,
+        places: Int64Array,
+        b: Float64Array,
+        target: float,
+        *,
+        exact: bool = False,
     ) -> None:
         """Newton steps from weights `b`, whose points become those of the run."""
+        before = self.kept
 
-        def tell(point: Point) -> None:
-            self.newton = newton
-            self.span, self.point, self.exact = newton.span, point, exact
-            self.n_rows = newton.passes.problem.n_rows
-            self.state.iteration += 1
+        def keep(point: Point) -> None:
+            self.kept = _Kept(newton, places, point, exact)
             self.state.objective = float(point.primal.sum())
             self.state.sampled_gap = float(point.gap.max())
-            if self.state.iteration == self.options.max_iter:
-                raise Stop(Status.MAX_ITER)
             self._report(None)
 
-        point = self.point
-        if point is None or not exact or not self.exact:  # else it is of these rows already
+        def tell(point: Point) -> None:
+            self.state.iteration += 1
+            keep(point)
+            if self.options.max_iter is not None and self.state.iteration >= self.options.max_iter:
+                raise Stop(Status.MAX_ITER)
+
+        if before is not None and exact and before.exact:
+            point = before.point  # it is of these rows already
+        else:
             point = newton.evaluate(b, exact=exact)
-            tell(point)
+            if b.any():  # a model without weights is none
+                keep(point)
         newton.minimise(point, target, tell, exact=exact)
 
-    def _b(self) -> Float64Array:
-        assert self.point is not None
-        return self.point.b
+    def _best(self) -> _Kept:
+        if self.kept is None or not self.kept.point.b.any(axis=1).all():
+            raise InputError(
+                "there is nothing to learn: rows that are equal for this kernel have labels that "
+                "cancel each other"
+            )
+        return self.kept
 
     # -- what a run tells ------------------------------------------------------------------------
 
-    def _on_block(self, share: float) -> None:
-        self._report(share)
-
-    def _report(self, share: float | None) -> None:
+    def _report(self, share: float | None = None) -> None:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
-        if self.interrupt.noted is not None:
-            raise Stop(Status.INTERRUPTED)
-        reserve = 0.0
-        if self.state.phase is not Phase.CERTIFY and self.options.certify:
-            reserve = self._exact_seconds()
-        if self.deadline.limited and self.deadline.left() <= reserve:
-            if self.point is None:
-                self.deadline.check()
-            raise Stop(Status.TIME_LIMIT)
         state = self.state
         state.sweep_fraction = share
-        state.n_active = state.n_support = len(self.places)
-        state.rows_read, state.bytes_read = self.source.rows_read, self.source.bytes_read
+        state.rows_read = self.source.rows_read - self.zero[0]
+        state.bytes_read = self.source.bytes_read - self.zero[1]
         state.kernel_evaluations = self.engine.evaluations
         state.elapsed_s = time.perf_counter() - self.began
-        if any([callback(state.copy()) is False for callback in self.session.callbacks]):
+        answers = [callback(state.copy()) for callback in self.session.callbacks]
+        self.unwanted |= any(answer is False for answer in answers)
+        if self.kept is None:
+            self.deadline.check()
+            return
+        if self.unwanted or self.interrupt.noted is not None:
             raise Stop(Status.INTERRUPTED)
+        if self.deadline.limited and self.deadline.left() <= self._reserve():
+            raise Stop(Status.TIME_LIMIT)
 
-    def _exact_seconds(self) -> float:
-        """Time of a pass over all rows with float64 kernel values; 0 while it is not known."""
-        if self.newton is None or self.newton.passes.problem is not self.problem:
+    def _reserve(self) -> float:
+        """Seconds before the time limit at which what is under way has to end."""
+        limit = self.options.max_time
+        if limit is None or not self.options.certify:
             return 0.0
-        return _EXACT_COST * self.newton.passes.gradient_seconds
+        if self.state.phase is Phase.CERTIFY:
+            return -_GRACE * limit
+        seconds = self._certificate_takes()
+        return seconds if seconds < _CERTIFICATE_SHARE * limit else 0.0
+
+    def _certificate_takes(self) -> float:
+        """Estimated seconds of a pass over all rows with float64 kernel values."""
+        assert self.kept is not None
+        seconds = self.kept.newton.passes.gradient_seconds / self.kept.problem.n_rows
+        return _SPARE * self.exact_cost * seconds * self.source.n_rows
 
     # -- certificate and end ---------------------------------------------------------------------
 
     def _certificate(self) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Bounds on P and D* of the point, which is exact, and the gap between them."""
-        assert self.span is not None
-        assert self.point is not None
-        primal, dual = certify_point(self.span, self.point, self.problem.penalties)
+        """Bounds on P and D* of the weights kept, which are of all rows, and the gap of these."""
+        kept = self._best()
+        primal, dual = certify_point(kept.newton.span, kept.point, self.problem.penalties)
         return primal, dual, (primal - dual) / primal
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, which may pass the test all the same."""
-        covers_all = self.n_rows == self.source.n_rows
-        in_time = self.deadline.left() > self._exact_seconds()
-        if self.options.certify and covers_all and in_time and not self.exact:
+        kept, limit = self._best(), self.options.max_time or 0.0
+        in_time = self._certificate_takes() <= self.deadline.left() + _GRACE * limit
+        if self.options.certify and in_time and not kept.exact:
             self.state.phase = Phase.CERTIFY
+            newton = self._over_all_rows(kept.newton)
             try:
-                assert self.newton is not None
-                self.point = self.newton.evaluate(self._b(), exact=True)
-                self.exact = True
+                point = newton.evaluate(kept.point.b, exact=True)
             except Stop:
                 return status
+            kept = self.kept = _Kept(newton, kept.places, point, exact=True)
         target = relative_target(self.options.tol)
-        passed = self.exact and bool((self._certificate()[2] <= target).all())
+        passed = kept.exact and bool((self._certificate()[2] <= target).all())
         return Status.CONVERGED if passed else status
 
     def _solution(self, status: Status) -> LandmarkSolution:
-        assert self.span is not None
-        assert self.point is not None
-        covers_all = self.n_rows == self.source.n_rows
+        kept = self._best()
+        point, passes, n = kept.point, kept.newton.passes, len(kept.places)
         primal = dual = gap = None
-        if covers_all:
-            primal, dual = self.point.primal, self.point.dual
-        if covers_all and self.exact:
-            primal, dual, gap = self._certificate()
-        seconds = time.perf_counter() - self.began
-        evaluations, n = self.engine.evaluations, len(self.places)
+        if kept.problem.n_rows == self.source.n_rows:
+            primal, dual = point.primal, point.dual
+            if kept.exact:
+                primal, dual, gap = self._certificate()
+        evaluations = self.engine.evaluations
         return LandmarkSolution(
             status=status,
             choice=f"{n} landmarks, Newton steps over all rows",
-            rows=self.sample_ids[self.places],
-            landmarks=self.span.landmarks.rows,
-            beta=self.point.b,
-            jitter=self.span.jitter,
+            rows=self.sample_ids[kept.places],
+            landmarks=kept.newton.span.landmarks.rows,
+            beta=point.b,
+            jitter=kept.newton.span.jitter,
             primal=primal,
             dual=dual,
             certified_gap=gap,
-            sampled_gap=self.point.gap,
+            sampled_gap=point.gap,
             iterations=self.state.iteration,
             kernel_evaluations=evaluations,
             passes=evaluations / (self.source.n_rows * n),
-            rows_read=self.source.rows_read,
-            bytes_read=self.source.bytes_read,
-            seconds=seconds,
-            sweep_seconds=None,
+            rows_read=self.source.rows_read - self.zero[0],
+            bytes_read=self.source.bytes_read - self.zero[1],
+            seconds=time.perf_counter() - self.began,
+            sweep_seconds=passes.exact_seconds if gap is not None else None,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )

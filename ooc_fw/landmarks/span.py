@@ -18,6 +18,7 @@ the pass that computes the gradient gives the gap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -28,6 +29,7 @@ from ooc_fw.data.parallel import Shared
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.system.errors import InputError
 
 JITTER = 1e-6
 """Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
@@ -73,23 +75,28 @@ def _make_landmarks(engine: Callable[[], Engine], rows: Rows) -> Landmarks:
     return Landmarks(engine(), rows)
 
 
-def cholesky(matrix: Float64Array) -> Float64Array:
-    """Lower Cholesky factor in place of a matrix in Fortran order; LinAlgError if there is none."""
-    factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    if failed:
-        raise np.linalg.LinAlgError(f"the leading minor {failed} is not positive")
-    return np.asarray(factor)
+def factorise(make: Callable[[], Float64Array]) -> tuple[Float64Array, float]:
+    """Lower Cholesky factor of the matrix that `make` makes, and what its diagonal lacked for it.
+
+    The matrix is in Fortran order and is overwritten. One that is not positive definite, by
+    rounding, is made again with a multiple of its largest entry added to the diagonal.
+    """
+    shift = 0.0
+    while True:
+        matrix = make()
+        diagonal = np.einsum("ii->i", matrix)
+        least = len(matrix) * FLOAT64_UNIT * float(diagonal.max())
+        diagonal += shift
+        factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+        if not failed:
+            return np.asarray(factor), shift
+        shift = max(least, 10 * shift)
+        if not math.isfinite(shift):
+            raise InputError("kernel values or penalties are too large for float64; scale the rows")
 
 
 class Span:
     """Landmarks with the Cholesky factor L of G = LL'.
-
-    Parameters
-    ----------
-    landmarks : Landmarks
-        The landmarks.
-    jitter : float, optional
-        What is added to the diagonal of G; `JITTER` of its mean by default.
 
     Attributes
     ----------
@@ -97,16 +104,21 @@ class Span:
         What was added to the diagonal of G.
     """
 
-    def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
+    def __init__(self, landmarks: Landmarks) -> None:
         self.landmarks = landmarks
-        matrix = landmarks.inner_products()
-        default = JITTER * float(np.trace(matrix)) / len(landmarks)
-        self.jitter = default if jitter is None else jitter
-        np.einsum("ii->i", matrix)[...] += self.jitter
-        self._factor = cholesky(matrix)
+        diagonal = 1 + landmarks.engine.kernel.diagonal(landmarks.exact.norms)
+        self.jitter = JITTER * float(diagonal.mean())
+        self._factor, shift = factorise(self.matrix)
+        self.jitter += shift
 
     def __len__(self) -> int:
         return len(self.landmarks)
+
+    def matrix(self) -> Float64Array:
+        """G, newly computed, in Fortran order."""
+        matrix = self.landmarks.inner_products()
+        np.einsum("ii->i", matrix)[...] += self.jitter
+        return matrix
 
     def independent(self) -> Int64Array:
         """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.

@@ -14,6 +14,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import InputError
 from ooc_fw.testing.reference import kernel_values, to_csr
 
 
@@ -39,10 +40,18 @@ def objectives(solution, X, signs, C, kernel):
     for b, y in zip(solution.beta, signs.T, strict=True):
         xi = np.maximum(0, 1 - y * (K @ b))
         u = K.T @ (C * xi * y)
-        v = u @ np.linalg.solve(G.astype(np.float64), u.astype(np.float64))
+        v = u @ solved(G, u)
         primal.append(b @ G @ b / 2 + (C * xi**2).sum() / 2)
         dual.append((C * xi).sum() ** 2 / (2 * (v + (C * xi**2).sum())))
     return np.array(primal), np.array(dual)
+
+
+def solved(G, u):
+    """G^-1 u, a float64 solution with its residuals removed in extended precision."""
+    x, rounded = np.zeros_like(u), G.astype(np.float64)
+    for _ in range(4):
+        x += np.linalg.solve(rounded, (u - G @ x).astype(np.float64))
+    return x
 
 
 KERNELS = {
@@ -120,14 +129,59 @@ def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
     assert len(solution.rows) <= 5
 
 
-def test_limits_end_a_run_with_its_best_weights():
+@pytest.mark.parametrize("max_iter", range(1, 7))
+def test_limits_end_a_run_with_its_best_weights(max_iter):
     X, codes = noisy(3000)
     problem = Problem(open_source(X), codes, KERNELS["rbf"])
-    some = solve_landmarks(problem, 30, TrainOptions(max_iter=4), Session())
-    assert some.status is Status.MAX_ITER
-    stopped = solve_landmarks(problem, 30, TrainOptions(), Session([lambda s: s.iteration < 5]))
-    assert stopped.status is Status.INTERRUPTED
-    assert stopped.certified_gap is None
+    options = TrainOptions(max_iter=max_iter, tol=1e-9, threads=2)
+    solution = solve_landmarks(problem, 30, options, Session())
+    assert solution.status is Status.MAX_ITER
+    assert solution.iterations == max_iter
+    signs = 2 * codes[:, None] - 1
+    primal, dual = objectives(solution, X, signs, np.ones(len(X)), KERNELS["rbf"])
+    assert dual[0] * (1 - 1e-8) <= primal[0] < len(X) / 2  # that of no weights
+    assert solution.primal[0] >= primal[0]
+    assert solution.certified_gap[0] >= (primal[0] - dual[0]) / primal[0] - 1e-15
+
+
+def test_an_interrupt_at_any_time_leaves_weights_and_their_landmarks():
+    X, codes = noisy(1500, 3)
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    options = TrainOptions(threads=2, tol=1e-5)
+    calls = []
+    whole = solve_landmarks(problem, 20, options, Session([calls.append]))
+    reads = [state.rows_read for state in calls]
+    assert reads == sorted(reads)
+    assert reads[-1] <= whole.rows_read
+    assert {state.n_support for state in calls} == {10, 20}
+    for last in range(0, len(calls), 3):
+        count = iter(range(len(calls)))
+        solution = solve_landmarks(
+            problem,
+            20,
+            options,
+            Session([lambda state: next(count) < last]),  # noqa: B023
+        )
+        assert solution.status is Status.INTERRUPTED
+        assert solution.beta.shape == (3, len(solution.rows))
+        assert len(solution.landmarks) == len(solution.rows)
+        np.testing.assert_array_equal(solution.landmarks, X[solution.rows])
+
+
+def test_a_run_counts_what_it_reads_itself():
+    X, codes = noisy(1000)
+    source = open_source(X)
+    source.read(0, 500)
+    problem = Problem(source, codes, KERNELS["rbf"])
+    first, second = (solve_landmarks(problem, 15, TrainOptions(), Session()) for _ in range(2))
+    assert (first.rows_read, first.bytes_read) == (second.rows_read, second.bytes_read)
+
+
+def test_labels_that_cancel_each_other_are_refused():
+    X = np.repeat(noisy(50)[0], 2, axis=0)
+    problem = Problem(open_source(X), np.tile([0, 1], 50), KERNELS["rbf"])
+    with pytest.raises(InputError, match="cancel"):
+        solve_landmarks(problem, 100, TrainOptions(), Session())
 
 
 @given(st.integers(2, 60), st.integers(2, 4), st.integers(0, 2**31))
