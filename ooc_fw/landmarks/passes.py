@@ -29,6 +29,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.landmarks.span import Landmarks
+from ooc_fw.problem import Problem
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -53,6 +54,16 @@ class SpanProblem:
     source: RowSource
     signs: Int8Array
     penalties: Float64Array
+
+    @classmethod
+    def of(cls, problem: Problem, C: float) -> SpanProblem:
+        """One classifier of two classes, else one of each class against the rest."""
+        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
+        return cls(
+            problem.source,
+            np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1)),
+            np.full(len(problem.codes), C) if problem.penalties is None else problem.penalties,
+        )
 
     @property
     def n_rows(self) -> int:
@@ -81,6 +92,8 @@ class Gradient:
         Bound on the error of a weighted mean of kernel values of any row, for an exact pass.
     largest : float
         Bound on all k(x_i, x_i) + 1.
+    depth : int
+        Largest number of additions that a term of the sums over rows goes through.
     """
 
     decisions: Float32Array
@@ -89,6 +102,7 @@ class Gradient:
     square: Float64Array
     error: float
     largest: float
+    depth: int
 
 
 class _Block(NamedTuple):
@@ -110,6 +124,7 @@ class _Sums(NamedTuple):
     decisions: Float32Array | None
     error: float
     largest: float
+    depth: int
     n_read: int
     n_bytes: int
     n_evaluations: int
@@ -136,7 +151,7 @@ def _pass_block(
     k, bias = len(w), w.sum(axis=1)
     decisions = None if signs is None else np.empty((len(rows), k), dtype=np.float32)
 
-    def use(part: slice, values: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+    def use(part: slice, values: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array, int]:
         h = np.empty((len(values), k))
         strip_sums(values, w, h)
         h += bias
@@ -150,16 +165,21 @@ def _pass_block(
         u = np.zeros((k, len(own)))
         strip_transposed_sums(values, terms, u)
         u += terms.sum(axis=0)[:, None]
-        return u, beta.sum(axis=0), square.sum(axis=0)
+        return u, beta.sum(axis=0), square.sum(axis=0), len(values)
 
     u, total, square = np.zeros((k, len(own))), np.zeros(k), np.zeros(k)
     x, z = own.engine.prepare(rows, exact), own.exact if exact else own.fast
-    for sums in own.engine.strips(x, z, use):
+    n_strips = longest = 0
+    for *sums, length in own.engine.strips(x, z, use):
         for whole, part in zip((u, total, square), sums, strict=True):
             whole += part
+        n_strips, longest = n_strips + 1, max(longest, length)
     error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))
-    return _Sums(u, total, square, decisions, error, largest, n_read, n_bytes, len(rows) * len(own))
+    depth = n_strips + longest
+    return _Sums(
+        u, total, square, decisions, error, largest, depth, n_read, n_bytes, len(rows) * len(own)
+    )
 
 
 class Passes:
@@ -207,7 +227,7 @@ class Passes:
         ]
         decisions = np.empty(problem.signs.shape, dtype=np.float32)
         u, total, square = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b))
-        error = largest = 0.0
+        error, largest, depth = 0.0, 0.0, 0
         began = time.perf_counter()
         for block, found in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = found.decisions
@@ -215,12 +235,13 @@ class Passes:
             total += found.total
             square += found.square
             error, largest = max(error, found.error), max(largest, found.largest)
+            depth = max(depth, found.depth)
         seconds = time.perf_counter() - began
         if exact:
             self.exact_seconds = max(self.exact_seconds, seconds)
         else:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
-        return Gradient(decisions, u, total, square, error, largest)
+        return Gradient(decisions, u, total, square, error, largest, depth + len(blocks))
 
     def hessian_product(self, active: BoolArray, d: Float64Array) -> Float64Array:
         """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""

@@ -98,17 +98,27 @@ def factorise(make: Callable[[], Float64Array]) -> tuple[Float64Array, float]:
 class Span:
     """Landmarks with the Cholesky factor L of G = LL'.
 
+    Parameters
+    ----------
+    landmarks : Landmarks
+        The landmarks.
+    jitter : float, optional
+        What is added to the diagonal of G; by default `JITTER` of its mean, and more where G is
+        not positive definite then. InputError is raised where it is not with the jitter given.
+
     Attributes
     ----------
     jitter : float
         What was added to the diagonal of G.
     """
 
-    def __init__(self, landmarks: Landmarks) -> None:
+    def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
         self.landmarks = landmarks
         diagonal = 1 + landmarks.engine.kernel.diagonal(landmarks.exact.norms)
-        self.jitter = JITTER * float(diagonal.mean())
+        self.jitter = JITTER * float(diagonal.mean()) if jitter is None else jitter
         self._factor, shift = factorise(self.matrix)
+        if shift > 0 and jitter is not None:
+            raise InputError(f"the landmarks depend on each other with a jitter of only {jitter}")
         self.jitter += shift
 
     def __len__(self) -> int:
