@@ -20,6 +20,7 @@ from ooc_fw.landmarks.span import Span, factorise
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
 _RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gradients
+_MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
@@ -188,10 +189,13 @@ class Newton:
     ) -> None:
         """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
 
-        `tell` is called with each new point and may raise to end the run. Where `exact`, gradients
+        Weights that are all 0 are no model: at least one step is taken from there. `tell` is called with each new point and may raise to end the run. Where `exact`, gradients
         are computed from float64 kernel values; products with the Hessian never are.
         """
-        while (wanted := point.gap > target).any():
+        for _ in range(_MOST_STEPS):
+            wanted = (point.gap > target) | ~point.b.any(axis=1)
+            if not wanted.any():
+                return
             step = self._step(point, wanted)
             there = self.evaluate(point.b + step, exact=exact)
             lengths = self._best_lengths(point, there)

@@ -42,16 +42,34 @@ def objectives(solution, X, signs, C, kernel):
         u = K.T @ (C * xi * y)
         v = u @ solved(G, u)
         primal.append(b @ G @ b / 2 + (C * xi**2).sum() / 2)
-        dual.append((C * xi).sum() ** 2 / (2 * (v + (C * xi**2).sum())))
+        square = v + (C * xi**2).sum()
+        dual.append((C * xi).sum() ** 2 / (2 * square) if square > 0 else 0)
     return np.array(primal), np.array(dual)
 
 
-def solved(G, u):
-    """G^-1 u, a float64 solution with its residuals removed in extended precision."""
-    x, rounded = np.zeros_like(u), G.astype(np.float64)
-    for _ in range(4):
-        x += np.linalg.solve(rounded, (u - G @ x).astype(np.float64))
+def solved(matrix, right):
+    """Solution for a positive definite matrix, by elimination in extended precision."""
+    A, x = matrix.copy(), right.copy()
+    for i in range(len(A)):
+        factors = A[i + 1 :, i] / A[i, i]
+        A[i + 1 :] -= np.multiply.outer(factors, A[i])
+        x[i + 1 :] -= factors * x[i]
+    for i in range(len(A))[::-1]:
+        x[i] = (x[i] - A[i, i + 1 :] @ x[i + 1 :]) / A[i, i]
     return x
+
+
+def least_primal(solution, X, y, C, kernel):
+    """Upper bound on the least P in the span, by Newton steps in extended precision."""
+    K, G = span_values(solution, X, kernel)
+    best, b = np.inf, solution.beta[0].astype(G.dtype)
+    for _ in range(5):
+        xi = np.maximum(0, 1 - y * (K @ b))
+        best = min(best, b @ G @ b / 2 + (C * xi**2).sum() / 2)
+        inside = xi > 0
+        H = (K[inside].T * C[inside]) @ K[inside]
+        b = b + solved(G + H, K.T @ (C * xi * y) - G @ b)
+    return best
 
 
 KERNELS = {
@@ -182,6 +200,67 @@ def test_labels_that_cancel_each_other_are_refused():
     problem = Problem(open_source(X), np.tile([0, 1], 50), KERNELS["rbf"])
     with pytest.raises(InputError, match="cancel"):
         solve_landmarks(problem, 100, TrainOptions(), Session())
+
+
+def extreme(draw_row, seed):
+    """Rows, classes and penalties of one of several kinds of trouble."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 150))
+    X = rng.normal(size=(n, int(rng.integers(1, 8)))).astype(np.float32)
+    codes = (X[:, 0] + rng.normal(size=n) > 0).astype(np.int64)
+    if draw_row == "large":
+        X *= np.float32(1e3)
+    elif draw_row == "repeated":
+        X = X[rng.integers(0, max(1, n // 10), n)]
+    elif draw_row == "apart":
+        X[:, 0] += np.float32(100) * (2 * codes - 1)
+    elif draw_row == "one column":
+        X[:, 0] *= np.float32(1e3)
+    elif draw_row == "one of a class":
+        codes[:] = 0
+    elif draw_row == "sparse":
+        X = np.where(rng.random((n, 300)) < 0.02, rng.normal(size=(n, 300)), 0).astype(np.float32)
+    codes[0], codes[-1] = 0, 1
+    return X, codes
+
+
+TROUBLES = "plain", "large", "repeated", "apart", "one column", "one of a class", "sparse"
+HARD_KERNELS = [
+    make_kernel("rbf", gamma=1e-8),
+    make_kernel("rbf", gamma=0.5),
+    make_kernel("rbf", gamma=1e4),
+    make_kernel("poly", gamma=1.0, coef0=1.0, degree=3),
+    make_kernel("laplacian", gamma=1e-3),
+    make_kernel("linear"),
+]
+
+
+@given(
+    st.sampled_from(TROUBLES),
+    st.sampled_from(HARD_KERNELS),
+    st.sampled_from([1e-6, 1e-2, 1.0, 1e3, 1e8]),
+    st.sampled_from([0, 6]),
+    st.integers(1, 60),
+    st.integers(0, 2**31),
+)
+def test_a_reported_gap_is_never_smaller_than_the_true_one(
+    trouble, kernel, C, decades, n_landmarks, seed
+):
+    X, codes = extreme(trouble, seed)
+    penalties = C * 10 ** np.random.default_rng(seed).uniform(-decades, decades, len(X))
+    source = CSRSource(to_csr(X)) if trouble == "sparse" else ArraySource(X)
+    problem = Problem(source, codes, kernel, penalties)
+    solution = solve_landmarks(problem, n_landmarks, TrainOptions(), Session())
+    signs = 2 * codes[:, None] - 1
+    primal, dual = objectives(solution, X, signs, penalties, kernel)
+    assert solution.primal[0] >= primal[0]
+    assert solution.dual[0] <= least_primal(solution, X, signs[:, 0], penalties, kernel)
+    gap = (solution.primal - solution.dual) / solution.primal
+    assert solution.certified_gap[0] == gap[0]
+    assert solution.status in (Status.CONVERGED, Status.ROUNDING)
+    if solution.status is Status.CONVERGED:
+        assert gap[0] <= relative_target(1e-3)
+        assert gap[0] == pytest.approx((1 - dual / primal)[0], abs=2e-4)
 
 
 @given(st.integers(2, 60), st.integers(2, 4), st.integers(0, 2**31))
