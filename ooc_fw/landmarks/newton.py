@@ -189,8 +189,9 @@ class Newton:
     ) -> None:
         """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
 
-        Weights that are all 0 are no model: at least one step is taken from there. `tell` is called with each new point and may raise to end the run. Where `exact`, gradients
-        are computed from float64 kernel values; products with the Hessian never are.
+        Weights that are all 0 are no model: at least one step is taken from there. `tell` is
+        called with each new point and may raise to end the run. Where `exact`, gradients are
+        computed from float64 kernel values; products with the Hessian never are.
         """
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
