@@ -32,7 +32,8 @@ from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.pairs import PairSolution, union_of_rows
+from ooc_fw.landmarks.solve import LandmarkSolution
+from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.problem import Problem
@@ -62,17 +63,26 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     classes_: npt.NDArray[Any]
     model_: Model
     pairs_: list[PairSolution]
+    landmarks_: LandmarkSolution | None
     n_jobs: int | None
     decision_function_shape: str
     dask: str | None
 
     @property
-    def solution_(self) -> Solution:
-        return self.pairs_[0].solution
+    def kind_(self) -> str:
+        return self.model_.kind
+
+    @property
+    def gap_scope_(self) -> str:
+        return "all" if self.landmarks_ is None else "span"
+
+    @property
+    def solution_(self) -> Solution | LandmarkSolution:
+        return self.pairs_[0].solution if self.landmarks_ is None else self.landmarks_
 
     @property
     def support_(self) -> Int64Array:
-        return union_of_rows(self.pairs_)
+        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
 
     @property
     def support_vectors_(self) -> Rows:
@@ -80,9 +90,12 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 
     @property
     def dual_coef_(self) -> Float64Array:
-        coefficients = np.zeros((len(self.pairs_), len(self.support_vectors_)))
+        coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
         for row, own in zip(coefficients, self.model_.classifiers, strict=True):
-            row[own.sv] = own.alpha * own.labels / own.rho
+            if isinstance(own, LandmarkClassifier):
+                row[own.landmarks] = own.beta
+            else:
+                row[own.sv] = own.alpha * own.labels / own.rho
         return coefficients
 
     @property
@@ -95,6 +108,8 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 
     @property
     def n_iter_(self) -> int:
+        if self.landmarks_ is not None:
+            return self.landmarks_.iterations
         return sum(pair.solution.iterations for pair in self.pairs_)
 
     # -- predictions -----------------------------------------------------------------------------
@@ -170,6 +185,9 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
         if hasattr(self, "model_"):
             state["model_"] = self.model_.to_bytes()
             state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
+            if self.landmarks_ is not None:
+                none = self.support_vectors_[:0]
+                state["landmarks_"] = replace(self.landmarks_, landmarks=none)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -178,7 +196,10 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
             model, pairs = Model.from_bytes(state["model_"]), state["pairs_"]
             if len(pairs) == 1:
                 pairs = _with_vectors(pairs, model.support_vectors)
-            state = state | {"model_": model, "pairs_": pairs}
+            solution = state.get("landmarks_")
+            if solution is not None:
+                solution = replace(solution, landmarks=model.support_vectors)
+            state = state | {"model_": model, "pairs_": pairs, "landmarks_": solution}
         super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -195,7 +216,10 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 class FrankWolfeSVC(_FittedSVC):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
-    More than two classes have a binary classifier for each pair of them (one-versus-one).
+    The model is exact where that can be afforded. Else, and where `landmarks` asks for it, the
+    weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help noisy``).
+    More than two classes have a binary classifier for each pair of them (one-versus-one), with
+    landmarks one for each class against the rest.
 
     Parameters
     ----------
@@ -219,8 +243,14 @@ class FrankWolfeSVC(_FittedSVC):
         For more than two classes: whether `decision_function` gives a score for each class, or the
         decision value of each binary classifier.
     max_support : int or None
-        Largest number of support vectors of a binary classifier. None: as many as memory affords,
-        and 10,000 for `partial_fit`.
+        Largest number of support vectors. Where the optimum has more, the model has landmarks; with
+        `exact`, each binary classifier is the best on so many random rows and violators. None: as
+        many as memory affords, and 10,000 for `partial_fit`.
+    landmarks : int or None
+        Number of landmarks. None: as many as the limits afford, 5,000 at most, where the optimum
+        has too many support vectors.
+    exact : bool
+        Whether the model is exact whatever that costs.
     dask : None, "threads", "processes" or str
         Where passes over the data and predictions run: in this process, on `n_jobs` threads or
         processes of this machine, or on the Dask cluster with this address. Other processes read
@@ -249,8 +279,12 @@ class FrankWolfeSVC(_FittedSVC):
         Weight times label, divided by rho, of each binary classifier; 0 for rows that are not its
         support vectors. The order is that of `ooc_fw.model.pairs.class_pairs`, and the larger class
         of a pair is positive: the opposite of scikit-learn's sign for more than two classes.
+        Of a landmark model the weights of the landmarks, of any sign, for each class.
     intercept_ : ndarray of float64, shape (n_classifiers,)
         Bias, divided by rho.
+    kind_, gap_scope_ : str
+        "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or
+        "span", the best weights of these landmarks.
     certified_gap_ : float or None
         Certified relative duality gap of the worst binary classifier; None when not certified, as
         always after `partial_fit`.
@@ -261,9 +295,11 @@ class FrankWolfeSVC(_FittedSVC):
     model_ : ooc_fw.Model
         What `save` writes.
     pairs_ : list of ooc_fw.model.pairs.PairSolution
-        Classes and solution of each binary classifier.
-    solution_ : ooc_fw.Solution
-        Everything the solver reports; of more than two classes, on the first pair.
+        Classes and solution of each binary classifier of an exact model.
+    landmarks_ : ooc_fw.landmarks.solve.LandmarkSolution or None
+        The solution of a landmark model.
+    solution_ : ooc_fw.Solution or ooc_fw.landmarks.solve.LandmarkSolution
+        Everything the solver reports; of more than two exact classes, on the first pair.
 
     Notes
     -----
@@ -294,6 +330,8 @@ class FrankWolfeSVC(_FittedSVC):
     verbose: int = 0
     decision_function_shape: str = "ovr"
     max_support: int | None = TrainOptions.max_support
+    landmarks: int | None = TrainOptions.landmarks
+    exact: bool = TrainOptions.exact
     dask: str | None = None
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
@@ -339,11 +377,11 @@ class FrankWolfeSVC(_FittedSVC):
             self.classes_ = classes
             fitted = self._train(source, codes, penalties, options, warm, started)
         fitted = fitted if kept is None else fitted.renumbered(kept)
-        self.model_, self.pairs_ = fitted.model, fitted.pairs
+        self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
         status = Status(self.model_.status)
         if not status.reached:
             more = "" if status is Status.ROUNDING else "; allow more with max_iter or tol"
-            message = status.explain(self.stopping, self.tol) + more
+            message = fitted.explain(options) + more
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return self
 
@@ -370,7 +408,7 @@ class FrankWolfeSVC(_FittedSVC):
                 if not self.probability:
                     return fit(problem, options, session, warm)
                 fitted = fit(problem, with_time_for_sigmoids(options), session, warm)
-                sigmoids = held_out_sigmoids(problem, options, session)
+                sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
         return fitted if sigmoids is None else fitted.with_sigmoids(sigmoids)
 
     def _progress(self, options: TrainOptions) -> Progress:
@@ -387,7 +425,11 @@ class FrankWolfeSVC(_FittedSVC):
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         streamed = Status.STREAMED, Status.UNSETTLED
-        if self.model_.status in streamed or not np.array_equal(self.classes_, classes):
+        if (
+            self.landmarks_ is not None
+            or self.model_.status in streamed
+            or not np.array_equal(self.classes_, classes)
+        ):
             return None
         warm: list[Warm | None] = []
         for pair in self.pairs_:
@@ -437,6 +479,11 @@ class FrankWolfeSVC(_FittedSVC):
         weighted = not first and any(own.C is not None for own in self.model_.classifiers)
         if weighted or self.class_weight is not None:
             raise InputError("partial_fit takes no weights, and cannot continue a fit with weights")
+        if self.landmarks is not None or (not first and self.landmarks_ is not None):
+            raise InputError(
+                "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
+                "out, and fit with exact=True before or not at all"
+            )
         known = _agreed_classes(None if first else self.classes_, classes)
         if not _is_out_of_core(X):
             checks = {"reset": first, "ensure_all_finite": False}  # NaN is found where it is read
@@ -464,7 +511,7 @@ class FrankWolfeSVC(_FittedSVC):
         self.model_ = Model.from_solution(
             solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
         )
-        self.pairs_ = [PairSolution(0, 1, solution)]
+        self.pairs_, self.landmarks_ = [PairSolution(0, 1, solution)], None
         return self
 
     def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
@@ -475,7 +522,8 @@ class FrankWolfeSVC(_FittedSVC):
             return self._stream
         if hasattr(self, "model_"):
             kernel, n_rows = self.model_.kernel, self.n_rows_seen_
-            return Stream(kernel, options, room, solution=self.solution_, n_rows=n_rows)
+            solution = self.pairs_[0].solution
+            return Stream(kernel, options, room, solution=solution, n_rows=n_rows)
         return Stream(self._kernel(source, options), options, room)
 
     def _kernel(

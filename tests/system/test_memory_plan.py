@@ -10,6 +10,8 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import (
     Workload,
     format_bytes,
+    landmark_terms,
+    landmarks_that_fit,
     memory_total,
     parse_bytes,
     peak_rss_bytes,
@@ -108,3 +110,15 @@ def test_sizes_are_parsed_and_printed():
 
 def test_peak_rss_is_that_of_this_process():
     assert 10 * MIB < rss_bytes() <= peak_rss_bytes() < 1 << 40
+
+
+@given(workloads(), st.integers(1, 50), st.integers(0, 1 << 42), st.integers(1, 8))
+def test_landmarks_fit_and_no_more_of_them_would(work, n_classifiers, limit, threads):
+    most = landmarks_that_fit(work, n_classifiers, limit, 0, threads)
+    assert most == landmarks_that_fit(work, n_classifiers, None, 2 * limit, threads)
+    sizes = [
+        sum(landmark_terms(work, n_classifiers, n, threads).values()) for n in (most, most + 1)
+    ]
+    assert most == 0 or sizes[0] <= limit
+    assert most == work.n_rows or sizes[1] > limit
+    assert sizes[0] >= 8 * most**2 * (1 + 2 * n_classifiers)

@@ -1,0 +1,188 @@
+"""The choice between an exact model and landmarks: each rule, and models as they were chosen."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import open_source
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import plan_run
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.training.choice import choose
+from ooc_fw.training.estimate import expect_support
+from ooc_fw.training.fit import fit
+
+KERNEL = make_kernel("rbf", gamma=0.3)
+N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Limits for problems of a thousand rows."""
+    for module in ("choice", "estimate"):
+        monkeypatch.setattr(f"ooc_fw.training.{module}.SAMPLE_ROWS", (100, 400))
+    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", LIMIT)
+    monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", LANDMARKS)
+
+
+def rows(n_rows=N_ROWS, n_classes=2, noise=3.0):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 3)).astype(np.float32)
+    scores = 3 * X[:, :n_classes] + noise * rng.normal(size=(n_rows, n_classes))
+    return X, scores.argmax(axis=1).astype(np.int64)
+
+
+@pytest.fixture
+def noisy():
+    return Problem(open_source(rows()[0]), rows()[1], KERNEL)
+
+
+@pytest.fixture
+def clean():
+    """Rows with a margin between the classes, so that few of them are support vectors."""
+    X, codes = rows(noise=0.0)
+    X[:, 0] += 8 * (codes == 0)
+    return Problem(open_source(X), codes, KERNEL)
+
+
+def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
+    choice = choose(noisy, TrainOptions(), Session())
+    assert choice.landmarks == LANDMARKS
+    support = len(fit(noisy, TrainOptions(exact=True)).model.support_vectors)
+    expected = int(re.search(r"about (\d+) are expected", choice.reason)[1])
+    assert expected == pytest.approx(support, rel=0.1)
+    assert str(LIMIT) in choice.reason
+    assert "--exact" in choice.reason
+    other = choose(clean, TrainOptions(), Session())
+    assert other.landmarks is None
+    assert "--landmarks" in other.reason
+
+
+def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
+    found = expect_support(clean, TrainOptions(), Session(), 0, N_ROWS)
+    (small, few), (large, many) = re.findall(r"(\d+) rows has (\d+)", found.basis)
+    assert (int(small), int(large)) == (100, 400)
+    power = math.log(int(many) / int(few)) / math.log(4)
+    assert found.expected == round(int(many) * 3**power)
+    support = len(fit(clean, TrainOptions(tol=1e-2, exact=True)).model.support_vectors)
+    assert found.expected == pytest.approx(support, rel=0.25)
+    assert found.share == int(many) / 400
+    one = expect_support(clean, TrainOptions(), Session(), N_ROWS, N_ROWS)
+    assert one.expected == 12 * int(few)
+
+
+@pytest.mark.parametrize(("max_support", "landmarks"), [(30, 30), (290, None)])
+def test_max_support_says_what_is_too_much_and_how_many_landmarks(clean, max_support, landmarks):
+    assert choose(clean, TrainOptions(max_support=max_support), Session()).landmarks == landmarks
+
+
+@pytest.mark.parametrize("storage", ["array", "sorted"])
+def test_a_class_that_a_sample_may_lack(storage):
+    X, _ = rows()
+    codes = np.zeros(N_ROWS, dtype=np.int64)
+    codes[[5, 600]] = 1, 2
+    if storage == "sorted":
+        codes.sort()
+    problem = Problem(open_source(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
+    assert expect_support(problem, TrainOptions(), Session(), 0, N_ROWS).expected <= N_ROWS
+
+
+@pytest.mark.parametrize(("speed", "landmarks"), [(1e12, None), (1e4, 20), (3e4, 25)])
+def test_time_limit(monkeypatch, noisy, speed, landmarks):
+    """An exact run would take 2.5 x 1200 x 1200 kernel values; 10 passes have 12,000 N."""
+    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", N_ROWS)
+    monkeypatch.setattr("ooc_fw.training.choice.kernel_speed", lambda *_: (speed, 1.0))
+    found = choose(noisy, TrainOptions(max_time=10.4), Session()).landmarks
+    assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
+
+
+def test_no_time_for_a_sample(noisy):
+    late = choose(noisy, TrainOptions(max_time=1e-2), Session())
+    assert late.landmarks == 20 or "an exact" in late.reason
+    with pytest.raises(OutOfTimeError):
+        choose(noisy, TrainOptions(max_time=1e-9), Session())
+
+
+def test_memory_limit(monkeypatch):
+    X, codes = rows()
+    noisy = Problem(open_source(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
+    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", 10**6)
+    with pytest.raises(InputError) as caught:
+        plan_run(noisy.source, TrainOptions(memory_limit=1))
+    smallest = int(re.search(r"(\d+)MiB$", str(caught.value))[1]) << 20
+    options = TrainOptions(memory_limit=smallest)
+    choice = choose(noisy, options, Session())
+    assert choice.landmarks is not None
+    assert "that memory holds" in choice.reason
+    with pytest.raises(InputError, match=r"1200 landmarks take .* room for \d+; give --landmarks"):
+        choose(noisy, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+
+
+@pytest.mark.parametrize(
+    ("options", "session", "reason"),
+    [
+        ({"exact": True}, {}, "as asked"),
+        ({"exact": True, "max_support": 50}, {}, "as asked"),
+        ({"method": "swap"}, {}, "method swap"),
+        ({"lmo": "full"}, {}, "full oracle"),
+        ({"stopping": "absolute"}, {}, "the absolute gap"),
+        ({}, {"resume": "run.ckpt"}, "checkpoint"),
+        ({}, {"checkpoint": CheckpointPlan("run.ckpt")}, "checkpoint"),
+    ],
+)
+def test_what_means_an_exact_model(noisy, options, session, reason):
+    choice = choose(noisy, TrainOptions(**options), Session(**session))
+    assert choice.landmarks is None
+    assert reason in choice.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"exact": True},
+        {"method": "corrective"},
+        {"lmo": "sampled"},
+        {"stopping": "meb"},
+        {"max_support": 50},
+    ],
+)
+def test_contradictions_are_refused(other):
+    with pytest.raises(InputError, match=r"--landmarks 100 and --\S+.* contradict each other"):
+        TrainOptions(landmarks=100, **other)
+
+
+def test_landmarks_have_no_checkpoints(noisy):
+    for session in (Session(resume="c"), Session(checkpoint=CheckpointPlan("c"))):
+        with pytest.raises(InputError, match="has no checkpoints"):
+            choose(noisy, TrainOptions(landmarks=100), session)
+
+
+def test_few_rows_are_not_sampled(noisy):
+    few = noisy.subset(open_source(rows()[0][:LIMIT]), np.arange(LIMIT))
+    choice = choose(few, TrainOptions(), Session())
+    assert (choice.landmarks, few.source.rows_read) == (None, 0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_fit_is_what_was_chosen(n_classes):
+    X, codes = rows(n_classes=n_classes)
+    problem = Problem(open_source(X), codes, KERNEL)
+    fitted = fit(problem, TrainOptions())
+    asked = fit(problem, TrainOptions(landmarks=LANDMARKS))
+    assert fitted.choice.landmarks == len(fitted.model.support_vectors) == LANDMARKS
+    assert (fitted.model.kind, fitted.pairs) == ("landmarks", [])
+    assert len(fitted.model.classifiers) == (1 if n_classes == 2 else 3)
+    for own, other in zip(fitted.model.classifiers, asked.model.classifiers, strict=True):
+        np.testing.assert_array_equal(own.beta, other.beta)
+        np.testing.assert_array_equal(X[own.rows], fitted.model.support_vectors[own.landmarks])
+    again = fitted.renumbered(10 + np.arange(N_ROWS))
+    np.testing.assert_array_equal(again.landmarks.rows, fitted.landmarks.rows + 10)
+    np.testing.assert_array_equal(again.model.classifiers[0].rows, again.landmarks.rows)
+    settled = fitted.choice.settle(TrainOptions(max_support=LANDMARKS))
+    assert (settled.landmarks, settled.exact) == (LANDMARKS, False)
