@@ -74,7 +74,7 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 
     @property
     def gap_scope_(self) -> str:
-        return "all" if self.landmarks_ is None else "span"
+        return self.model_.gap_scope
 
     @property
     def solution_(self) -> Solution | LandmarkSolution:

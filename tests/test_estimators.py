@@ -365,6 +365,38 @@ def test_more_than_two_classes(table, tmp_path):
     )
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_landmark_models(table, several):
+    X, y = table.X, three_classes(table) if several else table.y
+    weights = np.where(np.arange(len(y)) % 5 == 0, 0, 2)
+    fitted = FrankWolfeSVC(C=5, landmarks=30, probability=True, class_weight="balanced").fit(
+        X, y, sample_weight=weights
+    )
+    assert (fitted.kind_, fitted.gap_scope_, fitted.pairs_) == ("landmarks", "span", [])
+    assert fitted.certified_gap_ <= 2e-3
+    assert fitted.n_iter_ > 0
+    assert weights[fitted.support_].all()
+    np.testing.assert_array_equal(fitted.support_vectors_, X[fitted.support_])
+    k = kernel_values(fitted.model_.kernel, X, fitted.support_vectors_)
+    values = k @ fitted.dual_coef_.T + fitted.intercept_
+    decisions = fitted.decision_function(X)
+    assert decisions.shape == ((len(X), 3) if several else (len(X),))
+    np.testing.assert_allclose(decisions.reshape(len(X), -1), values, atol=1e-5)
+    best = decisions.argmax(axis=1) if several else (decisions > 0).astype(int)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[best])
+    assert fitted.score(X, y) > 0.75
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.decision_function(X), decisions)
+    np.testing.assert_array_equal(again.solution_.landmarks, fitted.support_vectors_)
+    with pytest.raises(InputError, match="cannot continue"):
+        fitted.partial_fit(X, y)
+    fitted.set_params(landmarks=None, warm_start=True, probability=False)
+    assert fitted.fit(X, y).kind_ == "exact"
+    assert fitted.set_params(max_support=25).fit(X, y).kind_ == "landmarks"
+    assert fitted.set_params(exact=True, tol=5).fit(X, y).kind_ == "exact"
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_classes_that_a_model_file_would_merge(table, kind):
     y = np.where(table.y == table.y[0], 2**53, 2**53 + 1).astype(kind)

@@ -8,12 +8,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
-from ooc_fw.options import ConvertOptions
+from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.groups import cpu_count
 
 if TYPE_CHECKING:
     from ooc_fw.convert.preflight import Circumstances, Findings, Labels
     from ooc_fw.data.scaling import Scaling
+    from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
 
 SHOWN = 12
@@ -144,8 +146,32 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "sigma2": sigma2,
             "gamma_auto": 1 / (2 * sigma2) if sigma2 else None,  # of the RBF kernel
             "chunk_rows": source.chunk_rows,
+            "choice": _choice(source),
         }
         return facts | _inspection(inspect_labels(source), inspect_source(source), data)
+
+
+def _choice(source: RowSource) -> str | None:
+    """What kind of model ``train`` without options would take; None where it takes no such data."""
+    from ooc_fw.data.labels import encode_labels
+    from ooc_fw.data.statistics import sigma2
+    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
+    from ooc_fw.problem import Problem
+    from ooc_fw.solver.session import Session
+    from ooc_fw.training.choice import choose
+    from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
+
+    defaults, options = KernelOptions(), TrainOptions(threads=cpu_count())
+    with contextlib.suppress(InputError):
+        classes, codes = encode_labels(source)
+        small, _ = draw_sample(source, codes, SAMPLE_ROWS[0])
+        rows = small if source.statistics is None else source
+        gamma = resolve_gamma(
+            defaults.kernel, defaults.gamma, lambda: sigma2(rows), source.n_features
+        )
+        problem = Problem(source, codes, make_kernel(defaults.kernel, gamma=gamma), None, classes)
+        return choose(problem, options, Session()).reason
+    return None
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:

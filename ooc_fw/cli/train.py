@@ -270,7 +270,7 @@ def _result(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, A
     result: dict[str, Any] = {
         "status": model.status,
         "kind": model.kind,
-        "gap_scope": "all" if fitted.landmarks is None else "span",
+        "gap_scope": model.gap_scope,
         "kernel": kernel.name,
         "gamma": kernel.gamma,
         "C": options.C,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ooc_fw.data.rows import CSRRows, Int64Array, Rows
 from ooc_fw.data.sampling import choose_sampler
-from ooc_fw.data.sources import ArraySource, CSRSource
+from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
@@ -65,10 +65,9 @@ def expect_support(
         size = min(wanted, most, n_rows)
         if found and size <= found[-1][0]:
             break
-        ids = _draw(problem, options, size)
-        support, late = _solve_sample(problem, ids, options, session)
-        found.append((len(ids), support))
-        if late or support * n_rows <= enough * len(ids):
+        size, support, late = _solve_sample(problem, size, options, session)
+        found.append((size, support))
+        if late or support * n_rows <= enough * size:
             break
     size, support = found[-1]
     power = 1.0
@@ -82,25 +81,27 @@ def expect_support(
     return Support(expected, support / size, words, late)
 
 
-def _draw(problem: Problem, options: TrainOptions, size: int) -> Int64Array:
-    """Increasing numbers of random rows, with one row at least of each class."""
-    source, codes = problem.source, problem.codes
+def draw_sample(
+    source: RowSource, codes: Int64Array, size: int, seed: int = 0
+) -> tuple[RowSource, Int64Array]:
+    """Random rows, with one at least of each class, and their increasing numbers."""
     sampler = choose_sampler(
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, codes
     )
-    ids = sampler.sample(size, np.random.default_rng(options.seed))
-    counts = np.bincount(codes[ids], minlength=problem.n_classes)
+    ids = sampler.sample(size, np.random.default_rng(seed))
+    counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
     more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
-    return np.union1d(ids, np.array(more, dtype=np.int64))
+    ids = np.union1d(ids, np.array(more, dtype=np.int64))
+    rows = source.take(ids)
+    return (CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)), ids
 
 
 def _solve_sample(
-    problem: Problem, ids: Int64Array, options: TrainOptions, session: Session
-) -> tuple[int, bool]:
-    """Number of support vectors of the rows `ids` alone, and whether time did not suffice."""
+    problem: Problem, size: int, options: TrainOptions, session: Session
+) -> tuple[int, int, bool]:
+    """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
     source = problem.source
-    rows = source.take(ids)
-    small = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+    small, ids = draw_sample(source, problem.codes, size, options.seed)
     held = source.decoded_bytes if source.in_memory else 0
     own = TrainOptions(
         C=options.C,
@@ -118,7 +119,7 @@ def _solve_sample(
         if solution.signal is not None:
             raise interruption(solution.signal)
     late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
-    return len(union_of_rows(pairs)), late
+    return len(ids), len(union_of_rows(pairs)), late
 
 
 def kernel_speed(

@@ -46,8 +46,10 @@ def test_data_file(ooc_fw, data_file, table):
         "outweighed_columns": 0,
         "bad_rows": 0,
         "repeated_rows": 0,
+        "choice": result["choice"],
         "advice": [],
     }
+    assert result["choice"].startswith("exact: ")
     lines = [" ".join(line.split()) for line in ooc_fw("info", data_file).out.splitlines()]
     assert lines[0] == "kind data"
     assert f"classes -7 ({(table.y == -7).sum()}), 3 ({(table.y == 3).sum()})" in lines

@@ -1,0 +1,126 @@
+"""`ooc-fw train` with landmarks, asked for and chosen, from the options to the model file."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.landmarks.solve import relative_target
+from ooc_fw.model.record import load_model
+
+
+@pytest.fixture(params=[2, 3])
+def noisy(request, tmp_path):
+    """A file of noisy rows of 2 or 3 classes."""
+    rng = np.random.default_rng(request.param)
+    X = rng.normal(size=(600, 4)).astype(np.float32)
+    y = (X[:, : request.param] + rng.normal(size=(600, request.param))).argmax(axis=1) + 5.0
+    with h5py.File(tmp_path / "noisy.h5", "w") as file:
+        file["X"], file["y"] = X, y
+    return tmp_path / "noisy.h5"
+
+
+def landmarks_of(path):
+    return [own.beta for own in load_model(path).classifiers]
+
+
+def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
+    path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
+    options = "--json", "--landmarks", 40, "--class-weight", "balanced", "--log", log
+    outcome = ooc_fw("train", noisy, "-o", path, *options)
+    assert outcome.status == 0
+    result, model = json.loads(outcome.out), load_model(path)
+    expected = {"status": "converged", "kind": "landmarks", "gap_scope": "span", "n_support": 40}
+    assert expected.items() <= result.items()
+    assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (600 * 40))
+    assert 0 <= result["certified_gap"] == model.certified_gap <= relative_target(1e-3)
+    each = result.get("machines", [result])
+    assert len(each) == len(model.classifiers) == (1 if result["n_classes"] == 2 else 3)
+    for own, found in zip(model.classifiers, each, strict=True):
+        assert (found["primal"], found["dual"]) == (own.primal, own.dual)
+        assert found["certified_gap"] == pytest.approx((own.primal - own.dual) / own.primal)
+    np.testing.assert_allclose(
+        model.classifiers[0].C, class_penalties(noisy)[model.classifiers[0].rows]
+    )
+    *_, end = (json.loads(line) for line in log.read_text().splitlines())
+    assert end == {"event": "end", **result}
+    assert result["choice"] in outcome.err
+    assert "within the span of the 40 landmarks, certified over all rows" in outcome.err
+    certified = json.loads(ooc_fw("certify", path, noisy, "--json").out)
+    assert certified["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
+    assert json.loads(ooc_fw("evaluate", path, noisy, "--json").out)["accuracy"] > 0.6
+
+
+def class_penalties(path):
+    with h5py.File(path) as file:
+        _, codes, counts = np.unique(file["y"][...], return_inverse=True, return_counts=True)
+    return (len(codes) / (len(counts) * counts))[codes]
+
+
+def test_dask_and_threads_change_nothing_and_quiet_says_nothing(ooc_fw, noisy, tmp_path):
+    models = []
+    for k, options in enumerate([("--threads", 1), ("--threads", 2), ("--dask", "threads")]):
+        path = tmp_path / f"{k}.h5"
+        outcome = ooc_fw("train", noisy, "-o", path, "--landmarks", 40, "--quiet", *options)
+        assert outcome == (0, f"{path}\n", "")
+        models.append(landmarks_of(path))
+    for other in models[1:]:
+        np.testing.assert_array_equal(models[0], other)
+
+
+def test_max_support_takes_landmarks_unless_exact(ooc_fw, noisy, tmp_path):
+    path, exact = tmp_path / "m.h5", tmp_path / "e.h5"
+    chosen = ooc_fw("train", noisy, "-o", path, "--max-support", 40)
+    assert "more than --max-support 40; --exact takes the optimum" in chosen.err
+    ooc_fw("train", noisy, "-o", tmp_path / "n.h5", "--landmarks", 40)
+    np.testing.assert_array_equal(landmarks_of(path), landmarks_of(tmp_path / "n.h5"))
+    assert ooc_fw("train", noisy, "-o", exact, "--max-support", 40, "--exact").status == 0
+    model = load_model(exact)
+    assert (model.kind, model.status) == ("exact", "support_limit")
+    planned = json.loads(ooc_fw("plan", noisy, "--max-support", 40, "--json").out)
+    assert (planned["kind"], planned["landmarks"]) == ("landmarks", 40)
+    assert planned["choice"] in chosen.err
+    assert "matrices between landmarks" in planned["memory"]
+    assert planned["choice"] in ooc_fw("plan", noisy, "--max-support", 40).out
+
+
+def test_probabilities(ooc_fw, noisy, tmp_path):
+    path = tmp_path / "m.h5"
+    outcome = ooc_fw("train", noisy, "-o", path, "--landmarks", 40, "--probability", "--json")
+    assert json.loads(outcome.out)["calibrated"]
+    model = load_model(path)
+    with h5py.File(noisy) as file:
+        X, y = file["X"][...], file["y"][...]
+    found = model.probabilities(model.decision_function(X))
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    truth = found[np.arange(len(y)), np.searchsorted(model.classes, y)]
+    assert np.log(truth).mean() > -np.log(len(model.classes)) + 0.1
+
+
+def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
+    path = tmp_path / "m.h5"
+    limited = "--landmarks", 40, "--max-iter", 1, "--tol", 1e-7
+    outcome = ooc_fw("train", noisy, "-o", path, *limited)
+    assert outcome.status == 0
+    assert "stopped by max_iter before the relative gap reached 2e-07" in outcome.err
+    assert load_model(path).status == "max_iter"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--landmarks", 5), "--landmarks: must be a whole number of at least 20, not '5'"),
+        (("--landmarks", 40, "--exact"), "--landmarks 40 and --exact contradict each other"),
+        (("--landmarks", 40, "--method", "swap"), "--method swap"),
+        (("--landmarks", 40, "--stopping", "meb"), "--stopping meb"),
+        (("--landmarks", 40, "--max-support", 30), "--max-support 30"),
+        (("--landmarks", 40, "--checkpoint", "{0}"), "leave out --checkpoint and --resume"),
+        (("--stream", "--landmarks", 40), "--landmarks has no part in --stream"),
+        (("--stream", "--exact"), "--exact has no part in --stream"),
+    ],
+)
+def test_contradictions_are_refused(ooc_fw, noisy, tmp_path, options, said):
+    options = [str(option).format(tmp_path / "run.ckpt") for option in options]
+    ooc_fw("train", noisy, "-o", tmp_path / "m.h5", *options).assert_refused(said)
+    assert not (tmp_path / "m.h5").exists()
