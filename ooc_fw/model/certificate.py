@@ -13,6 +13,7 @@ from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
+from ooc_fw.landmarks.exact_kernel import ExactKernelView
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
@@ -27,11 +28,12 @@ class SpanCertificate:
     """Objectives within the span of the landmarks, each of shape (n_classifiers,).
 
     `primal` is an upper bound on P of the weights, and `dual` a lower bound on the least P that any
-    weights of the same landmarks have.
+    weights of the same landmarks have. `exact_kernel` finds one on the least P of the exact kernel.
     """
 
     primal: Float64Array
     dual: Float64Array
+    exact_kernel: ExactKernelView
 
     @property
     def certified_gap(self) -> Float64Array:
@@ -100,7 +102,8 @@ def certify_landmarks(
         passes = Passes(span_problem, landmarks, workers, tell)
         point = evaluate(span, passes, np.stack([c.beta for c in own]), exact=True)
     problem.source.check_unchanged()
-    return SpanCertificate(*certify_point(span, point, span_problem.penalties))
+    view = ExactKernelView(span_problem, point.gradient.decisions)
+    return SpanCertificate(*certify_point(span, point, span_problem.penalties), view)
 
 
 def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:

@@ -91,3 +91,25 @@ def test_landmark_model_of_other_data_is_refused(ooc_fw, landmark_model):
         row = int(load_model(model_path).classifiers[0].rows[0])
         file["X"][row] += 1
     ooc_fw("certify", model_path, data).assert_refused(f"row {row}", "the file it was trained on")
+
+
+def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model, model_file):
+    data, model_path = landmark_model
+    outcome = ooc_fw("certify", model_path, data, "--json", "--exact-kernel")
+    assert outcome.status == 0
+    assert "kernel values" in outcome.err
+    result, model = json.loads(outcome.out), load_model(model_path)
+    with h5py.File(data) as file:
+        X, y = file["X"][...], file["y"][...]
+    K = kernel_values(model.kernel, X, X) + 1
+    for own, found in zip(model.classifiers, result.get("machines", [result]), strict=True):
+        sign = np.where(y == own.positive, 1, -1)
+        h = (kernel_values(model.kernel, X, model.support_vectors) + 1) @ own.beta
+        beta = model.C * np.maximum(0, 1 - sign * h)
+        norm = (beta * sign) @ K @ (beta * sign)
+        dual = beta.sum() ** 2 / (norm + beta @ beta / model.C) / 2
+        assert dual * (1 - 1e-3) <= found["exact_kernel_dual"] <= dual * (1 + 1e-6)
+        gap = 1 - found["exact_kernel_dual"] / found["primal"]
+        assert found["exact_kernel_gap"] == pytest.approx(gap)
+        assert found["exact_kernel_gap"] > found["certified_gap"]
+    ooc_fw("certify", model_file, data, "--exact-kernel").assert_refused("leave out --exact-kernel")

@@ -1,0 +1,157 @@
+"""How good the weights of landmarks can at most be against those of the exact kernel, on request.
+
+The dual point beta_i = C_i xi_i of the problem in the span is also one of the exact problem. There
+|v|^2 = sum_ij beta_i y_i beta_j y_j (k(x_i, x_j) + 1) takes a kernel value for each pair of the s
+rows inside the margin, s^2 / 2 in all. The best multiple of beta has the dual objective
+D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have P < D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw._core.strips import strip_sums
+from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
+from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.landmarks.passes import SpanProblem
+
+_TINY = 1e-300  # in place of a sum of no weights
+_PART_ROWS = 8192  # whose kernel values with as many others one task computes
+
+
+class _Part(NamedTuple):
+    """Some rows inside the margin of any classifier."""
+
+    rows: Int64Array  # (n,), increasing
+    beta: Float64Array  # (n, k): beta_i y_i of each classifier
+
+
+class _Sums(NamedTuple):
+    """|v|^2 without its 1s over a pair of parts, and bounds on its error and on kernel values."""
+
+    norm: Float64Array  # (k,)
+    error: Float64Array  # (k,)
+    largest: float
+    n_read: int
+    n_bytes: int
+    n_evaluations: int
+
+
+def _pair_sums(
+    engine: Shared[Engine], source: Shared[RowSource], first: _Part, second: _Part
+) -> _Sums:
+    """Sums over a pair of different parts, which counts twice, or over a part and itself."""
+    own, same = engine.get(), np.array_equal(first.rows, second.rows)
+    found = [source.get().take(part.rows) for part in ([first] if same else [first, second])]
+    source.get().check_unchanged()
+    x, z = own.prepare(found[0]), own.prepare(found[-1])
+    sizes = np.abs(second.beta).sum(axis=0)
+    # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
+    weights = np.concatenate([second.beta, np.abs(second.beta) / np.maximum(sizes, _TINY)], axis=1)
+    weights, means = np.ascontiguousarray(weights.T), np.empty_like(first.beta)
+
+    def use(part: slice, values: AnyArray) -> Float64Array:
+        sums = np.empty((len(values), len(weights)))
+        strip_sums(values, weights, sums)
+        products, means[part] = np.split(sums, 2, axis=1)
+        return np.asarray((products * first.beta[part]).sum(axis=0))
+
+    norm = np.zeros_like(sizes)
+    for sums in own.strips(x, z, use):
+        norm += sums
+    rounding = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
+    times = 1.0 if same else 2.0
+    return _Sums(
+        norm=times * norm,
+        error=times * rounding * sizes,
+        largest=max(float(own.kernel.diagonal(rows.norms).max()) for rows in (x, z)),
+        n_read=sum(map(len, found)),
+        n_bytes=sum(map(rows_bytes, found)),
+        n_evaluations=len(x) * len(z),
+    )
+
+
+@dataclass(frozen=True)
+class ExactKernelView:
+    """The dual point of weights on landmarks, seen in the feature space of the exact kernel.
+
+    Parameters
+    ----------
+    problem : SpanProblem
+        Rows and labels.
+    decisions : ndarray of float32, shape (n_rows, k)
+        h(x_i); any numbers give a point of the dual.
+    """
+
+    problem: SpanProblem
+    decisions: Float32Array
+
+    @property
+    def n_evaluations(self) -> int:
+        """Number of kernel values that `dual` takes."""
+        n_inside = int(np.count_nonzero(self._inside().any(axis=1)))
+        sizes = np.array([stop - start for start, stop in row_slices(n_inside, _PART_ROWS)])
+        return int((sizes.sum() ** 2 + (sizes**2).sum()) // 2)
+
+    def dual(
+        self, engine: Engine, dask: Any = None, on_part: Callable[[float], None] | None = None
+    ) -> Float64Array:
+        """Lower bounds on the least P of the exact kernel, shape (k,).
+
+        Kernel values are float32, and a bound on their errors is part of the result. Tasks for
+        pairs of parts of the rows go to `dask`; no bit depends on it. `on_part` is told the share
+        that is done.
+        """
+        parts, total, square = self._parts()
+        pairs = list(combinations_with_replacement(parts, 2))
+        source, largest = self.problem.source, 1.0
+        norm, signed = np.zeros_like(total), np.zeros_like(total)
+        for part in parts:
+            signed += part.beta.sum(axis=0)
+        here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
+        with here if dask is None else borrow_workers(dask, engine.threads) as workers:
+            common = Shared(engine, engine.recipe()), shared_source(source, workers)
+            with closing(workers.map(_pair_sums, pairs, *common)) as results:
+                for number, found in enumerate(results, 1):
+                    norm += found.norm + found.error
+                    largest = max(largest, found.largest)
+                    if workers.remote:
+                        source.count(found.n_read, found.n_bytes)
+                        engine.count(found.n_evaluations)
+                    if on_part is not None:
+                        on_part(number / len(pairs))
+        source.check_unchanged()
+        # No term of a sum goes through more additions than there are rows and parts.
+        summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
+        norm += signed**2 + summing * (2 + 2 * largest) * total**2
+        with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+            dual = total**2 / (2 * (norm + square)) * (1 - 8 * summing)
+        return np.nan_to_num(dual)
+
+    def _inside(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.problem.signs * self.decisions < 1)
+
+    def _parts(self) -> tuple[list[_Part], Float64Array, Float64Array]:
+        """The rows inside the margin, sum beta, and sum beta^2 / C."""
+        problem, parts = self.problem, []
+        total, square = np.zeros(problem.n_classifiers), np.zeros(problem.n_classifiers)
+        inside = np.flatnonzero(self._inside().any(axis=1))
+        for start, stop in row_slices(len(inside), _PART_ROWS):
+            rows = inside[start:stop]
+            signs = problem.signs[rows]
+            slack = np.maximum(0.0, 1.0 - signs * self.decisions[rows].astype(np.float64))
+            beta = problem.penalties[rows, None] * slack
+            total += beta.sum(axis=0)
+            square += (beta * slack).sum(axis=0)
+            parts.append(_Part(rows, beta * signs))
+        return parts, total, square

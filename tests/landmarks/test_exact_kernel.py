@@ -1,0 +1,85 @@
+"""The exact kernel's bound on what weights of landmarks lack, against brute force."""
+
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import CSRSource, open_source
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.landmarks.exact_kernel import ExactKernelView
+from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.testing.reference import kernel_values, to_csr
+
+
+def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 4)).astype(np.float32)
+    source = CSRSource(to_csr(X)) if sparse else open_source(X)
+    signs = rng.choice([-1, 1], (n_rows, k)).astype(np.int8)
+    problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows))
+    decisions = (signs * rng.uniform(inside - 1, 2, (n_rows, k))).astype(np.float32)
+    own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
+    return X, ExactKernelView(problem, decisions), own
+
+
+def exact_dual(X, view, kernel):
+    """D of the best multiple of beta, by definition, in extended precision."""
+    y, C = view.problem.signs, view.problem.penalties[:, None]
+    beta = C * np.maximum(0, 1 - y * view.decisions.astype(np.longdouble))
+    v = ((beta * y) * ((kernel_values(kernel, X, X) + 1) @ (beta * y))).sum(axis=0)
+    return beta.sum(axis=0) ** 2 / (v + (beta**2 / C).sum(axis=0)) / 2
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("part_rows", [17, 8192])
+def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monkeypatch):
+    monkeypatch.setattr("ooc_fw.landmarks.exact_kernel._PART_ROWS", part_rows)
+    X, view, own = make_view(kernel=kernel, sparse=sparse)
+    expected, done = exact_dual(X, view, own), []
+    with Engine(own, 2) as engine:
+        found = view.dual(engine, on_part=done.append)
+        inside = np.count_nonzero((view.problem.signs * view.decisions < 1).any(axis=1))
+        assert inside * (inside + 1) // 2 <= view.n_evaluations <= inside**2
+        assert engine.evaluations == view.n_evaluations
+    assert (found <= expected).all()
+    np.testing.assert_allclose(found, expected.astype(float), rtol=1e-3)
+    assert done[-1] == 1.0
+
+
+def test_no_weights_are_better_than_the_bound():
+    X, view, own = make_view(k=1)
+    y, C = view.problem.signs[:, 0], view.problem.penalties
+    with Engine(own) as engine:
+        (bound,) = view.dual(engine)
+    options, problem = TrainOptions(tol=1e-6), BinaryProblem(open_source(X), y, own, C)
+    best = solve_problem(problem, options, Session())
+    # The exact model with margin 1 has P = 1 / (2 rho).
+    assert bound <= 1 / (2 * best.rho) * (1 + 1e-5)
+
+
+def test_where_parts_are_computed_changes_no_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.landmarks.exact_kernel._PART_ROWS", 50)
+    X, view, own = make_view()
+    np.save(tmp_path / "X.npy", X)
+    problem = SpanProblem(
+        open_source(str(tmp_path / "X.npy")), view.problem.signs, view.problem.penalties
+    )
+    view = ExactKernelView(problem, view.decisions)
+    found = []
+    for threads, dask in ((1, None), (2, None), (2, "processes")):
+        with Engine(own, threads) as engine:
+            found.append(view.dual(engine, dask))
+            assert engine.evaluations == view.n_evaluations
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_no_row_inside_the_margin_is_no_bound():
+    _, view, own = make_view(inside=3.0)
+    with Engine(own) as engine:
+        assert view.dual(engine).tolist() == [0, 0]
