@@ -34,12 +34,10 @@ from ooc_fw.solver.setup import make_sampler
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
+from ooc_fw.system.memory import sample_rows
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE_FACTOR = 20  # rows of the sample for each landmark
-_LEAST_FACTOR = 4  # the same where rows are wide
-_SAMPLE_BYTES = 64 << 20  # of the sample where rows are wide, or those of G if these are more
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
 # Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
@@ -148,7 +146,8 @@ class _Run:
         self.rng = np.random.default_rng(options.seed)
         self.n_landmarks = min(n_landmarks, source.n_rows)
         self.problem = SpanProblem.of(problem, options.C)
-        self.sample_ids = make_sampler(source, codes).sample(self._sample_size(), self.rng)
+        size = sample_rows(self.n_landmarks, source.decoded_bytes / source.n_rows)
+        self.sample_ids = make_sampler(source, codes).sample(size, self.rng)
         self.sample = source.take(self.sample_ids)
         arithmetic = choose_arithmetic(problem.kernel, self.sample[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
@@ -161,12 +160,6 @@ class _Run:
         self.kept: _Kept | None = None
         self.exact_cost = 1.0  # time of a pass with float64 kernel values over one with float32
         self.unwanted = False  # whether a callback asked for the end
-
-    def _sample_size(self) -> int:
-        n, source = self.n_landmarks, self.source
-        row_bytes = source.decoded_bytes / source.n_rows
-        affordable = int(max(_SAMPLE_BYTES, 8 * n**2) / max(1.0, row_bytes))
-        return min(_SAMPLE_FACTOR * n, max(_LEAST_FACTOR * n, affordable))
 
     def solve(self) -> LandmarkSolution:
         """Run to the end, whatever it is."""

@@ -46,8 +46,9 @@ _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
 _MOST_THREADS = 64
 _LEAST_VERTICES = 500
 
-# Of a landmark model. Bytes, but for the first two.
-_SAMPLE_ROWS = 20  # rows of the sample in memory, for each landmark
+# Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
+_SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 20, 4
+_SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
 _SAMPLE_COPIES = 2  # of a row of the sample: as read, and those that are looked at
 _SPAN_ROW_BYTES = 24  # for each row of the file: class, penalty; and of the sample
 _SPAN_DECISION_BYTES = 16  # in addition for each classifier: sign, decision values of two points
@@ -194,17 +195,23 @@ _SPAN_TERMS = {
 """Parts of the memory of a landmark model, and what people are told they are."""
 
 
+def sample_rows(n_landmarks: int, row_bytes: float) -> int:
+    """Rows of the sample that a run with landmarks holds in memory, where the data have as many."""
+    affordable = int(max(_SAMPLE_BYTES, 8 * n_landmarks**2) / max(1.0, row_bytes))
+    return min(_SAMPLE_ROWS * n_landmarks, max(_LEAST_SAMPLE_ROWS * n_landmarks, affordable))
+
+
 def landmark_terms(
     work: Workload, n_classifiers: int, n_landmarks: int, threads: int = 1
 ) -> dict[str, int]:
     """Bytes that a run with landmarks takes at most, part by part.
 
     Of the N x N matrices there are one of the landmarks, and two for each classifier: its Hessian
-    and the factor of the preconditioner. The sample has 20 N rows, which are held in memory.
+    and the factor of the preconditioner.
     """
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
     numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
-    n_sample = min(work.n_rows, _SAMPLE_ROWS * n_landmarks)
+    n_sample = min(work.n_rows, sample_rows(n_landmarks, row_bytes))
     thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
     sizes = {
         "program": PROGRAM_BYTES + work.held_bytes,
