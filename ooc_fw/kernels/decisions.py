@@ -58,7 +58,8 @@ class DecisionFunctions:
     """Decision functions of one or several classifiers on the same vertices.
 
     The vertices of the two classes are summed separately: the difference of the sums is the
-    decision value, and their sum, the mean of the kernel values, bounds its error.
+    decision value, and their sum, the mean of the kernel values, bounds its error. Several
+    classifiers that all have weights on all vertices share one mean, by the largest weights.
 
     Parameters
     ----------
@@ -92,6 +93,12 @@ class DecisionFunctions:
         else:
             self._z = [engine.prepare(vertices)]
             places = [own.places for own in classifiers]
+            self._matrix: Float64Array | None = None
+            if all(len(own) == self.n_vertices for own in places):
+                self._matrix = np.zeros((len(classifiers), self.n_vertices))
+                for row, own in zip(self._matrix, classifiers, strict=True):
+                    row[own.places] = own.beta
+                return
             betas = [own.beta for own in classifiers]
             self._betas = ManyWeights.of(self.n_vertices, places, betas)
             classes = [own.of_class(sign) for sign in (1, -1) for own in classifiers]
@@ -104,6 +111,13 @@ class DecisionFunctions:
         x = self._engine.prepare(rows)
         if not self._single:
             (z,) = self._z
+            if self._matrix is not None:
+                largest = np.abs(self._matrix).max(axis=0)
+                size = float(largest.sum()) or 1.0
+                sums = self._engine.strip_sums(x, z, np.vstack([self._matrix, largest / size]))
+                bound = size * self._engine.error_bound(x, z, sums[:, -1:])
+                values = sums[:, :-1] + self._bias
+                return Approximation(values, np.broadcast_to(bound, values.shape), x, None)
             positive, negative = np.split(self._engine.weighted_sums(x, z, self._alphas), 2, axis=1)
             bound = self._engine.error_bound(x, z, positive + negative)
             return Approximation(positive - negative + self._bias, bound, x, None)
@@ -127,6 +141,8 @@ class DecisionFunctions:
         x = self._engine.prepare(rows, exact=True)
         if self._single:
             sums = self._engine.weighted_sum(x, self._z64, self._beta)
+        elif self._matrix is not None:
+            sums = self._engine.strip_sums(x, self._z64, self._matrix)
         else:
             sums = self._engine.weighted_sums(x, self._z64, self._betas)
         return sums + self._bias, self._engine.error_bound(x, self._z64)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ooc_fw._core.maps import KernelMap, map_tile, raise_largest, sum_columns, sum_tile
+from ooc_fw._core.strips import strip_sums
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
@@ -207,6 +208,17 @@ class Engine:
             sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
         self._for_tiles(x, z, add)
+        return out
+
+    def strip_sums(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
+        """`weighted_sums` by weights of all vertices, shape (n_sums, len(z)), but for rounding."""
+        out = np.empty((len(x), len(weights)))
+
+        def add(rows: slice, values: AnyArray) -> None:
+            strip_sums(values, weights, out[rows])
+
+        for _ in self.strips(x, z, add):
+            pass
         return out
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:

@@ -88,10 +88,7 @@ def certify_landmarks(
     if not 0 < own[0].jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
     landmarks = Landmarks(engine, take_rows(model.support_vectors, own[0].landmarks))
-    try:
-        span = Span(landmarks, own[0].jitter)
-    except np.linalg.LinAlgError as error:
-        raise InputError(f"the model's jitter does not suit its landmarks: {error}") from None
+    span = Span(landmarks, own[0].jitter)
 
     def tell(share: float) -> None:
         if on_block is not None:

@@ -87,6 +87,19 @@ def test_decision_values_are_within_their_accuracy_however_large_the_weights(
     assert np.array_equal(model.predict(source), model.classes[places])
 
 
+@pytest.mark.parametrize("labels_only", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("size", [0.1, 1e4])
+def test_value_depends_on_the_row_and_the_model_alone(labels_only, sparse, size):
+    model = make_model(3, size=size)
+    X = np.random.default_rng(6).normal(size=(1000, D)).astype(np.float32)
+    rows = to_csr(X) if sparse else X
+    (whole,) = model.decide([rows], threads=2, labels_only=labels_only)
+    parts = [rows[start:stop] for start, stop in ((0, 1), (1, 40), (40, 700), (700, 1000))]
+    found = np.concatenate(list(model.decide(parts, labels_only=labels_only)))
+    assert np.array_equal(found, whole)
+
+
 def test_float32_values_alone_would_not_do():
     """The accuracy above is that of rows computed again in float64, not luck."""
     model = make_model(size=1e6)
