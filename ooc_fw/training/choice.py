@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ooc_fw.options import START_ROWS, TrainOptions
@@ -17,7 +18,8 @@ MOST_SUPPORT = 40_000
 is exact unless a limit of size or time is given."""
 
 LANDMARKS = 5_000
-"""Landmarks, where the limits allow as many."""
+"""Landmarks of two classes, where the limits allow as many; k classes have 1 / sqrt(k) of them, since
+each has matrices of its own between the landmarks."""
 
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
 _LANDMARK_PASSES = 10  # over all rows that a time limit should leave room for
@@ -126,7 +128,8 @@ def _affordable(
 ) -> int:
     """Largest number of landmarks within the limits of size, memory and time."""
     n_rows = problem.source.n_rows
-    most = min(options.max_support or LANDMARKS, _most_by_memory(problem, options, session), n_rows)
+    wanted = options.max_support or int(LANDMARKS / math.sqrt(_n_classifiers(problem)))
+    most = min(wanted, _most_by_memory(problem, options, session), n_rows)
     if speed is None:
         return most
     left = max(0.0, session.deadline(options).left())
