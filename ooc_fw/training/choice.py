@@ -18,8 +18,8 @@ MOST_SUPPORT = 40_000
 is exact unless a limit of size or time is given."""
 
 LANDMARKS = 5_000
-"""Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k), since each
-of them has matrices of its own between the landmarks."""
+"""Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
+them has matrices of its own between the landmarks."""
 
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
 _LANDMARK_PASSES = 10  # over all rows that a time limit should leave room for
