@@ -353,7 +353,9 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
             _draw_panel(ax, own, place)
             ax.set(title=dataset, xlabel=label, ylabel="test accuracy (%)")
             handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=3)
+        names = [name for name in METHODS.values() if name in handles]
+        legend = [handles[name] for name in names], names
+        figure.legend(*legend, loc="outside lower center", ncols=3)
         paths.append(folder / f"accuracy-{name}.png")
         figure.savefig(paths[-1], dpi=120)
     return paths
