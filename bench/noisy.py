@@ -344,7 +344,7 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
     }
     paths = []
     for name, (label, place) in axes_of.items():
-        figure = Figure(figsize=(4.6 * len(datasets), 4.6), layout="constrained")
+        figure = Figure(figsize=(max(6, 4.6 * len(datasets)), 4.6), layout="constrained")
         FigureCanvasAgg(figure)
         handles: dict[str, Any] = {}
         panels = figure.subplots(1, len(datasets), squeeze=False)[0]
@@ -355,7 +355,7 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
             handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         names = [name for name in METHODS.values() if name in handles]
         legend = [handles[name] for name in names], names
-        figure.legend(*legend, loc="outside lower center", ncols=3)
+        figure.legend(*legend, loc="outside lower center", ncols=2 * len(datasets))
         paths.append(folder / f"accuracy-{name}.png")
         figure.savefig(paths[-1], dpi=120)
     return paths

@@ -260,12 +260,13 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def scale_logarithmic(ax: Any, places: list[float]) -> None:
-    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, however near the places are."""
+    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, or at 1 where decades are many."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_xscale("log")
     ax.set_xlim(min(places) / 2, max(places) * 2)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    subs = (1, 2, 5) if max(places) < 1000 * min(places) else (1,)
+    ax.xaxis.set_major_locator(LogLocator(subs=subs))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
 

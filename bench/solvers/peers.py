@@ -100,7 +100,7 @@ class NystroemSVC(Peer):
     """Nystroem features of the same kernel, then LIBLINEAR (squared hinge loss as ours), or SGD."""
 
     name: ClassVar[str] = "nystroem"
-    defaults: ClassVar[Parameters] = {"components": 1000, "linear": "svc"}
+    defaults: ClassVar[Parameters] = {"components": 1000, "linear": "svc", "alpha": 1e-6}
 
     def parameters(self, given: dict[str, str]) -> Parameters:
         """Defaults, replaced by what is given."""
@@ -123,26 +123,29 @@ class NystroemSVC(Peer):
             n_jobs=problem.threads,
         )
         if parameters["linear"] == "sgd":
-            return make_pipeline(features, linear_sgd(problem))
+            return make_pipeline(features, linear_sgd(problem, parameters))
         # LIBLINEAR weighs the squared slack by C, our problem by C / 2.
         return make_pipeline(features, LinearSVC(C=problem.C / 2, dual="auto"))
 
 
-def linear_sgd(problem: Problem, **options: Any) -> Any:
-    """A linear SVM by stochastic gradients, its iterates averaged; alpha as scikit-learn has it."""
+def linear_sgd(problem: Problem, parameters: Parameters) -> Any:
+    """A linear SVM by stochastic gradients, its iterates averaged."""
     from sklearn.linear_model import SGDClassifier
 
-    return SGDClassifier(average=True, random_state=problem.seed, **options)
+    return SGDClassifier(alpha=parameters["alpha"], average=True, random_state=problem.seed)
 
 
 class LinearSGD(Peer):
-    """A linear SVM on the rows themselves, by stochastic gradients: what a kernel has to beat."""
+    """A linear SVM on the rows themselves, by stochastic gradients: what a kernel has to beat.
+
+    Its alpha and that of `NystroemSVC` are the best of 1e-4, 1e-5 and 1e-6 on an eighth of covtype.
+    """
 
     name: ClassVar[str] = "sgd"
-    defaults: ClassVar[Parameters] = {"alpha": 1e-5}
+    defaults: ClassVar[Parameters] = {"alpha": 1e-4}
 
     def build(self, problem: Problem, parameters: Parameters) -> Any:
-        return linear_sgd(problem, alpha=parameters["alpha"])
+        return linear_sgd(problem, parameters)
 
 
 class XGBoost(Peer):

@@ -16,7 +16,7 @@ from bench.solvers import SOLVERS, Problem, parse_spec
 @pytest.mark.parametrize(
     ("spec", "parameters"),
     [
-        ("nystroem:components=30", {"components": 30, "linear": "svc"}),
+        ("nystroem:components=30", {"components": 30, "linear": "svc", "alpha": 1e-6}),
         ("nystroem:linear=lasso", "linear must be svc or sgd, not 'lasso'"),
         ("ooc-fw:sample_size=59,no-certify", {"sample-size": "59", "no-certify": ""}),
         ("libsvm", "'libsvm'"),
