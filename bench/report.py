@@ -260,7 +260,7 @@ def draw(records: Sequence[Record], path: Path) -> None:
 
 
 def scale_logarithmic(ax: Any, places: list[float]) -> None:
-    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, or at 1 where decades are many."""
+    """Logarithmic x axis with ticks at 1, 2 and 5 of each decade, or at 1 if decades are many."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_xscale("log")
