@@ -287,7 +287,7 @@ class FrankWolfeSVC(_FittedSVC):
     stopping: str = TrainOptions.stopping
     certify: bool = TrainOptions.certify
     max_iter: int | None = TrainOptions.max_iter
-    max_time: float | None = TrainOptions.max_time
+    max_time: float | str | None = TrainOptions.max_time
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0

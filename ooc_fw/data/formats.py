@@ -14,6 +14,7 @@ from ooc_fw.system.errors import InputError
 
 HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
+CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.checkpoint`
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",
@@ -23,6 +24,7 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
+    CHECKPOINT: "checkpoint",
 }
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _PAIR = re.compile(r"(^|\s)\d+:")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import h5py
 import numpy as np
@@ -68,6 +69,27 @@ def test_model_file(ooc_fw, model_file):
     assert expected.items() <= result.items()
     assert (result["status"], result["scaling"]) == ("converged", "minmax")
     assert 0 <= result["certified_gap"] <= 1e-3
+
+
+def test_checkpoint(ooc_fw, data_file, tmp_path):
+    """The command that is printed resumes the run; other commands say what the file is."""
+    path, model = tmp_path / "run 1.ckpt", tmp_path / "m.h5"
+    options = "--C", "3", "--kernel", "laplacian", "--no-certify", "--memory", "1GiB"
+    train = "train", data_file, "-o", model, "--quiet", *options
+    assert ooc_fw(*train, "--max-iter", "2", "--checkpoint", path).status == 0
+    result = describe(ooc_fw, path)
+    known = {"kind": "checkpoint", "n_rows": 200, "n_features": 4, "kernel": "laplacian", "C": 3}
+    assert (
+        known | {"file_bytes": data_file.stat().st_size, "iteration": 2}
+    ).items() <= result.items()
+    command = shlex.split(result["advice"][0].partition(": ")[2])
+    assert command[:3] == ["ooc-fw", "train", "DATA"]
+    resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
+    assert json.loads(resumed.out)["iterations"] > 2
+    for name in ("train", "verify", "convert"):
+        out = (tmp_path / "out.h5",) * (name == "convert")
+        ooc_fw(name, path, *out).assert_refused(f"{path} is a checkpoint", "--resume")
+        ooc_fw(name, model, *out).assert_refused(f"{model} is a model")
 
 
 def test_advice_is_printed_below(ooc_fw, tmp_path):

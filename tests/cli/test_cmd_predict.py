@@ -66,14 +66,14 @@ def test_output_file_is_replaced(ooc_fw, model_file, data_file, tmp_path):
 
 def test_text_wider_narrower_and_counted_from_zero(ooc_fw, model_file, tmp_path):
     found = []
-    for text, *options in (
-        ("3 1:0.5\n3 2:1 4:2\n",),
-        ("3 1:0.5 9:1\n3 2:1 4:2 70:5\n",),
-        ("3 0:0.5\n3 1:1 3:2\n", "--zero-based"),
+    for text, note, *options in (
+        ("3 1:0.5\n3 2:1\n", "zero: 2 of 4 features, which no row of the text has\n"),
+        ("3 1:0.5 9:1\n3 2:1 70:5\n", "dropped: 66 features beyond 4, 2 values in them\n"),
+        ("3 0:0.5\n3 1:1 3:0\n", "", "--zero-based"),
     ):
         (tmp_path / "t.txt").write_text(text)
         outcome = ooc_fw("predict", model_file, tmp_path / "t.txt", "--decision", *options)
-        assert outcome.status == 0
+        assert (outcome.status, outcome.err) == (0, note)
         found.append(outcome.out)
     assert found[0] == found[1] == found[2]
 
@@ -88,6 +88,8 @@ def test_data_that_do_not_fit_the_model(ooc_fw, model_file, text_file, tmp_path)
     ooc_fw("convert", text_file, tmp_path / "d.h5", "--scale", "maxabs")
     np.save(tmp_path / "X.npy", np.ones((2, 9), dtype=np.float32))
     (tmp_path / "empty.h5").touch()
+    (tmp_path / "t.csv").write_text("age,city,label\n1,2,3\n")
+    (tmp_path / "m.h5").write_bytes(model_file.read_bytes())
     (tmp_path / "empty.txt").touch()
     for name, *parts in (
         ("d.h5", "maxabs", "minmax", "--like"),
@@ -95,6 +97,8 @@ def test_data_that_do_not_fit_the_model(ooc_fw, model_file, text_file, tmp_path)
         ("empty.h5",),
         ("empty.txt",),
         ("none.h5",),
+        ("t.csv", "is a table", f"ooc-fw convert {tmp_path / 't.csv'} t.h5 --like TRAIN.h5"),
+        ("m.h5", "is a model", f"ooc-fw info {tmp_path / 'm.h5'}"),
     ):
         ooc_fw("predict", model_file, tmp_path / name).assert_refused(name, *parts)
 
