@@ -50,7 +50,7 @@ def apply_model(
     kind = detect_format(args.data)
     if kind in ("csv", "parquet", "npz"):
         raise InputError(
-            f"{args.data} is a table, and the model does not know how its columns became features; "
+            f"{args.data} is a table, and the model does not know how columns became features; "
             f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
     apply = _apply_to_text if kind == "libsvm" else _apply_to_source

@@ -125,7 +125,7 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
     identity, state = load_checkpoint(path)
     kernel, data, progress = dict(identity["kernel"]), identity["data"], state["progress"]
     changed = datetime.fromtimestamp(data["modified_ns"] / 1e9) if "modified_ns" in data else None
-    kernel["kernel"] = kernel.pop("name")
+    kernel = {"kernel": kernel.pop("name"), **kernel}
     command = ["ooc-fw", "train", "DATA", *common.arguments_of(KernelOptions, kernel)]
     command += common.arguments_of(TrainOptions, identity["options"])
     command += ["--class-weight", "..."] * ("penalties" in data)

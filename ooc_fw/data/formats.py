@@ -72,7 +72,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
         return found
     if found == "zip":
         return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
-    if h5py.is_hdf5(path):
+    if found == "checkpoint" or h5py.is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):
         return "csv"

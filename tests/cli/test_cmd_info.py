@@ -86,10 +86,10 @@ def test_checkpoint(ooc_fw, data_file, tmp_path):
     assert command[:3] == ["ooc-fw", "train", "DATA"]
     resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
     assert json.loads(resumed.out)["iterations"] > 2
-    for name in ("train", "verify", "convert"):
-        out = (tmp_path / "out.h5",) * (name == "convert")
-        ooc_fw(name, path, *out).assert_refused(f"{path} is a checkpoint", "--resume")
-        ooc_fw(name, model, *out).assert_refused(f"{model} is a model")
+    out = "-o", tmp_path / "out.h5"
+    for command in (("train",), ("verify",), ("convert", *out), ("train", "--stream", *out)):
+        ooc_fw(*command, path).assert_refused(f"{path} is a checkpoint", "resume")
+        ooc_fw(*command, model).assert_refused(f"{model} is a")  # model, or HDF5 file
 
 
 def test_advice_is_printed_below(ooc_fw, tmp_path):
