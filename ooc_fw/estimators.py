@@ -24,7 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_labels
+from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_label, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
@@ -558,10 +558,7 @@ def _agreed_classes(
 def _check_exact(classes: npt.NDArray[Any]) -> None:
     """Raise InputError for a class that a model file, which holds float64, would round."""
     for label in classes[inexact_labels(classes)][:1].tolist():
-        raise InputError(
-            f"the label {label} is a whole number that float64 does not tell from its neighbours; "
-            f"give the labels as words, or number the classes from 0"
-        )
+        raise inexact_label(label)
 
 
 def _threads(n_jobs: int | None) -> int:

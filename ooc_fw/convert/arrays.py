@@ -277,7 +277,6 @@ class _HDF5Array(DatasetSlices):
         check_filters(dataset)
         check_storage(dataset)
         super().__init__(dataset)
-        self.shape = dataset.shape
         text = h5py.check_string_dtype(dataset.dtype) is not None
         # Objects that are not text are references and the like.
         usable = text or dataset.dtype.kind != "O"

@@ -46,6 +46,14 @@ def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
     return result
 
 
+def inexact_label(label: object, where: str = "") -> InputError:
+    """The error for one of the `inexact_labels`."""
+    return InputError(
+        f"{where}label {label} is a whole number that float64 does not tell from its neighbours; "
+        f"give the labels as words, or number the classes anew"
+    )
+
+
 def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     """Label values of a source in increasing order, and the place of each row's label in them.
 
@@ -99,11 +107,7 @@ def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[
 def _check_labels(labels: AnyArray, start: int, name: str) -> None:
     """Raise InputError for a label that is missing or infinite, or that no file can hold."""
     for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-        raise InputError(
-            f"the label {labels[place]} of row {start + place} of {name} is a whole number that "
-            f"float64 does not tell from its neighbours; give the labels as words, or number the "
-            f"classes anew"
-        )
+        raise inexact_label(labels[place], f"row {start + place} of {name}: ")
     for word in np.unique(labels).tolist() if labels.dtype.kind in "SU" else ():
         try:
             word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
