@@ -43,7 +43,7 @@ from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT, Stream, pools
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
@@ -529,7 +529,7 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     _check_exact(classes)
     if len(classes) < 2:
         raise InputError(
-            f"y holds one class only, {classes.tolist()[0]!r}; give rows of two classes"
+            f"y holds one class only, {format_labels(classes)}; give rows of two classes"
         )
     return classes, codes.astype(np.int64)
 
@@ -547,11 +547,13 @@ def _agreed_classes(
     _check_exact(given)
     if known is not None and not np.array_equal(known, given):
         raise InputError(
-            f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; leave "
-            f"them out, or start again with another estimator"
+            f"classes {format_labels(given)} differ from those of earlier calls, "
+            f"{format_labels(known)}; leave them out, or start again with another estimator"
         )
     if len(given) != 2:
-        raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
+        raise InputError(
+            f"partial_fit takes two classes, not {format_labels(given)}; fit takes more"
+        )
     return given
 
 

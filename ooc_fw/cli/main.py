@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import IO, Any
 
 import ooc_fw
@@ -102,7 +102,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     load_numba_alone()
-    with noting_compilation(_announce_compilation):
+    quiet = getattr(args, "quiet", False)
+    with nullcontext() if quiet else noting_compilation(_announce_compilation):
         status: int = args.run(args)
     return status
 
