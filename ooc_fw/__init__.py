@@ -15,7 +15,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 
 ==================  ===============================================================================
 ``estimators.py``   `FrankWolfeSVC`, the scikit-learn estimator
-``cli/``            the command line: ``main.py`` and one module a command
+``cli/``            the command line: ``main.py`` and the modules of its commands
 ``testing/``        contract tests, strategies and reference solvers for tests
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
 ``report/``         progress, log, figures and page of a run
@@ -40,11 +40,14 @@ how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
 what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
-where is text parsed                   ``_core/libsvm.py``; tables: ``convert/arrow.py``
+where is text parsed                   ``convert/libsvm.py``, its grammar: ``_core/libsvm.py``
+where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
+how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
+how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class
 =====================================  ============================================================
 
 Glossary

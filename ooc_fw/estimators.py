@@ -24,7 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_labels
+from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_label, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
@@ -44,7 +44,7 @@ from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT, Stream, pools
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
@@ -324,7 +324,7 @@ class FrankWolfeSVC(_FittedSVC):
     stopping: str = TrainOptions.stopping
     certify: bool = TrainOptions.certify
     max_iter: int | None = TrainOptions.max_iter
-    max_time: float | None = TrainOptions.max_time
+    max_time: float | str | None = TrainOptions.max_time
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
@@ -578,7 +578,7 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     _check_exact(classes)
     if len(classes) < 2:
         raise InputError(
-            f"y holds one class only, {classes.tolist()[0]!r}; give rows of two classes"
+            f"y holds one class only, {format_labels(classes)}; give rows of two classes"
         )
     return classes, codes.astype(np.int64)
 
@@ -596,21 +596,20 @@ def _agreed_classes(
     _check_exact(given)
     if known is not None and not np.array_equal(known, given):
         raise InputError(
-            f"classes {given.tolist()} differ from those of earlier calls, {known.tolist()}; leave "
-            f"them out, or start again with another estimator"
+            f"classes {format_labels(given)} differ from those of earlier calls, "
+            f"{format_labels(known)}; leave them out, or start again with another estimator"
         )
     if len(given) != 2:
-        raise InputError(f"partial_fit takes two classes, not {given.tolist()}; fit takes more")
+        raise InputError(
+            f"partial_fit takes two classes, not {format_labels(given)}; fit takes more"
+        )
     return given
 
 
 def _check_exact(classes: npt.NDArray[Any]) -> None:
     """Raise InputError for a class that a model file, which holds float64, would round."""
     for label in classes[inexact_labels(classes)][:1].tolist():
-        raise InputError(
-            f"the label {label} is a whole number that float64 does not tell from its neighbours; "
-            f"give the labels as words, or number the classes from 0"
-        )
+        raise inexact_label(label)
 
 
 def _threads(n_jobs: int | None) -> int:

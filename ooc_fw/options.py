@@ -61,12 +61,13 @@ class Option:
             raise InputError(f"must be {self._allowed(text)}, not {text!r}") from None
         return self._checked(value, text)
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise InputError, which begins with `name`, for a value that is not allowed."""
-        if self.low is not None and value not in self.choices:
+    def check(self, name: str, value: Any) -> Any:
+        """The value; InputError, which begins with `name`, if it is not allowed."""
+        is_text = isinstance(value, str) and self.read is not None
+        if self.low is not None and value not in self.choices and not is_text:
             check_number(name, value)
         try:
-            self._checked(value, value)
+            return self.parse(value) if is_text else self._checked(value, value)
         except InputError as error:
             raise InputError(f"{name} {error}") from None
 
@@ -94,7 +95,7 @@ class Option:
         else:
             text = f"a {number}{self.unit} {'above' if self.above else 'of at least'} {self.low:g}"
         if isinstance(value, float | int) and value > self.high:
-            text += f" and at most {self.high:g}"
+            text += f", at most {self.high:g}"
         return f"{words} or {text}" if words else text
 
 
@@ -128,13 +129,16 @@ def _documented(record: type[Record]) -> type[Record]:
 
 
 class _Checked:
-    """A record whose fields are checked; None is allowed where it is the default."""
+    """A record whose fields are checked; None is allowed where it is the default.
+
+    A size or a duration may also be text, as on the command line; the record holds its number.
+    """
 
     def __post_init__(self) -> None:
         for name, (own, declared) in option_fields(type(self)).items():
             value = getattr(self, name)
             if not declared.flags and not (value is None and own.default is None):
-                declared.check(name, value)
+                object.__setattr__(self, name, declared.check(name, value))
 
 
 def _duration(text: str) -> float:
@@ -163,7 +167,7 @@ DURATION: dict[str, Any] = {
     "read": _duration,
     "metavar": "TIME",
 }
-"""Declaration of a duration: 90, 90s, 30m or 2h on the command line, seconds in Python."""
+"""Declaration of a duration: 90, or as text 90s, 30m or 2h."""
 
 
 @_documented
@@ -186,7 +190,10 @@ class KernelOptions(_Checked):
 @_documented
 @dataclass(frozen=True)
 class TrainOptions(_Checked):
-    """Everything a run is told, kernel and data apart; `max_time` in seconds, sizes in bytes."""
+    """Everything a run is told, kernel and data apart.
+
+    `max_time` is in seconds, `memory_limit` in bytes, or text such as "30m" and "1GiB".
+    """
 
     C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
@@ -258,6 +265,11 @@ class TrainOptions(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.stopping == "relative" and self.tol >= 1:
+            raise InputError(
+                f"tol must be below 1 with stopping relative, not {self.tol:g}: a model of gap 1 "
+                f"is of no use; give a smaller --tol, or --stopping absolute"
+            )
         if self.landmarks is None:
             return
         other = {

@@ -151,11 +151,12 @@ def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypa
         ({"method": "newton"}, "newton"),
         ({"C": -1}, "C must be a positive number"),
         ({"n_jobs": 0}, "n_jobs must be"),
+        ({"max_time": "a"}, "max_time must be a positive number of seconds, not 'a'"),
         ({"random_state": -1}, "seed must be a whole number that is not negative"),
         ({"decision_function_shape": "x"}, "decision_function_shape must be .*, not 'x'"),
         *(
             ({name: "a"}, f"{name} must be a number, not 'a'")
-            for name in ("C", "tol", "max_time", "max_iter", "sample_size")
+            for name in ("C", "tol", "max_iter", "sample_size")
         ),
     ],
 )
@@ -165,12 +166,12 @@ def test_unusable_parameter(table, parameters, message):
 
 
 def test_classes_without_rows(table):
-    with pytest.raises(InputError, match=r"one class only, 1\.0;"):
+    with pytest.raises(InputError, match=r"one class only, 1;"):
         FrankWolfeSVC().fit(table.X, np.ones(200))
     with pytest.raises(InputError, match="one class only"):
         FrankWolfeSVC().fit(*table, sample_weight=np.where(table.y == 3, 0.0, 1.0))
     one = np.where(np.arange(200) == 7, 3.0, -7.0)
-    with pytest.raises(InputError, match=r"the class 3\.0 has one only"):
+    with pytest.raises(InputError, match=r"the class 3 has one only"):
         FrankWolfeSVC(probability=True).fit(table.X, one)
 
 
@@ -647,7 +648,7 @@ def test_annotated_table_is_recognised(fitted, table, call):
 
 def test_a_time_limit_covers_what_comes_before_training(table):
     with pytest.raises(OutOfTimeError, match="before there was a model"):
-        FrankWolfeSVC(max_time=1e-9).fit(*table)
+        FrankWolfeSVC(max_time="1e-9s").fit(*table)
 
 
 def test_a_fit_that_is_not_to_be_certified_does_not_warn(table):

@@ -32,7 +32,8 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, own, declared
     if declared.choices:
         wrong.append("no such thing")
     if declared.low is not None:
-        record(**{own.name: declared.high})
+        more = {"stopping": "absolute"} if own.name == "tol" else {}
+        record(**{own.name: declared.high}, **more)
         if not declared.above:
             record(**{own.name: declared.low})
         wrong += [-1, np.nan, np.inf, declared.high * 2, [1]]
@@ -50,6 +51,9 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, own, declared
         ({"seed": 1.5}, "seed must be a whole number that is not negative, not 1.5"),
         ({"max_support": 1}, "max_support must be a whole number of at least 20, not 1"),
         ({"max_time": -1}, "max_time must be a positive number of seconds"),
+        ({"max_time": "soon"}, "max_time must be a positive number of seconds, not 'soon'"),
+        ({"memory_limit": "much"}, "memory_limit 'much' is no size"),
+        ({"tol": 1}, "tol must be below 1 with stopping relative, not 1"),
         ({"lmo": "half"}, "lmo must be one of auto, full, sampled, not 'half'"),
     ],
 )
@@ -77,6 +81,8 @@ def test_message_names_option_values_allowed_and_value_given(options, message):
 def test_text_becomes_a_value(record, name, text, value):
     parsed = option_fields(record)[name][1].parse(text)
     assert (parsed, type(parsed)) == (value, type(value))
+    if name in ("max_time", "memory_limit"):  # units, which Python takes, too
+        assert getattr(TrainOptions(**{name: text}), name) == value
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "-inf", "1e999", "9" * 400, "", "x", "m"])

@@ -14,8 +14,8 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,22 @@ def load_numba_alone() -> None:
         import numba.np.arraymath  # noqa: F401
     finally:
         del sys.modules["scipy.linalg"]
+
+
+@contextmanager
+def noting_compilation(note: Callable[[], None]) -> Iterator[None]:
+    """Call `note` whenever a function is compiled, rather than found where code is kept."""
+    from numba.core import event
+
+    class Compilation(event.Listener):  # type: ignore[misc]
+        def on_start(self, _: Any) -> None:
+            note()
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Compilation()):
+        yield
 
 
 def njit(**options: Any) -> Callable[[Any], Any]:

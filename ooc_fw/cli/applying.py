@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.data.formats import detect_format
+from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 
@@ -45,8 +47,13 @@ def apply_model(
 
     With `labels_only` the values are only as exact as predicted labels need.
     """
-    is_text = detect_format(args.data) in ("libsvm", "csv")
-    apply = _apply_to_text if is_text else _apply_to_source
+    kind = detect_format(args.data)
+    if kind in ("csv", "parquet", "npz"):
+        raise InputError(
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+        )
+    apply = _apply_to_text if kind == "libsvm" else _apply_to_source
     return apply(model, args, with_labels, labels_only)
 
 
@@ -61,11 +68,16 @@ def _apply_to_text(
             f"(ooc-fw convert)"
         )
     waiting: list[npt.NDArray[Any]] = []  # labels of rows without decision values
+    width = n_dropped = 0
 
     def blocks() -> Iterator[Rows]:
+        nonlocal width, n_dropped
         exact = model.scaling is not None and not model.scaling.is_identity
         for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
             waiting.append(labels)
+            width = rows.n_features
+            if width > model.n_features:
+                n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
             yield rows
 
     start = 0
@@ -80,6 +92,12 @@ def _apply_to_text(
             yield AppliedRows(values, np.arange(start, stop), own, None)
             progress(stop)
             start = stop
+    missing = model.n_features - width
+    if missing and not args.quiet:
+        note = common.dropped(-missing, model.n_features, n_dropped)
+        if missing > 0:
+            note = f"zero: {missing} of {model.n_features} features, which no row of the text has"
+        print(note, file=sys.stderr)
 
 
 def _apply_to_source(

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, to_json
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import format_label as format_label
+from ooc_fw.system.errors import format_labels as format_labels
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.groups import cpu_count
 
@@ -43,6 +45,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
         raise InputError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse unknown arguments here, where the command is known whose help lists the others."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
 
 class Commands:
@@ -86,7 +95,7 @@ def add_option(
         metavar = f"{{{','.join(declared.choices)}}}"
     shown = declared.default_help or default
     parser.add_argument(
-        declared.name or "--" + name.replace("_", "-"),
+        _flag_of(name, declared),
         dest=name,
         metavar=metavar,
         type=argument_type(declared.parse) if declared.parses else str,
@@ -94,6 +103,10 @@ def add_option(
         default=list(default) if declared.many else default,
         help=declared.help + (f" (default: {shown})" if shown not in (None, ()) else ""),
     )
+
+
+def _flag_of(name: str, declared: Option) -> str:
+    return declared.name or "--" + name.replace("_", "-")
 
 
 def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -112,6 +125,18 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     """Record of the options given; `values` take precedence."""
     given = {name: vars(args)[name] for name in option_fields(record) if name in vars(args)}
     return record(**given | values)
+
+
+def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
+    """Arguments that give a record of options these values; defaults are left out."""
+    arguments = []
+    for name, (own, declared) in option_fields(record).items():
+        value = values.get(name, own.default)
+        if value == own.default:
+            continue
+        flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
+        arguments += flags or [_flag_of(name, declared), str(value)]
+    return arguments
 
 
 def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
@@ -324,14 +349,9 @@ def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, **words}
 
 
-def format_label(value: Any) -> str:
-    """Label as people write it: integers without a decimal point."""
-    return value if isinstance(value, str) else repr(float(value)).removesuffix(".0")
-
-
-def format_labels(values: Iterable[Any]) -> str:
-    """Labels with commas between them."""
-    return ", ".join(map(format_label, values))
+def dropped(n_dropped: int, n_features: int, n_values: int) -> str:
+    """Columns that a file has beyond those of the training data, and the values in them."""
+    return f"dropped: {n_dropped} features beyond {n_features}, {n_values} values in them"
 
 
 def format_gap(gap: float | None) -> str:

@@ -88,10 +88,8 @@ def _lines(report: ConversionReport) -> list[str]:
         lines.append("scaling: " + ", then ".join(steps))
     lines += [f"note: {note}" for note in report.notes]
     if report.dropped_features:
-        lines.append(
-            f"dropped: {report.dropped_features} features beyond {report.n_features}, "
-            f"{report.dropped_values} values in them"
-        )
+        n_features, n_values = report.n_features, report.dropped_values
+        lines.append(common.dropped(report.dropped_features, n_features, n_values))
     if report.unseen_labels:
         labels = common.format_labels(report.unseen_labels)
         lines.append(f"labels the training file does not have: {labels}; their rows are kept")
@@ -100,6 +98,6 @@ def _lines(report: ConversionReport) -> list[str]:
         lines += [f"  {message}" for message in report.skipped]
     lines.append(
         f"{report.text_bytes / 1e6:.1f} MB of input in {report.seconds:.1f} s "
-        f"({report.megabytes_per_second:.0f} MB/s)"
+        f"({report.megabytes_per_second:.3g} MB/s)"
     )
     return lines

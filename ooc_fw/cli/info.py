@@ -1,10 +1,12 @@
-"""``ooc-fw info``: what a data or model file holds, and what to do before training."""
+"""``ooc-fw info``: what data, a model or a checkpoint hold, and what to do before training."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
+import shlex
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
@@ -31,11 +33,12 @@ def add_commands(commands: common.Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """What a data or model file holds, and what to do before training.
+    """What data, a model or a checkpoint hold, and what to do before training.
 
-    Describe a model file, or inspect data before training: classes, columns that are constant or
-    not scaled alike, missing values, repeated rows, storage, and the advice that follows. Of
-    large files a sample is read, of text and tables (CSV, Parquet, .npz) the beginning.
+    Describe a model, or a checkpoint and how to resume its run, or inspect data before training:
+    classes, columns that are constant or not scaled alike, missing values, repeated rows, storage,
+    and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
+    .npz) the beginning.
     """
     from ooc_fw.data.sources.opening import check_regular
     from ooc_fw.model.record import load_model
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     kind = _kind(args)
     if kind == "model":
         result = describe_model(load_model(args.data))
+    elif kind == "checkpoint":
+        result = describe_checkpoint(args.data)
     elif kind == "data":
         result = describe_data(args)
     elif kind == "text":
@@ -117,6 +122,35 @@ def describe_model(model: Model) -> dict[str, Any]:
             for own in model.classifiers
         ]
     return result
+
+
+def describe_checkpoint(path: str) -> dict[str, Any]:
+    """Content of a checkpoint, and the command that resumes its run."""
+    from ooc_fw.solver.checkpoint import load_checkpoint
+
+    identity, state = load_checkpoint(path)
+    kernel, data, progress = dict(identity["kernel"]), identity["data"], state["progress"]
+    changed = datetime.fromtimestamp(data["modified_ns"] / 1e9) if "modified_ns" in data else None
+    kernel = {"kernel": kernel.pop("name"), **kernel}
+    command = ["ooc-fw", "train", "DATA", *common.arguments_of(KernelOptions, kernel)]
+    command += common.arguments_of(TrainOptions, identity["options"])
+    command += ["--class-weight", "..."] * ("penalties" in data)
+    return {
+        "kind": "checkpoint",
+        "n_rows": data["n_rows"],
+        "n_features": data["n_features"],
+        "storage": "csr" if data["sparse"] else "dense",
+        "file_bytes": data.get("bytes"),
+        "file_changed": None if changed is None else changed.isoformat(" ", "seconds"),
+        **kernel,
+        "C": identity["options"]["C"],
+        "method": identity["options"]["method"],
+        "iteration": progress["iteration"],
+        "n_support": progress["n_support"],
+        "sampled_gap": progress["sampled_gap"],
+        "certified_gap": progress["certified_gap"],
+        "advice": [f"resume the run with its data: {shlex.join([*command, '--resume', path])}"],
+    }
 
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
@@ -267,10 +301,13 @@ def _scaling(scaling: Scaling | None) -> dict[str, Any]:
 
 
 def _kind(args: argparse.Namespace) -> str:
-    """What DATA is: "model", "data" that training reads, "text", or the format of another table."""
+    """What DATA is: "model", "checkpoint", "data" that training reads, "text", or another table.
+
+    Of a table, its format is returned.
+    """
     import h5py
 
-    from ooc_fw.data.formats import HEAD_BYTES, PACKED, detect_format, format_of
+    from ooc_fw.data.formats import HEAD_BYTES, PACKED, detect_format, format_of, read_head
     from ooc_fw.data.sources.flatfile import open_npy
     from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
@@ -282,6 +319,8 @@ def _kind(args: argparse.Namespace) -> str:
             return "npy" if is_table or array.dtype.names else "data"
         return "data"
     if found == "hdf5":
+        if format_of(read_head(path)) == "checkpoint":
+            return "checkpoint"
         with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
             if "kernel" in file.attrs:
                 return "model"

@@ -6,16 +6,17 @@ for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import IO, Any
 
 import ooc_fw
-from ooc_fw._core.loading import load_numba_alone
+from ooc_fw._core.loading import load_numba_alone, noting_compilation
 from ooc_fw.cli import (
     certify,
     convert,
@@ -101,8 +102,17 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     load_numba_alone()
-    status: int = args.run(args)
+    quiet = getattr(args, "quiet", False)
+    with nullcontext() if quiet else noting_compilation(_announce_compilation):
+        status: int = args.run(args)
     return status
+
+
+@functools.cache  # once
+def _announce_compilation() -> None:
+    if sys.stderr.isatty():  # in place of a bar that stands still
+        text = "ooc-fw: compiling, which may take half a minute; the compiled code is kept"
+        print(f"\r\x1b[K{text}", file=sys.stderr)
 
 
 def _fail(message: str, status: int) -> int:

@@ -130,5 +130,6 @@ def _lines(result: dict[str, Any]) -> list[str]:
         f"kernel values between so many take {n_bytes} bytes each, "
         f"{format_bytes(n_bytes * support**2)} if all are held",
         f"a pass reads {format_bytes(result['sweep_bytes'])} and takes at most about "
-        f"{result['sweep_seconds_at_most']:.3g} s, a whole run {result['seconds_at_most']:.3g} s",
+        f"{result['sweep_seconds_at_most']:.3g} s, a whole run "
+        f"{result['seconds_at_most']:.3g} s; starting the program adds about a second",
     ]

@@ -33,6 +33,7 @@ from ooc_fw.data.sources.flatfile import open_npy
 from ooc_fw.data.sources.hdf5 import CSR_PARTS, DatasetSlices, csr_shape, is_converted
 from ooc_fw.data.sources.opening import (
     check_filters,
+    check_no_model,
     check_storage,
     close_file,
     find_node,
@@ -105,6 +106,7 @@ class ArrayReader(TypedReader):
     def _open_hdf5(self) -> Arrays:
         file = open_file(self.name)
         self.resources.callback(close_file, file)
+        check_no_model(file)
         if is_converted(file):
             raise InputError(f"{self.name} is a converted file already: use it as it is")
         x_name, y_name, label = self._options.x_name, self._options.y_name, self._options.label
@@ -275,7 +277,6 @@ class _HDF5Array(DatasetSlices):
         check_filters(dataset)
         check_storage(dataset)
         super().__init__(dataset)
-        self.shape = dataset.shape
         text = h5py.check_string_dtype(dataset.dtype) is not None
         # Objects that are not text are references and the like.
         usable = text or dataset.dtype.kind != "O"

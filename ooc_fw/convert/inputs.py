@@ -18,7 +18,13 @@ from ooc_fw.data.attributes import LABEL_NAMES, get_texts
 from ooc_fw.data.formats import detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, find_node, open_file
+from ooc_fw.data.sources.opening import (
+    H5PY_ERRORS,
+    check_plain_tree,
+    find_node,
+    is_model,
+    open_file,
+)
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -52,8 +58,7 @@ def read_like(path: str) -> TrainingFile:
         raise strange from None
     try:
         with opened as file:
-            is_model = "support_vectors" in set(file) and "kernel" in file.attrs
-            return _read_model(file) if is_model else _read_data(file)
+            return _read_model(file) if is_model(file) else _read_data(file)
     except InputError:
         raise
     except H5PY_ERRORS:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ooc_fw.data.labels import inexact_label
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.system.errors import InputError
 
@@ -162,12 +163,7 @@ class TableReader(Reader):
                 labels = self._words_of(column, place)
             else:
                 if (found := self._inexact_label(column)) is not None:
-                    row, label = found
-                    raise InputError(
-                        f"{place(row)}: label {label} is a whole number that float64 does not tell "
-                        f"from its neighbours; write the labels as words, or number the classes "
-                        f"anew"
-                    )
+                    raise inexact_label(found[1], f"{place(found[0])}: ")
                 labels = self._floats(column)
         numbers = self._numbers(part, n_rows, wanted.numbers)
         words = tuple(self._words_of(self._column(part, name), place) for name in wanted.words)

@@ -28,13 +28,14 @@ STANDARD_INPUT = "-"
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _NOT_TEXT = {
     "hdf5": "is an HDF5 file already: use it as it is",
+    "checkpoint": "is a checkpoint of a run: ooc-fw info tells how to resume it",
     "npy": "is a NumPy array: train reads it as it is, with --labels for its labels",
     "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
     "zip": "is a zip archive: convert the output of 'unzip -p FILE' from '-'",
 }
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LONGEST_MAGIC = 8
+_LONGEST_MAGIC = 17
 
 
 @dataclass(frozen=True, slots=True)

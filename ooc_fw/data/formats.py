@@ -14,6 +14,7 @@ from ooc_fw.system.errors import InputError
 
 HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
+CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.checkpoint`
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",
@@ -23,6 +24,7 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
+    CHECKPOINT: "checkpoint",
 }
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _PAIR = re.compile(r"(^|\s)\d+:")
@@ -70,7 +72,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
         return found
     if found == "zip":
         return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
-    if h5py.is_hdf5(path):
+    if found == "checkpoint" or h5py.is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):
         return "csv"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 
 LABEL_ROWS = 1 << 20  # labels that are read together
 # More different labels than these are taken for the targets of a regression: one binary classifier
@@ -46,6 +46,14 @@ def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
     return result
 
 
+def inexact_label(label: object, where: str = "") -> InputError:
+    """The error for one of the `inexact_labels`."""
+    return InputError(
+        f"{where}label {label} is a whole number that float64 does not tell from its neighbours; "
+        f"give the labels as words, or number the classes anew"
+    )
+
+
 def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     """Label values of a source in increasing order, and the place of each row's label in them.
 
@@ -71,11 +79,15 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
             places, _ = _places(labels, found)
         codes[start:stop] = places
     if len(found) == 1:
-        raise InputError(
-            f"all rows of {source.name} have the label {found[0]}; "
-            f"training needs rows of two classes"
-        )
+        raise _one_class(source.name, found[0])
     return found, codes
+
+
+def _one_class(name: str, label: object) -> InputError:
+    return InputError(
+        f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
+        f"classes"
+    )
 
 
 def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
@@ -95,11 +107,7 @@ def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[
 def _check_labels(labels: AnyArray, start: int, name: str) -> None:
     """Raise InputError for a label that is missing or infinite, or that no file can hold."""
     for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
-        raise InputError(
-            f"the label {labels[place]} of row {start + place} of {name} is a whole number that "
-            f"float64 does not tell from its neighbours; give the labels as words, or number the "
-            f"classes anew"
-        )
+        raise inexact_label(labels[place], f"row {start + place} of {name}: ")
     for word in np.unique(labels).tolist() if labels.dtype.kind in "SU" else ():
         try:
             word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
@@ -130,10 +138,7 @@ class TwoLabels:
     def classes(self) -> AnyArray:
         """Both values in increasing order; InputError if fewer than two are known."""
         if len(self.known) < 2:
-            raise InputError(
-                f"all rows of {self.name} have the label {self.known[0]}; training needs rows of "
-                f"two classes"
-            )
+            raise _one_class(self.name, self.known[0])
         return np.sort(np.array(self.known))
 
     @property
@@ -161,7 +166,8 @@ class TwoLabels:
             if len(known) == 2 or missing:
                 why = "every row needs one" if missing else "the two classes are {} and {}"
                 raise InputError(
-                    f"row {first_row + rest[0]} of {self.name}{after} has the label {label}, but "
-                    f"{why.format(*known)}; leave such rows out"
+                    f"row {first_row + rest[0]} of {self.name}{after} has the label "
+                    f"{format_label(label)}, but {why.format(*map(format_label, known))}; leave "
+                    f"such rows out"
                 )
             known.append(label)

@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.formats import CHECKPOINT
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
@@ -36,7 +37,7 @@ Identity: TypeAlias = dict[str, dict[str, Any]]
 
 FORMAT_VERSION = 4  # changes with what the state holds, and with how a run goes on from it
 _FRONT = 512  # bytes before the HDF5 image
-_MAGIC = "ooc-fw checkpoint"
+_MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"
 
 _BUDGETS = ("max_iter", "max_time", "threads", "exact")

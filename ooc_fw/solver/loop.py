@@ -68,7 +68,6 @@ def solve(
     callbacks: Sequence[Callback] = (),
     *,
     penalties: Float64Array | None = None,
-    warm: Warm | None = None,
     **circumstances: Any,
 ) -> Solution:
     """Train one binary classifier; `solve_problem` does the same for those who have records.
@@ -77,11 +76,13 @@ def solve(
     ----------
     source, labels, kernel, penalties
         See `ooc_fw.problem.BinaryProblem`.
-    options, warm
+    options
         See `solve_problem`.
     callbacks, **circumstances
-        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`.
+        `dask`, `started`, `checkpoint` and `resume`: see `ooc_fw.solver.session.Session`; and
+        `warm`, see `solve_problem`.
     """
+    warm = circumstances.pop("warm", None)
     problem = BinaryProblem(source, labels, kernel, penalties)
     return solve_problem(problem, options, Session(callbacks, **circumstances), warm)
 

@@ -1,10 +1,11 @@
-"""Exceptions for wrong input and for lack of time.
+"""Exceptions for wrong input and for lack of time, and labels in their messages.
 
 Failing to converge is not an error: it is a status, `ooc_fw.solver.state.Status`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -33,3 +34,13 @@ def check_number(name: str, value: Any) -> None:
     """Raise InputError unless the option `name` is a real number."""
     if not isinstance(value, Real):
         raise InputError(f"{name} must be a number, not {value!r}")
+
+
+def format_label(value: Any) -> str:
+    """Label as people write it: integers without a decimal point."""
+    return repr(float(value)).removesuffix(".0") if isinstance(value, Real) else str(value)
+
+
+def format_labels(values: Iterable[Any]) -> str:
+    """Labels with commas between them."""
+    return ", ".join(map(format_label, values))

@@ -25,7 +25,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.training.fit import fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
@@ -57,7 +57,8 @@ def check_can_hold_out(classes: npt.NDArray[Any], codes: Int64Array) -> None:
     if counts.min() < 2:
         raise InputError(
             f"probabilities need two rows of each class, one to train on and one to hold out, and "
-            f"the class {classes[counts.argmin()]} has one only; leave it or the probabilities out"
+            f"the class {format_label(classes[counts.argmin()])} has one only; leave it or the "
+            f"probabilities out"
         )
 
 

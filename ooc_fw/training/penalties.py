@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label, format_labels
 
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
 """Weight of each class by its label, or "balanced", or 1 for all."""
@@ -55,13 +55,15 @@ def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Flo
     weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
     for label, weight in zip(labels, weights.tolist(), strict=True):
         if not 0 < weight < np.inf:
-            raise InputError(f"the weight of class {label} must be a positive number, not {weight}")
+            raise InputError(
+                f"the weight of class {format_label(label)} must be a positive number, not {weight}"
+            )
     missing = [label for label in labels if label not in class_weight]
     strange = [label for label in class_weight if label not in labels]
     if missing and strange:
         raise InputError(
-            f"class_weight has a weight for {strange[0]!r}, which is no label, and none for "
-            f"{missing[0]!r}; labels are {', '.join(map(str, labels))}"
+            f"class_weight has a weight for {format_label(strange[0])}, which is no label, and "
+            f"none for {format_label(missing[0])}; labels are {format_labels(labels)}"
         )
     return weights
 

@@ -102,3 +102,15 @@ def test_what_others_have_planted_is_not_used(kind, tmp_path, monkeypatch, caplo
     found = loading._temporary_directory.__wrapped__()
     assert found == (str(path) if kind == "own" else None)
     assert ("kept nowhere" in caplog.text) == (kind != "own")
+
+
+def test_compilation_is_noted():
+    @loading.njit(cache=False)
+    def double(x):
+        return 2 * x
+
+    notes = []
+    with loading.noting_compilation(lambda: notes.append("noted")):
+        double(1)
+        double(2)
+    assert notes == ["noted"]

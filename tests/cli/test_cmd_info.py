@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import h5py
 import numpy as np
@@ -86,6 +87,27 @@ def test_landmark_model(ooc_fw, landmark_model):
     lines = ooc_fw("info", path).out.splitlines()
     (gap,) = (line for line in lines if line.startswith("certified_gap"))
     assert gap.endswith("(within the span of the 20 landmarks)")
+
+
+def test_checkpoint(ooc_fw, data_file, tmp_path):
+    """The command that is printed resumes the run; other commands say what the file is."""
+    path, model = tmp_path / "run 1.ckpt", tmp_path / "m.h5"
+    options = "--C", "3", "--kernel", "laplacian", "--no-certify", "--memory", "1GiB"
+    train = "train", data_file, "-o", model, "--quiet", *options
+    assert ooc_fw(*train, "--max-iter", "2", "--checkpoint", path).status == 0
+    result = describe(ooc_fw, path)
+    known = {"kind": "checkpoint", "n_rows": 200, "n_features": 4, "kernel": "laplacian", "C": 3}
+    assert (
+        known | {"file_bytes": data_file.stat().st_size, "iteration": 2}
+    ).items() <= result.items()
+    command = shlex.split(result["advice"][0].partition(": ")[2])
+    assert command[:3] == ["ooc-fw", "train", "DATA"]
+    resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
+    assert json.loads(resumed.out)["iterations"] > 2
+    out = "-o", tmp_path / "out.h5"
+    for command in (("train",), ("verify",), ("convert", *out), ("train", "--stream", *out)):
+        ooc_fw(*command, path).assert_refused(f"{path} is a checkpoint", "resume")
+        ooc_fw(*command, model).assert_refused(f"{model} is a")  # model, or HDF5 file
 
 
 def test_advice_is_printed_below(ooc_fw, tmp_path):

@@ -40,6 +40,7 @@ def test_the_terms_add_up(ooc_fw, plan, data):
     assert result["seconds_at_most"] > 0
     text = ooc_fw("plan", data, "--memory", "2GiB").out
     assert "limit 2 GiB" in text
+    assert "starting the program adds about a second" in text
     assert "kernel values between active rows" in text
     ooc_fw("plan", data, "--memory", "10MiB").assert_refused("the smallest limit that would do is")
 

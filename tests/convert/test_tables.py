@@ -630,6 +630,11 @@ def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
     refused(path, r"differ in their number of rows \(X has 3, y has 2\)")
     (tmp_path / "f.npz").write_bytes(path.read_bytes()[:200])
     refused(tmp_path / "f.npz", "cannot be read as .npz")
+    np.savez_compressed(path, X=np.eye(3), y=np.zeros(3))
+    packed = bytearray(path.read_bytes())
+    packed[55:57] = b"\xff\xff"  # the first bytes of X: no block of zlib begins like this
+    path.write_bytes(packed)
+    refused(path, "cannot be read as .npz")
     columns = np.asfortranarray(np.ones((3, 2)))
     refused(save("b.npz", X=columns, y=np.zeros(3)), "stored column by column")
     refused(save("c.npz", X=np.zeros((2, 2, 2)), y=zeros), "a table of two dimensions, not of 3")

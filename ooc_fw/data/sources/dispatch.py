@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,6 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
         return open_table(open_npy(path), labels)
     if kind == "hdf5":
         return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
-    name = Path(path).name
-    target = f"{name.split('.')[0]}.h5"
-    target = target if target != name else f"converted-{target}"
     table = ""
     if kind in ("csv", "parquet"):
         kind, table = "a table", " --label COLUMN"  # only the user knows which column
@@ -162,7 +160,15 @@ def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) ->
             f"{path} is neither HDF5 nor .npy, or it is damaged; make it with ooc-fw convert or "
             f"numpy.save"
         )
-    raise InputError(f"{path} is {kind}; convert it first: ooc-fw convert {path} {target}{table}")
+    raise InputError(f"{path} is {kind}; convert it first: {conversion(path)}{table}")
+
+
+def conversion(path: str) -> str:
+    """The command that converts a file."""
+    name = Path(path).name
+    target = f"{name.split('.')[0]}.h5"
+    target = target if target != name else f"converted-{target}"
+    return f"ooc-fw convert {shlex.quote(path)} {shlex.quote(target)}"
 
 
 def _first_bytes(path: str) -> bytes:

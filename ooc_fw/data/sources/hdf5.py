@@ -43,6 +43,7 @@ from ooc_fw.data.sources.flatfile import FileArray
 from ooc_fw.data.sources.opening import (
     Node,
     check_filters,
+    check_no_model,
     check_storage,
     close_file,
     file_name,
@@ -239,6 +240,7 @@ def open_group(
     if rows is None:
         if _is_csr(group):
             return open_rows(group, labels)
+        check_no_model(group)
         if group.get(x_name, getlink=True) is not None:
             raise InputError(f"{name}: the link {x_name!r} leads to nothing; {_NAME_ROWS}")
         has = ", ".join(group) or "nothing"

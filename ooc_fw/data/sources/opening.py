@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
+from ooc_fw.data.formats import format_of, read_head
 from ooc_fw.system.errors import DamageError, InputError
 
 Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
@@ -38,16 +39,31 @@ _UNKNOWN_RATIO = 1 << 20
 def open_file(path: str) -> Node:
     """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
     check_regular(path)
+    if os.path.isfile(path) and format_of(read_head(path)) == "checkpoint":
+        raise InputError(
+            f"{path} is a checkpoint of a run; see ooc-fw info {path}, and resume the run with "
+            f"ooc-fw train DATA --resume {path}"
+        )
     try:
         return h5py.File(path, "r")
-    except PermissionError as error:
-        raise InputError(f"{path} cannot be opened: {os.strerror(error.errno or 0)}") from error
     except H5PY_ERRORS as error:
         if isinstance(error, OSError) and "unable to lock file" in str(error):
             raise InputError(
                 f"{path} is being written by another program; wait until that is done"
             ) from error
         raise DamageError(f"{path} cannot be opened as HDF5 ({error}); write it again") from error
+
+
+def is_model(group: Node) -> bool:
+    """Whether an HDF5 file is a model."""
+    return "kernel" in group.attrs and "support_vectors" in set(group)
+
+
+def check_no_model(file: Node) -> None:
+    """Raise InputError for a model in place of data."""
+    if is_model(file):
+        name = file_name(file)
+        raise InputError(f"{name} is a model; give data here, and see ooc-fw info {name}")
 
 
 def check_regular(path: str) -> None:
