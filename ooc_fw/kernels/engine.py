@@ -27,6 +27,7 @@ from ooc_fw.system.errors import InputError
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 2 << 20  # of the values of a strip of rows, which stay in the second-level cache
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
+_SUM_COLUMNS = 2048  # vertices of a strip that is summed at once: a sixth faster than 8192
 _SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
@@ -212,13 +213,18 @@ class Engine:
 
     def strip_sums(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
         """`weighted_sums` by weights of all vertices, shape (n_sums, len(z)), but for rounding."""
-        out = np.empty((len(x), len(weights)))
+        out = np.zeros((len(x), len(weights)))
+        for first in range(0, len(z), _SUM_COLUMNS):
+            cols = slice(first, min(first + _SUM_COLUMNS, len(z)))
+            own = np.ascontiguousarray(weights[:, cols])
 
-        def add(rows: slice, values: AnyArray) -> None:
-            strip_sums(values, weights, out[rows])
+            def add(rows: slice, values: AnyArray, own: Float64Array = own) -> None:
+                sums = np.empty((len(values), len(own)))
+                strip_sums(values, own, sums)
+                out[rows] += sums
 
-        for _ in self.strips(x, z, add):
-            pass
+            for _ in self.strips(x, z[cols], add):
+                pass
         return out
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.strips import strip_sums
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
-from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
@@ -57,23 +56,14 @@ def _pair_sums(
     x, z = own.prepare(found[0]), own.prepare(found[-1])
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
-    weights = np.concatenate([second.beta, np.abs(second.beta) / np.maximum(sizes, _TINY)], axis=1)
-    weights, means = np.ascontiguousarray(weights.T), np.empty_like(first.beta)
-
-    def use(part: slice, values: AnyArray) -> Float64Array:
-        sums = np.empty((len(values), len(weights)))
-        strip_sums(values, weights, sums)
-        products, means[part] = np.split(sums, 2, axis=1)
-        return np.asarray((products * first.beta[part]).sum(axis=0))
-
-    norm = np.zeros_like(sizes)
-    for sums in own.strips(x, z, use):
-        norm += sums
-    rounding = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
+    shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
+    sums = own.strip_sums(x, z, np.ascontiguousarray(np.hstack([second.beta, shares]).T))
+    products, means = np.split(sums, 2, axis=1)
+    error = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
     times = 1.0 if same else 2.0
     return _Sums(
-        norm=times * norm,
-        error=times * rounding * sizes,
+        norm=times * (products * first.beta).sum(axis=0),
+        error=times * error * sizes,
         largest=max(float(own.kernel.diagonal(rows.norms).max()) for rows in (x, z)),
         n_read=sum(map(len, found)),
         n_bytes=sum(map(rows_bytes, found)),
