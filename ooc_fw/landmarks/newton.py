@@ -99,15 +99,18 @@ class Preconditioner:
         self._span, self._rows, self._problem = span, rows, problem
         self._places, self._check = landmark_places, check
         k, n = problem.n_classifiers, len(span)
-        self._hessians = np.zeros((k, n, n)).transpose(0, 2, 1)  # in Fortran order
+        # In Fortran order. Below the diagonal is H, above it and on it the factor of G + H.
+        self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
+        self._diagonals = np.zeros((k, n))  # of H
         self._factors = np.zeros(problem.signs.shape)
-        self._inverses: list[Float64Array | None] = []
+        self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # factors that can be solved with
         self._multiple = 1.0
         self.exact = True
 
     def release(self) -> None:
         """Free the memory; nothing can be solved for any more."""
-        self._hessians, self._inverses = np.empty((0, 0, 0)), []
+        self._matrices = np.empty((0, 0, 0))
+        self._known[:] = False
 
     def follow(self, decisions: Float32Array, multiple: float, wanted: BoolArray) -> None:
         """Take the rows of the sample inside the margin at these `decisions`, shape (n, k).
@@ -117,35 +120,38 @@ class Preconditioner:
         """
         problem = self._problem
         if multiple != self._multiple:
-            self._hessians[...] = 0.0
+            self._matrices[...] = self._diagonals[...] = 0.0
             self._factors[...] = 0.0
             self._multiple = multiple
         weights = problem.penalties * multiple
         weights[self._places] = problem.penalties[self._places]
-        self._inverses = [None] * len(wanted)
-        self.exact = True
+        self._known, self.exact = wanted.copy(), True
         for c in np.flatnonzero(wanted).tolist():
             inside = problem.signs[:, c] * decisions[:, c] < 1
             factors = np.where(inside, weights, 0.0)
             change = factors - self._factors[:, c]
             self._factors[:, c] = factors
             changed, marks = np.flatnonzero(change), self._span.landmarks
-            hessian = self._hessians[c]
-            add_to_hessian(hessian, marks, self._rows, (changed, change[changed]), self._check)
-            self._inverses[c], shift = factorise(lambda: self._matrix(c))  # noqa: B023
+            matrix, diagonal = self._matrices[c], np.einsum("ii->i", self._matrices[c])
+            diagonal[...] = self._diagonals[c]
+            add_to_hessian(matrix, marks, self._rows, (changed, change[changed]), self._check)
+            self._diagonals[c] = diagonal
+            _, shift = factorise(lambda: self._summed(c), lower=False)  # noqa: B023
             self.exact &= shift == 0
 
-    def _matrix(self, c: int) -> Float64Array:
-        matrix = self._span.matrix()
-        matrix += self._hessians[c]
+    def _summed(self, c: int) -> Float64Array:
+        """G + H above the diagonal of the matrix of a classifier, and on it."""
+        matrix: Float64Array = self._matrices[c]
+        np.einsum("ii->i", matrix)[...] = self._diagonals[c]
+        self._span.fill_upper(matrix)
         return matrix
 
     def solve(self, residual: Float64Array) -> Float64Array:
         """(G + H)^-1 of each classifier's residual, shape (k, N); 0 for those not wanted."""
         solution = np.zeros_like(residual)
-        for c, own in enumerate(self._inverses):
-            if own is not None:
-                solution[c] = cho_solve((own, True), residual[c], check_finite=False)
+        for c in np.flatnonzero(self._known).tolist():
+            factor = self._matrices[c], False
+            solution[c] = cho_solve(factor, residual[c], check_finite=False)
         return solution
 
 

@@ -36,6 +36,7 @@ JITTER = 1e-6
 the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it changes P by 1e-5."""
 
 _CLOSE = 100.0  # squared distance of a landmark from the span of those before it, in jitters
+_COLUMNS = 256  # of a matrix that are computed at once
 _MANY = 0.1  # share of landmarks as close as that from which it pays to leave some out
 
 
@@ -75,11 +76,14 @@ def _make_landmarks(engine: Callable[[], Engine], rows: Rows) -> Landmarks:
     return Landmarks(engine(), rows)
 
 
-def factorise(make: Callable[[], Float64Array]) -> tuple[Float64Array, float]:
-    """Lower Cholesky factor of the matrix that `make` makes, and what its diagonal lacked for it.
+def factorise(
+    make: Callable[[], Float64Array], *, lower: bool = True
+) -> tuple[Float64Array, float]:
+    """Cholesky factor of the matrix that `make` makes, and what its diagonal lacked for it.
 
-    The matrix is in Fortran order and is overwritten. One that is not positive definite, by
-    rounding, is made again with a multiple of its largest entry added to the diagonal.
+    The matrix is in Fortran order. Its `lower` or upper triangle is read and overwritten by the
+    factor; the other one stays as it is. A matrix that is not positive definite, by rounding, is
+    made again with a multiple of its largest entry added to the diagonal.
     """
     shift = 0.0
     while True:
@@ -87,7 +91,7 @@ def factorise(make: Callable[[], Float64Array]) -> tuple[Float64Array, float]:
         diagonal = np.einsum("ii->i", matrix)
         least = len(matrix) * FLOAT64_UNIT * float(diagonal.max())
         diagonal += shift
-        factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+        factor, failed = lapack.dpotrf(matrix, lower=int(lower), clean=0, overwrite_a=1)
         if not failed:
             return np.asarray(factor), shift
         shift = max(least, 10 * shift)
@@ -129,6 +133,23 @@ class Span:
         matrix = self.landmarks.inner_products()
         np.einsum("ii->i", matrix)[...] += self.jitter
         return matrix
+
+    def fill_upper(self, matrix: Float64Array) -> None:
+        """Set the upper triangle of a matrix to G plus its lower triangle, mirrored.
+
+        The matrix has shape (N, N), and its lower triangle stays as it is, but for the diagonal.
+        """
+        marks = self.landmarks
+        for first in range(0, len(self), _COLUMNS):
+            own = slice(first, min(first + _COLUMNS, len(self)))
+            part = np.empty((own.stop - first, own.stop))
+            marks.engine.block(marks.exact[own], marks.exact[: own.stop], part)
+            part += 1.0
+            np.einsum("ii->i", part[:, own])[...] += self.jitter
+            part += matrix[own, : own.stop]  # the last square is right up to the diagonal only
+            matrix[:first, own] = part[:, :first].T
+            square = matrix[own, own]
+            square[...] = np.tril(square, -1) + np.tril(part[:, own]).T
 
     def independent(self) -> Int64Array:
         """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.

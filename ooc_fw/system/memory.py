@@ -49,10 +49,10 @@ _LEAST_VERTICES = 500
 # Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
 _SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 20, 4
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
-_SAMPLE_COPIES = 2  # of a row of the sample: as read, and those that are looked at
-_SPAN_ROW_BYTES = 24  # for each row of the file: class, penalty; and of the sample
-_SPAN_DECISION_BYTES = 16  # in addition for each classifier: sign, decision values of two points
-_LANDMARK_BYTES = 32 << 10  # for each landmark: blocks of products on their way to the Hessian
+_SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
+_SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
+_LANDMARK_BYTES = 8 << 10  # for each landmark: a block of products on its way to the Hessian
+_LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the Hessian
 
 # Of a limit on addresses (``ulimit -v``).
 _ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used
@@ -206,8 +206,8 @@ def landmark_terms(
 ) -> dict[str, int]:
     """Bytes that a run with landmarks takes at most, part by part.
 
-    Of the N x N matrices there are one of the landmarks, and two for each classifier: its Hessian
-    and the factor of the preconditioner.
+    Of the N x N matrices there are one of the landmarks, and one for each classifier: its Hessian
+    in one triangle and the factor of the preconditioner in the other.
     """
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
     numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
@@ -217,10 +217,10 @@ def landmark_terms(
         "program": PROGRAM_BYTES + work.held_bytes,
         "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
-        "scratch": threads * thread_bytes,
-        "sample": n_sample * (_SAMPLE_COPIES * row_bytes + numbers),
+        "scratch": threads * (thread_bytes + _LANDMARK_THREAD_BYTES * n_landmarks),
+        "sample": n_sample * (row_bytes + numbers),
         "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
-        "matrices": 8 * n_landmarks**2 * (1 + 2 * n_classifiers),
+        "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),
     }
     return {text: sizes[name] for name, text in _SPAN_TERMS.items()}
 

@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource, CSRSource, open_source
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
+from ooc_fw.landmarks.newton import Preconditioner
+from ooc_fw.landmarks.passes import SpanProblem
 from ooc_fw.landmarks.solve import relative_target, solve_landmarks
+from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
@@ -287,3 +292,28 @@ def test_draws_by_loss_prefer_rows_with_loss(n, seed):
     assert not taken[drawn].any()
     if (losses[drawn] == 0).any():
         assert np.isin(np.flatnonzero((losses > 0) & ~taken), drawn).all()
+
+
+def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
+    """Of more landmarks than are computed at once, and after the rows inside the margin change."""
+    X, codes = noisy(700, 3)
+    rng = np.random.default_rng(3)
+    sample = SpanProblem.of(Problem(ArraySource(X), codes, KERNELS["rbf"]), 2.0)
+    Z = X[:600]
+    with Engine(KERNELS["rbf"], 2, choose_arithmetic(KERNELS["rbf"], X)) as engine:
+        span = Span(Landmarks(engine, Z))
+        preconditioner = Preconditioner(span, X, sample, np.arange(600), lambda: None)
+        K = kernel_values(KERNELS["rbf"], X, Z).astype(np.float64) + 1
+        for wanted in ([True, True, True], [False, True, True], [True, True, False]):
+            decisions = rng.normal(size=(700, 3)).astype(np.float32)
+            preconditioner.follow(decisions, 5.0, np.array(wanted))
+            residual = rng.normal(size=(3, 600))
+            found = preconditioner.solve(residual)
+            for c in range(3):
+                weights = np.where(np.arange(700) < 600, 2.0, 10.0)
+                weights[sample.signs[:, c] * decisions[:, c] >= 1] = 0
+                matrix = span.matrix() + (K.T * weights) @ K
+                back = matrix @ found[c] if wanted[c] else residual[c]
+                # H comes from float32 kernel values.
+                assert np.linalg.norm(back - residual[c]) <= 0.03 * np.linalg.norm(residual[c])
+                assert found[c].any() == wanted[c]

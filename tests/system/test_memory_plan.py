@@ -121,4 +121,4 @@ def test_landmarks_fit_and_no_more_of_them_would(work, n_classifiers, limit, thr
     ]
     assert most == 0 or sizes[0] <= limit
     assert most == work.n_rows or sizes[1] > limit
-    assert sizes[0] >= 8 * most**2 * (1 + 2 * n_classifiers)
+    assert sizes[0] >= 8 * most**2 * (1 + n_classifiers)
