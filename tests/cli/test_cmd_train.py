@@ -118,7 +118,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
         (("--class-weight", "3=1,"), "must be class weights"),
         (("--class-weight", "3=x"), "must be class weights"),
         (("--class-weight", "5=1"), "a weight for 5, which is no label"),
-        (("--class-weight", "3=0"), "the weight of class 3.0 must be a positive number"),
+        (("--class-weight", "3=0"), "the weight of class 3 must be a positive number"),
         (("--class-weight", "spam=2"), "must name labels"),
         (("--max-time", "soon"), "--max-time: must be a positive number of seconds, not 'soon'"),
         (("--checkpoint-every", "5s"), "--checkpoint-every needs --checkpoint FILE"),
