@@ -112,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ChildError as error:
             print(error, file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("ended; the same command makes the runs that are missing", file=sys.stderr)
     found = last_records(records)
     if not found:
         print(f"{records} has no records", file=sys.stderr)

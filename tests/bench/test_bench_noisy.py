@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from bench import noisy
 from bench.process import ROOT
-from bench.solvers import parse_spec
+from bench.solvers import Problem, parse_spec
 
 MACHINE = {
     "session": "now",
@@ -158,6 +159,29 @@ def test_runs_that_have_a_record_are_not_repeated(runs, tmp_path):
     assert [own[1] for own in runs("--quick")] == ["ooc-fw:landmarks=400"] * 2
     assert {own[2] for own in runs("--seeds", "2")} == {0, 1}
     assert (tmp_path / "noisy.md").read_text().startswith("# Noisy data")
+
+
+def test_an_interrupt_leaves_a_report(runs, monkeypatch, capsys, tmp_path):
+    def interrupt(*arguments, **how):
+        raise KeyboardInterrupt
+
+    runs("--quick")
+    with monkeypatch.context() as patch:
+        patch.setattr(noisy, "measure", interrupt)
+        runs("--quick", "--retry")
+    assert "ended" in capsys.readouterr().err
+    assert "LIBSVM" in (tmp_path / "noisy.md").read_text()
+
+
+def test_random_rows_of_as_much_support_as_wanted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    y = (X[:, 0] + rng.normal(size=3000) > 0).astype(int)
+    peer, parameters = parse_spec("subsample:support=200")
+    estimator = peer.build(Problem("", "", C=1.0, gamma=0.5), parameters)
+    estimator.prepare(X, y)
+    assert estimator.fit(X, y).n_support_.sum() == pytest.approx(200, rel=0.15)
+    assert estimator.decision_function(X).shape == (3000,)
 
 
 def test_mistakes(capsys, tmp_path):

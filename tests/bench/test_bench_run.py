@@ -76,6 +76,9 @@ def test_records_are_flat_and_complete(records_file):
         assert not any(isinstance(value, dict | list) for value in record.values())
         assert record["accuracy"] > 0.5
         assert record["test_error"] == 1 - record["accuracy"]
+        assert 0.5 < record["balanced_accuracy"] <= 1
+        assert record["accuracy"] < record["roc_auc"] <= 1
+        assert 0.5 < record["average_precision"] <= 1
         assert record["seconds"] > 0
         assert record["peak_rss_bytes"] > 1 << 20
     ours, svc, subsample = records[:3]
