@@ -199,7 +199,10 @@ def _announce(problem: Problem, plan: MemoryPlan, quiet: bool) -> None:
 
     if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not quiet:
         size = format_bytes(plan.kernel_rows)
-        print(f"without --memory, kernel values may take up to {size}", file=sys.stderr)
+        print(
+            f"without --memory, the kernel values of an exact model may take up to {size}",
+            file=sys.stderr,
+        )
     source, kernel = problem.source, problem.kernel
     logger.info(
         "%s: %d rows, %d features, %s as held in memory; kernel %s",
