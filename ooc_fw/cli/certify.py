@@ -84,7 +84,7 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
         source = stack.enter_context(common.open_data(args))
         codes = _codes(model, source)
         workers = stack.enter_context(common.open_workers(args))
-        engine = stack.enter_context(model.engine(args.threads))
+        engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
         progress = RowProgress("certify", source.n_rows, quiet=args.quiet)
         problem = Problem(source, codes, model.kernel, class_labels=model.classes)
         on_block = stack.enter_context(progress)
@@ -128,7 +128,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
         codes, n_classes = _codes(model, source), len(model.classes)
         model.check_training_rows(source, codes)
         workers = stack.enter_context(common.open_workers(args))
-        engine = stack.enter_context(model.engine(args.threads))
+        engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
         pairs = class_pairs(n_classes)
         partition = stack.enter_context(partition_classes(source, codes, n_classes))
         if len(pairs) > 1:

@@ -255,6 +255,8 @@ class Workspace(threading.local):
         Columns beyond the vertices are padding. The products may be overwritten; the next ones
         overwrite them.
         """
+        if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
+            raise TypeError("products need rows and vertices of one storage, sparse or dense")
         product = self._product(x)
         try:  # an interrupt must not leave vertices in the scratch
             product.load(z)

@@ -58,7 +58,7 @@ def certify_landmarks(
     problem : Problem
         The training rows and their classes; penalties of None follow from the model.
     engine : Engine
-        Computes kernel values, for example `Model.engine`.
+        Computes kernel values: `Model.engine`, for sparse rows where those of the problem are.
     dask : optional
         Where blocks are read: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
         threads of `engine`. No bit depends on it.

@@ -329,9 +329,15 @@ class Model:
             return decision_values
         return class_scores(decision_values, len(self.classes))
 
-    def engine(self, threads: int = 1) -> Engine:
-        """Open an engine that suits the support vectors."""
-        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, self.support_vectors))
+    def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
+        """Open an engine that suits the support vectors, with rows of the same storage.
+
+        One for `sparse` rows takes the support vectors as sparse, too.
+        """
+        vectors = self.support_vectors
+        if sparse and not isinstance(vectors, CSRRows):
+            vectors = CSRRows.from_dense(vectors)
+        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, vectors))
 
     def scale(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
         """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""

@@ -113,3 +113,21 @@ def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model
         assert found["exact_kernel_gap"] == pytest.approx(gap)
         assert found["exact_kernel_gap"] > found["certified_gap"]
     ooc_fw("certify", model_file, data, "--exact-kernel").assert_refused("leave out --exact-kernel")
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+@pytest.mark.parametrize("first", ["dense", "sparse"])
+def test_storage_of_the_rows_may_be_another(ooc_fw, text_file, tmp_path, landmarks, first):
+    for storage in ("dense", "sparse"):
+        ooc_fw(
+            "convert", text_file, tmp_path / f"{storage}.h5", f"--{storage}", "--scale", "maxabs"
+        )
+    model, options = tmp_path / "m.h5", ["--landmarks", 20] if landmarks else []
+    assert ooc_fw("train", tmp_path / f"{first}.h5", "-o", model, "--quiet", *options).status == 0
+    results = [
+        json.loads(ooc_fw("certify", model, tmp_path / f"{storage}.h5", "--json").out)
+        for storage in ("dense", "sparse")
+    ]
+    name = "primal" if landmarks else "rho"
+    assert results[0][name] == pytest.approx(results[1][name], rel=1e-9)
+    assert max(result["certified_gap"] for result in results) <= 2e-3

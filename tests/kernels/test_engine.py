@@ -407,3 +407,13 @@ def test_threads_and_recipes_change_no_bit_of_any_sum(name, method, sparse):
         atol = 1e-4 * np.abs(expected).max()
         for own, by in zip(found, weights, strict=True):
             np.testing.assert_allclose(own, (expected @ by)[: len(own)], atol=atol)
+
+
+@pytest.mark.parametrize("sparse_first", [False, True])
+def test_rows_and_vertices_of_different_storage_are_refused(sparse_first):
+    dense = np.ones((5, 3), dtype=np.float32)
+    with Engine(make_kernel("rbf", gamma=1.0)) as engine:
+        x, z = engine.prepare(dense), engine.prepare(to_csr(dense))
+        pair = (z, x) if sparse_first else (x, z)
+        with pytest.raises(TypeError, match="of one storage"):
+            engine.weighted_sum(*pair, np.ones(5))
