@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run, workload
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import format_bytes, landmark_terms, landmarks_that_fit, memory_total
+from ooc_fw.system.memory import (
+    Workload,
+    format_bytes,
+    landmark_terms,
+    landmarks_that_fit,
+    memory_total,
+)
 from ooc_fw.training.estimate import SAMPLE_ROWS, exact_seconds, expect_support, kernel_speed
 
 MOST_SUPPORT = 40_000
@@ -20,6 +27,10 @@ is exact unless a limit of size or time is given."""
 LANDMARKS = 5_000
 """Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
 them has matrices of its own between the landmarks."""
+
+_PASS_VALUES = (
+    6e9  # kernel values of a pass over all rows that are not exceeded without being asked
+)
 
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
 _LANDMARK_PASSES = 10  # over all rows that a time limit should leave room for
@@ -128,12 +139,13 @@ def _affordable(
 ) -> int:
     """Largest number of landmarks within the limits of size, memory and time."""
     n_rows = problem.source.n_rows
-    wanted = options.max_support or int(LANDMARKS / math.sqrt(_n_classifiers(problem)))
+    by_default = min(LANDMARKS / math.sqrt(_n_classifiers(problem)), _PASS_VALUES / n_rows)
+    wanted = options.max_support or max(START_ROWS, int(by_default))
     most = min(wanted, _most_by_memory(problem, options, session), n_rows)
     if speed is None:
         return most
     left = max(0.0, session.deadline(options).left())
-    by_time = int(left * speed / (_LANDMARK_PASSES * n_rows * _n_classifiers(problem)))
+    by_time = int(left * speed / (_LANDMARK_PASSES * n_rows))
     return min(most, max(START_ROWS, by_time))
 
 
@@ -141,14 +153,20 @@ def landmark_memory(
     problem: Problem, options: TrainOptions, session: Session, n_landmarks: int
 ) -> dict[str, int]:
     """Bytes that a run with so many landmarks takes at most, part by part."""
-    work = workload(problem.source, options, session.held)
+    work = _workload(problem, options, session)
     return landmark_terms(work, _n_classifiers(problem), n_landmarks, options.threads)
 
 
 def _most_by_memory(problem: Problem, options: TrainOptions, session: Session) -> int:
-    work = workload(problem.source, options, session.held)
+    work = _workload(problem, options, session)
     k = _n_classifiers(problem)
     return landmarks_that_fit(work, k, options.memory_limit, memory_total(), options.threads)
+
+
+def _workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
+    """Sizes of a run with landmarks, whose blocks of rows are those of a pass."""
+    work = workload(problem.source, options, session.held)
+    return replace(work, block_bytes=2 * CHUNK_BYTES)
 
 
 def _n_classifiers(problem: Problem) -> int:

@@ -18,6 +18,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.interrupt import interruption
 from ooc_fw.training.pairs import train_pairs
 
@@ -114,7 +115,10 @@ def _solve_sample(
         deadline.check()
         own = replace(own, max_time=_SAMPLE_TIME * deadline.left())
     alone = Session(held=small.decoded_bytes + held)
-    pairs = train_pairs(problem.subset(small, ids), own, alone)
+    try:
+        pairs = train_pairs(problem.subset(small, ids), own, alone)
+    except OutOfTimeError:
+        return len(ids), len(ids), True
     for solution in (pair.solution for pair in pairs):
         if solution.signal is not None:
             raise interruption(solution.signal)

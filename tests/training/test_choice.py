@@ -102,9 +102,11 @@ def test_time_limit(monkeypatch, noisy, speed, landmarks):
     assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
 
 
-def test_no_time_for_a_sample(noisy):
-    late = choose(noisy, TrainOptions(max_time=1e-2), Session())
-    assert late.landmarks == 20 or "an exact" in late.reason
+def test_no_time_for_a_sample(noisy, monkeypatch):
+    monkeypatch.setattr("ooc_fw.training.estimate._SAMPLE_TIME", 1e-9)
+    late = choose(noisy, TrainOptions(max_time=1e3), Session())
+    assert late.landmarks == LANDMARKS
+    assert "a sample alone" in late.reason
     with pytest.raises(OutOfTimeError):
         choose(noisy, TrainOptions(max_time=1e-9), Session())
 
@@ -120,8 +122,15 @@ def test_memory_limit(monkeypatch):
     choice = choose(noisy, options, Session())
     assert choice.landmarks is not None
     assert "that memory holds" in choice.reason
+    many = Problem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
     with pytest.raises(InputError, match=r"1200 landmarks take .* room for \d+; give --landmarks"):
-        choose(noisy, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+        choose(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+
+
+def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
+    monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
+    assert choose(noisy, TrainOptions(), Session()).landmarks == 40
+    assert choose(noisy, TrainOptions(max_support=50), Session()).landmarks == 50
 
 
 @pytest.mark.parametrize(
