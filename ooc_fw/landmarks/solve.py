@@ -1,7 +1,7 @@
 """A landmark model from a problem: sample, pilot, landmarks, Newton's method, certificate.
 
     draw a sample of the rows; solve a pilot on part of it with half of the landmarks
-    choose the other half by the pilot's losses; solve on the sample
+    choose the other half by the pilot's losses; solve on the sample, then on a larger one
     Newton steps over all rows with float32 kernel values, until the gap is small
     compute the gap with float64 kernel values; where it is too large, steps from that gradient
 
@@ -38,6 +38,9 @@ from ooc_fw.system.memory import sample_rows
 
 logger = logging.getLogger(__name__)
 
+_SAMPLE_FACTOR = 20  # rows for each landmark, from which the preconditioner is computed
+_POOL_PARTS, _LEAST_POOL = 4, 2  # shares of all rows, and samples, that a pool must be between
+_POOL_GAP = 0.5
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
 # Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
@@ -147,8 +150,18 @@ class _Run:
         self.n_landmarks = min(n_landmarks, source.n_rows)
         self.problem = SpanProblem.of(problem, options.C)
         size = sample_rows(self.n_landmarks, source.decoded_bytes / source.n_rows)
-        self.sample_ids = make_sampler(source, codes).sample(size, self.rng)
-        self.sample = source.take(self.sample_ids)
+        n_sample = min(size, source.n_rows, _SAMPLE_FACTOR * self.n_landmarks)
+        n_pool = min(size, source.n_rows // _POOL_PARTS)
+        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
+        # Rows in memory, and a sample of them that the preconditioner is computed from.
+        self.pool_ids = make_sampler(source, codes).sample(n_pool, self.rng)
+        self.sample_ids = self.pool_ids
+        self.sample = self.pool = source.take(self.pool_ids)
+        self.in_pool = np.arange(n_pool)
+        if n_sample < n_pool:
+            self.in_pool = np.sort(self.rng.choice(n_pool, n_sample, replace=False))
+            self.sample_ids = self.pool_ids[self.in_pool]
+            self.sample = take_rows(self.pool, self.in_pool)
         arithmetic = choose_arithmetic(problem.kernel, self.sample[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         self.workers: Workers | None = None
@@ -180,11 +193,15 @@ class _Run:
         b[:, : np.count_nonzero(kept)] = start[:, kept]
         newton = self._newton(span, self._part(None), places)
         target = relative_target(self.options.tol)
-        whole = newton.passes.problem.n_rows == self.source.n_rows
-        aim = max(_FAST_GAP, target)
+        whole, aim = len(self.sample) == self.source.n_rows, max(_FAST_GAP, target)
         self._minimise(newton, places, b, aim if whole else _SAMPLE_GAP)
 
-        # 2. Weights for all rows, by passes with float32 kernel values.
+        # 2. Weights for more rows, and for all, by passes with float32 kernel values.
+        if len(self.pool) > len(self.sample):
+            part = self._problem_of(self.pool, self.pool_ids)
+            passes = Passes(part, span.landmarks, on_block=self._report)
+            newton = replace(newton, passes=passes, sample=self.in_pool)
+            self._minimise(newton, places, self._best().point.b, _POOL_GAP)
         if not whole:
             newton = self._over_all_rows(newton)
             self._minimise(newton, places, self._best().point.b, aim)
@@ -236,9 +253,11 @@ class _Run:
 
     def _part(self, places: Int64Array | None) -> SpanProblem:
         """The problem on some rows of the sample, None for all of them."""
-        rows, ids = self.sample, self.sample_ids
-        if places is not None:
-            rows, ids = take_rows(rows, places), ids[places]
+        if places is None:
+            return self._problem_of(self.sample, self.sample_ids)
+        return self._problem_of(take_rows(self.sample, places), self.sample_ids[places])
+
+    def _problem_of(self, rows: Rows, ids: Int64Array) -> SpanProblem:
         source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
         return SpanProblem(source, self.problem.signs[ids], self.problem.penalties[ids])
 

@@ -47,7 +47,7 @@ _MOST_THREADS = 64
 _LEAST_VERTICES = 500
 
 # Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
-_SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 20, 4
+_SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 80, 4
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
 _SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
