@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _SAMPLE_FACTOR = 20  # rows for each landmark, from which the preconditioner is computed
 _POOL_PARTS, _LEAST_POOL = 4, 2  # shares of all rows, and samples, that a pool must be between
-_POOL_GAP = 0.5
+_POOL_GAP = 0.5  # relative gap at which the pool is left
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
 # Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
