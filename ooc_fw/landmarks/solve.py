@@ -38,8 +38,9 @@ from ooc_fw.system.memory import sample_rows
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE_FACTOR = 20  # rows for each landmark, from which the preconditioner is computed
-_POOL_PARTS, _LEAST_POOL = 4, 2  # shares of all rows, and samples, that a pool must be between
+_SAMPLE_ROWS = 20  # for each landmark, that the preconditioner is computed from
+# Rows in memory beyond the sample: at most this part of all rows, at least so many samples.
+_POOL_PARTS, _LEAST_POOL = 4, 2
 _POOL_GAP = 0.5  # relative gap at which the pool is left
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
@@ -150,7 +151,7 @@ class _Run:
         self.n_landmarks = min(n_landmarks, source.n_rows)
         self.problem = SpanProblem.of(problem, options.C)
         size = sample_rows(self.n_landmarks, source.decoded_bytes / source.n_rows)
-        n_sample = min(size, source.n_rows, _SAMPLE_FACTOR * self.n_landmarks)
+        n_sample = min(size, source.n_rows, _SAMPLE_ROWS * self.n_landmarks)
         n_pool = min(size, source.n_rows // _POOL_PARTS)
         n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
         # Rows in memory, and a sample of them that the preconditioner is computed from.

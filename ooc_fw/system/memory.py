@@ -49,6 +49,7 @@ _LEAST_VERTICES = 500
 # Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
 _SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 80, 4
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
+_SAMPLE_COPIES = 1.5  # of it: at most half of its rows are held a second time
 _SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
 _LANDMARK_BYTES = 8 << 10  # for each landmark: a block of products on its way to the Hessian
@@ -218,7 +219,7 @@ def landmark_terms(
         "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
         "scratch": threads * (thread_bytes + _LANDMARK_THREAD_BYTES * n_landmarks),
-        "sample": n_sample * (row_bytes + numbers),
+        "sample": int(_SAMPLE_COPIES * n_sample * (row_bytes + numbers)),
         "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
         "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),
     }
