@@ -39,8 +39,8 @@ from ooc_fw.system.memory import sample_rows
 logger = logging.getLogger(__name__)
 
 _SAMPLE_ROWS = 20  # for each landmark, that the preconditioner is computed from
-# Rows in memory beyond the sample: at most this part of all rows, at least so many samples.
-_POOL_PARTS, _LEAST_POOL = 4, 2
+# Rows in memory beyond the sample: at most a third of all rows, at least two samples.
+_POOL_PARTS, _LEAST_POOL = 3, 2
 _POOL_GAP = 0.5  # relative gap at which the pool is left
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left

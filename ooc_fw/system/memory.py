@@ -47,8 +47,9 @@ _MOST_THREADS = 64
 _LEAST_VERTICES = 500
 
 # Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
-_SAMPLE_ROWS, _LEAST_SAMPLE_ROWS = 80, 4
+_SAMPLE_ROWS, _LEAST_SAMPLE_ROWS, _MOST_SAMPLE_ROWS = 20, 4, 80
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
+_CHEAP_BYTES = 32 << 20  # of a sample that may have more rows
 _SAMPLE_COPIES = 1.5  # of it: at most half of its rows are held a second time
 _SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
@@ -199,7 +200,11 @@ _SPAN_TERMS = {
 def sample_rows(n_landmarks: int, row_bytes: float) -> int:
     """Rows of the sample that a run with landmarks holds in memory, where the data have as many."""
     affordable = int(max(_SAMPLE_BYTES, 8 * n_landmarks**2) / max(1.0, row_bytes))
-    return min(_SAMPLE_ROWS * n_landmarks, max(_LEAST_SAMPLE_ROWS * n_landmarks, affordable))
+    cheap = int(_CHEAP_BYTES / max(1.0, row_bytes))
+    return max(
+        min(_SAMPLE_ROWS * n_landmarks, max(_LEAST_SAMPLE_ROWS * n_landmarks, affordable)),
+        min(_MOST_SAMPLE_ROWS * n_landmarks, cheap),
+    )
 
 
 def landmark_terms(

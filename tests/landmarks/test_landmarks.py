@@ -1,5 +1,7 @@
 """Landmark models against brute force: optimum, gap and its bound, on all kinds of rows."""
 
+import time
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -19,7 +21,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.reference import kernel_values, to_csr
 
 
@@ -142,6 +144,37 @@ def test_threads_and_blocks_change_no_bit(monkeypatch, tmp_path):
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].beta, other.beta)
         np.testing.assert_array_equal(found[0].certified_gap, other.certified_gap)
+
+
+def test_processes_change_no_bit(tmp_path):
+    """Workers open the file themselves and compute with engines of one thread."""
+    X, codes = noisy(40_000, 3)
+    np.save(tmp_path / "X.npy", X)
+    problems = [Problem(open_source(str(tmp_path / "X.npy")), codes, KERNELS["rbf"])] * 2
+    here, there = (
+        solve_landmarks(problem, 20, TrainOptions(threads=2), Session(dask=dask))
+        for problem, dask in zip(problems, (None, "processes"), strict=True)
+    )
+    np.testing.assert_array_equal(here.beta, there.beta)
+    np.testing.assert_array_equal(here.certified_gap, there.certified_gap)
+    assert here.kernel_evaluations == there.kernel_evaluations
+    assert (here.rows_read, here.bytes_read) == (there.rows_read, there.bytes_read)
+
+
+@pytest.mark.parametrize("max_time", [0.3, 1.0])
+def test_a_time_limit_is_kept(max_time):
+    X, codes = noisy(60_000, n_features=30)
+    problem = Problem(open_source(X), codes, make_kernel("rbf", gamma=0.1))
+    options = TrainOptions(C=100, max_time=max_time, tol=1e-9, threads=2)
+    session = Session()
+    try:
+        solution = solve_landmarks(problem, 200, options, session)
+    except OutOfTimeError:
+        assert max_time < 1
+        return
+    assert time.perf_counter() - session.started < 1.1 * max_time + 1
+    assert solution.status in (Status.TIME_LIMIT, Status.ROUNDING)
+    assert solution.primal is None or solution.primal[0] < 100 * len(X) / 2
 
 
 def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
