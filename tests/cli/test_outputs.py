@@ -135,7 +135,7 @@ def test_info_of_a_model_of_several_classes(ooc_fw, many):
     outcome = ooc_fw("info", many[1])
     assert (outcome.status, outcome.err) == (0, "")
     assert "0 against 1 " in outcome.out
-    assert outcome.out.splitlines()[-1].startswith("and 79 more pairs")
+    assert outcome.out.splitlines()[-1].startswith("and 79 more binary classifiers")
 
 
 def test_evaluate_lists_mistakes_where_the_matrix_is_too_wide(ooc_fw, many, monkeypatch):
