@@ -61,7 +61,9 @@ def add_commands(commands: common.Commands) -> None:
     )
     common.add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
-    common.add_options(training, TrainOptions, ["method", "tol", "memory_limit", "max_support"])
+    common.add_options(
+        training, TrainOptions, ["method", "tol", "memory_limit", "max_support", "landmarks"]
+    )
     common.add_work(parser, dask=False)
     results = parser.add_argument_group("results")
     results.add_argument(
@@ -165,10 +167,12 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     if advice is not None:
         lines.append(advice)
     if refit is not None:
+        vectors = f"{refit['n_support']} support vectors"
+        if refit["gap_scope"] == "span":
+            vectors = f"within the span of the {refit['n_support']} landmarks"
         lines.append(
             f"trained on all {result.n_rows} rows: {refit['status']}, certified gap "
-            f"{common.format_gap(refit['certified_gap'])}, {refit['n_support']} support vectors, "
-            f"{refit['seconds']:.1f} s"
+            f"{common.format_gap(refit['certified_gap'])}, {vectors}, {refit['seconds']:.1f} s"
         )
     return lines if model is None else [*lines, model]
 

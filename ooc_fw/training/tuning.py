@@ -8,6 +8,8 @@
         leave out the points that are worse than the best beyond chance
     train the best point on all rows, from the weights it had, with a certificate
 
+Models with landmarks, where these are asked for, are trained anew for each point.
+
 A point is a pair of C and gamma. Its error is 1 minus the metric: the share of the validation rows
 that are wrong, or one of those of `ooc_fw.model.metrics`.
 """
@@ -16,10 +18,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +33,19 @@ from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.landmarks.solve import LandmarkSolution
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
-from ooc_fw.model.pairs import PairSolution, union_of_rows, worst_gap, worst_status
+from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.report.figures import draw_errors, save
+from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
-from ooc_fw.solver.state import Callback, Status
+from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
 
@@ -213,7 +219,7 @@ class Point:
 
     def count(
         self,
-        pairs: Sequence[PairSolution],
+        trained: Trained,
         wrong: npt.NDArray[np.bool_],
         estimate: Estimate | None,
     ) -> None:
@@ -223,8 +229,8 @@ class Point:
         self.wrong.append(np.packbits(wrong))
         self.n_errors += int(wrong.sum())
         self.n_validated += len(wrong)
-        self.n_support = len(union_of_rows(pairs))
-        self.kernel_evaluations += sum(pair.solution.kernel_evaluations for pair in pairs)
+        self.n_support = len(trained.model.support_vectors)
+        self.kernel_evaluations += sum(own.kernel_evaluations for own in trained.solutions)
         self.kernel_evaluations += len(wrong) * self.n_support
         self.status = "tried"
 
@@ -261,6 +267,25 @@ def _error_width(metric: str) -> int:
     return len(METRICS[metric]) + 3
 
 
+class Trained(NamedTuple):
+    """A model, and the solutions it is made of: of the pairs of classes, or one with landmarks."""
+
+    model: Model
+    pairs: list[PairSolution]
+    landmarks: LandmarkSolution | None
+
+    @property
+    def solutions(self) -> Sequence[Solution | LandmarkSolution]:
+        """What tells how training went."""
+        return (
+            [pair.solution for pair in self.pairs] if self.landmarks is None else [self.landmarks]
+        )
+
+
+Train: TypeAlias = Callable[[float, Sequence[Warm] | None], Trained]
+"""From a C, and the weights to begin with if they are given, to a model."""
+
+
 @dataclass(frozen=True)
 class TuneResult:
     """What a search found."""
@@ -268,7 +293,8 @@ class TuneResult:
     points: list[Point]  # all of the grid, gamma by gamma
     best: Point  # least error; of equals the smallest C, then the smallest gamma
     model: Model | None  # the best point trained on all rows; None without a refit
-    pairs: list[PairSolution]  # of the refit, for each pair of classes
+    pairs: list[PairSolution]  # of the refit, for each pair of classes; none with landmarks
+    landmarks: LandmarkSolution | None  # of the refit, where landmarks were asked for
     kernel: str
     metric: str  # what points were compared by
     folds: int | None  # None for one validation part
@@ -281,7 +307,7 @@ class TuneResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without the model, for JSON."""
-        skipped = ("points", "best", "model", "pairs")
+        skipped = ("points", "best", "model", "pairs", "landmarks")
         values = {name: value for name, value in vars(self).items() if name not in skipped}
         return values | {
             "best": self.best.to_dict(),
@@ -293,10 +319,11 @@ class TuneResult:
         """How the refit went: counts of all classifiers together, and the largest of their gaps."""
         if self.model is None:
             return None
-        solutions = [pair.solution for pair in self.pairs]
+        solutions = Trained(self.model, self.pairs, self.landmarks).solutions
         return {
             "status": self.model.status,
-            "certified_gap": worst_gap(solution.certified_gap for solution in solutions),
+            "certified_gap": self.model.certified_gap,
+            "gap_scope": self.model.gap_scope,
             "n_support": len(self.model.support_vectors),
             "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
             "seconds": sum(solution.seconds for solution in solutions),
@@ -340,7 +367,8 @@ def tune(
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     options : TrainOptions, optional
-        Options of each training. `C` is not used; `tol`, `stopping`, `certify` are for the refit.
+        Options of each training, which is exact unless `landmarks` is given. `C` is not used;
+        `tol`, `stopping`, `certify` are for the refit.
     callbacks : sequence of Callback
         They are told of every iteration of every training.
     on_point : callable, optional
@@ -381,12 +409,13 @@ def tune(
         tuner.run(parts)
         seconds = time.perf_counter() - started
         best = tuner.best()
-        pairs = tuner.refit(best) if wanted.refit and not tuner.interrupted else []
+        trained = tuner.refit(best) if wanted.refit and not tuner.interrupted else None
         return TuneResult(
             points=tuner.points,
             best=best,
-            model=model_of(pairs, tuner.problem_of(best), best.C) if pairs else None,
-            pairs=pairs,
+            model=None if trained is None else trained.model,
+            pairs=[] if trained is None else trained.pairs,
+            landmarks=None if trained is None else trained.landmarks,
             kernel=wanted.kernel,
             metric=wanted.metric,
             folds=grid.folds,
@@ -486,15 +515,13 @@ class _Tuner:
         """Try all points on each part in turn, except those left out before."""
         for number, validation in enumerate(parts):
             fold = self._fold(number, validation)
-            with partition_classes(
-                fold.train, fold.train_codes, self.n_classes, self.options.memory_limit
-            ) as partition:
+            with self._partition(fold.train, fold.train_codes) as partition:
                 for problem, points in zip(self.problems, self.rows_of_points, strict=True):
                     left = [point for point in points if point.status != "abandoned"]
                     if left and not self.interrupted:
                         part = replace(problem, source=fold.train, codes=fold.train_codes)
-                        with self._trainer(part, partition, self.options) as trainer:
-                            self._follow(trainer, left, fold)
+                        with self._trainer(part, partition, self.options) as train:
+                            self._follow(train, left, fold)
             if self.interrupted or number + 1 == len(parts):
                 return
             best = self._leader(number)
@@ -502,21 +529,42 @@ class _Tuner:
             worse = [point for point in tried if point.deviations(best) > _HOPELESS]
             _abandon(worse, f"worse than {best} beyond chance after {number + 1} folds")
 
-    def refit(self, best: Point) -> list[PairSolution]:
+    def refit(self, best: Point) -> Trained:
         """Train the best point on all rows."""
         problem = self.problem_of(best)
         with (
-            partition_classes(
-                problem.source, problem.codes, self.n_classes, self.options.memory_limit
-            ) as partition,
-            self._trainer(problem, partition, self.refit_options) as trainer,
+            self._partition(problem.source, problem.codes) as partition,
+            self._trainer(problem, partition, self.refit_options) as train,
         ):
-            return trainer.fit(best.C, self.warm)
+            return train(best.C, self.warm)
 
+    def _partition(
+        self, source: RowSource, codes: Int64Array
+    ) -> AbstractContextManager[Partition | None]:
+        """Rows by class, which exact models of pairs of classes are trained on."""
+        if self.options.landmarks is not None:
+            return nullcontext()
+        return partition_classes(source, codes, self.n_classes, self.options.memory_limit)
+
+    @contextmanager
     def _trainer(
-        self, problem: Problem, partition: Partition, options: TrainOptions
-    ) -> PairTrainer:
-        return PairTrainer(problem, partition, options, self.callbacks, self.plan)
+        self, problem: Problem, partition: Partition | None, options: TrainOptions
+    ) -> Iterator[Train]:
+        """A function that trains models of one problem, for one C after another."""
+
+        def with_landmarks(C: float, _: Sequence[Warm] | None) -> Trained:
+            found = fit(problem, replace(options, C=C), Session(self.callbacks))
+            return Trained(found.model, found.pairs, found.landmarks)
+
+        def exact(C: float, warm: Sequence[Warm] | None) -> Trained:
+            pairs = trainer.fit(C, warm)
+            return Trained(model_of(pairs, problem, C), pairs, None)
+
+        if partition is None:
+            yield with_landmarks
+            return
+        with PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer:
+            yield exact
 
     def _fold(self, number: int, validation: Int64Array) -> _Fold:
         whole = self.problems[0]
@@ -538,11 +586,11 @@ class _Tuner:
             )
         return _Fold(number, train, codes, CachedSource(held_out, self.plan.row_cache), truth)
 
-    def _follow(self, trainer: PairTrainer, points: Sequence[Point], fold: _Fold) -> None:
+    def _follow(self, train: Train, points: Sequence[Point], fold: _Fold) -> None:
         """Try the points of one gamma in increasing C."""
         hopeless = 0
         for k, point in enumerate(points):
-            if not self._try_point(trainer, point, fold):
+            if not self._try_point(train, point, fold):
                 self._stop(fold)
                 return
             best = self._leader(fold.number)
@@ -554,26 +602,26 @@ class _Tuner:
                 _abandon(points[k + 1 :], reason)
                 return
 
-    def _try_point(self, trainer: PairTrainer, point: Point, fold: _Fold) -> bool:
+    def _try_point(self, train: Train, point: Point, fold: _Fold) -> bool:
         """Train and validate a point; False after an interrupt."""
         started = time.perf_counter()
-        pairs = trainer.fit(point.C)
-        status = worst_status([pair.solution.status for pair in pairs])
+        try:
+            trained = train(point.C, None)
+        except KeyboardInterrupt:  # before the first step
+            return False
+        status = Status(trained.model.status)
         if status is Status.INTERRUPTED:
             return False
-        model = model_of(pairs, trainer.problem, point.C)
-        point.count(
-            pairs,
-            *score_point(
-                model, fold.held_out, fold.held_out_codes, self.options.threads, self.metric
-            ),
-        )
+        threads, codes = self.options.threads, fold.held_out_codes
+        scores = score_point(trained.model, fold.held_out, codes, threads, self.metric)
+        point.count(trained, *scores)
         point.seconds += time.perf_counter() - started
         if not status.reached:
             point.note = f"training ended with {status}"
         if self._leader(fold.number) is point:
             self.warm = [
-                (fold.train.rows_at(pair.solution.rows), pair.solution.alpha) for pair in pairs
+                (fold.train.rows_at(pair.solution.rows), pair.solution.alpha)
+                for pair in trained.pairs
             ]
         if self.on_point is not None:
             self.on_point(point)

@@ -59,6 +59,14 @@ def test_metric(ooc_fw, data_file, tmp_path):
     assert outcome.err.count(": 1 - AUC ") == 2
 
 
+def test_landmarks(ooc_fw, data_file, tmp_path):
+    outcome = ooc_fw("tune", data_file, "--C", "1,8", "--landmarks", 30, "-o", tmp_path / "m.h5")
+    assert outcome.status == 0
+    n_landmarks = len(load_model(tmp_path / "m.h5").support_vectors)
+    assert n_landmarks <= 30
+    assert f"within the span of the {n_landmarks} landmarks" in outcome.out
+
+
 def test_old_names_work_with_a_warning(ooc_fw, data_file, tmp_path):
     new, old = tmp_path / "new.h5", tmp_path / "old.h5"
     assert ooc_fw("tune", data_file, "--C", 1, "--gamma", 0.5, "-o", new, "--quiet").err == ""
@@ -79,8 +87,8 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
 
     fit = tuning.PairTrainer.fit
 
-    def interrupted_at_two(trainer, C):
-        (pair,) = fit(trainer, C)
+    def interrupted_at_two(trainer, C, warm=None):
+        (pair,) = fit(trainer, C, warm)
         status = Status.INTERRUPTED if C == 2 else pair.solution.status
         return [replace(pair, solution=replace(pair.solution, status=status))]
 

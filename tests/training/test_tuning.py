@@ -204,6 +204,39 @@ def test_other_metrics(metric, monkeypatch):
         assert (found.best.C, tune(X, y, **search).best.C) == (300, 0.1)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_landmarks(data, thirds, n_classes):
+    """Points are those of single trainings on the same part, and the model is one of all rows."""
+    X, y = data if n_classes == 2 else thirds
+    told = []
+    found = tune(X, y, Cs=[1, 16], gammas=[0.5], options=TrainOptions(landmarks=40))
+    (ranges,) = draw_parts(len(X), [round(0.3 * len(X))], False, np.random.default_rng(0))
+    part = SubsetSource(open_source(X, y), complement(ranges, len(X)))
+    held_out = SubsetSource(open_source(X, y), ranges)
+    classes, codes = encode_labels(part)
+    problem = Problem(part, codes, make_kernel("rbf", gamma=0.5), None, classes)
+    for point in found.points:
+        options = TrainOptions(C=point.C, landmarks=40, tol=tuning.PATH_TOL, certify=False)
+        model = fit(problem, options).model
+        wrong = model.predict(held_out) != held_out.labels(0, held_out.n_rows)
+        assert point.n_errors == wrong.sum()
+        assert point.n_support == len(model.support_vectors) <= 40
+        assert point.kernel_evaluations > 0
+    assert found.best.n_errors < 0.4 * held_out.n_rows
+    assert (found.model.kind, found.pairs, found.refit()["gap_scope"]) == ("landmarks", [], "span")
+    own = fit(
+        Problem(open_source(X), encode_labels(open_source(X, y))[1], problem.kernel, None, classes),
+        TrainOptions(C=found.best.C, landmarks=40),
+    )
+    assert found.refit()["certified_gap"] == own.model.certified_gap <= 2e-3
+    options = {"options": TrainOptions(landmarks=40), "on_point": told.append}
+    stopped = tune(
+        X, y, Cs=[1, 2, 4], gammas=[0.5], callbacks=[lambda state: len(told) < 1], **options
+    )
+    assert stopped.interrupted
+    assert [p.status for p in stopped.points] == ["tried", "interrupted", "interrupted"]
+
+
 def test_auc_needs_two_classes(thirds):
     with pytest.raises(InputError, match=r"auc is for two classes, and .* has 3; use balanced"):
         tune(*thirds, Cs=[1], metric="auc")
