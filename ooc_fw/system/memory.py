@@ -50,7 +50,6 @@ _LEAST_VERTICES = 500
 _SAMPLE_ROWS, _LEAST_SAMPLE_ROWS, _MOST_SAMPLE_ROWS = 20, 4, 80
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
 _CHEAP_BYTES = 32 << 20  # of a sample that may have more rows
-_SAMPLE_COPIES = 1.5  # of it: at most half of its rows are held a second time
 _SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
 _LANDMARK_BYTES = 8 << 10  # for each landmark: a block of products on its way to the Hessian
@@ -218,13 +217,15 @@ def landmark_terms(
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
     numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
     n_sample = min(work.n_rows, sample_rows(n_landmarks, row_bytes))
+    if n_sample > _SAMPLE_ROWS * n_landmarks:  # so many of them are held a second time
+        n_sample += _SAMPLE_ROWS * n_landmarks
     thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
     sizes = {
         "program": PROGRAM_BYTES + work.held_bytes,
         "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
         "scratch": threads * (thread_bytes + _LANDMARK_THREAD_BYTES * n_landmarks),
-        "sample": int(_SAMPLE_COPIES * n_sample * (row_bytes + numbers)),
+        "sample": n_sample * (row_bytes + numbers),
         "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
         "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),
     }
