@@ -23,6 +23,7 @@ _RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gra
 _MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
+_SAME = 1e-12  # relative difference of factors that differ by rounding
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
 _LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
 
@@ -44,8 +45,8 @@ class Point:
         return np.maximum(0.0, (self.primal - self.dual) / self.primal)
 
     def or_better(self, other: Point) -> Point:
-        """For each classifier, whichever of the two points has less P."""
-        better = other.primal < self.primal
+        """For each classifier, whichever of the two points has less P; the other one if b = 0."""
+        better = (other.primal < self.primal) | ~self.b.any(axis=1)
         if better.all():
             return other
 
@@ -120,8 +121,8 @@ class Preconditioner:
         """
         problem = self._problem
         if multiple != self._multiple:
-            self._matrices[...] = self._diagonals[...] = 0.0
-            self._factors[...] = 0.0
+            for array in (self._matrices, self._diagonals, self._factors):
+                array *= multiple / self._multiple
             self._multiple = multiple
         weights = problem.penalties * multiple
         weights[self._places] = problem.penalties[self._places]
@@ -130,6 +131,9 @@ class Preconditioner:
             inside = problem.signs[:, c] * decisions[:, c] < 1
             factors = np.where(inside, weights, 0.0)
             change = factors - self._factors[:, c]
+            change[np.abs(change) <= _SAME * factors] = 0.0
+            if np.count_nonzero(change) >= np.count_nonzero(factors):  # less work
+                self._matrices[c], self._diagonals[c], change = 0.0, 0.0, factors
             self._factors[:, c] = factors
             changed, marks = np.flatnonzero(change), self._span.landmarks
             matrix, diagonal = self._matrices[c], np.einsum("ii->i", self._matrices[c])
@@ -192,7 +196,7 @@ class Newton:
 
     def minimise(
         self, point: Point, target: float, tell: Callable[[Point], None], *, exact: bool = False
-    ) -> None:
+    ) -> Point:
         """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
 
         Weights that are all 0 are no model: at least one step is taken from there. `tell` is
@@ -202,7 +206,7 @@ class Newton:
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             if not wanted.any():
-                return
+                break
             step = self._step(point, wanted)
             there = self.evaluate(point.b + step, exact=exact)
             lengths = self._best_lengths(point, there)
@@ -215,7 +219,8 @@ class Newton:
             point = there
             tell(point)
             if settled:
-                return
+                break
+        return point
 
     def _step(self, point: Point, wanted: BoolArray) -> Float64Array:
         problem, decisions = self.passes.problem, point.gradient.decisions

@@ -229,10 +229,10 @@ class _Run:
         span, first = self._span(pilot[:half])
         part = self._part(pilot)
         newton = self._newton(span, part, np.flatnonzero(np.isin(pilot, first)))
-        self._minimise(newton, first, np.zeros((part.n_classifiers, len(span))), _PILOT_GAP)
+        start = np.zeros((part.n_classifiers, len(span)))
+        point = self._minimise(newton, first, start, _PILOT_GAP)
         newton.preconditioner.release()
         self.interrupt.defer()
-        point = self._best().point
         slack = np.maximum(0.0, 1.0 - part.signs * point.gradient.decisions)
         losses = (part.penalties[:, None] * slack.astype(np.float64) ** 2).sum(axis=1)
         taken = np.isin(pilot, first)
@@ -300,11 +300,13 @@ class _Run:
         target: float,
         *,
         exact: bool = False,
-    ) -> None:
+    ) -> Point:
         """Newton steps from weights `b`, whose points become those of the run."""
         before = self.kept
 
         def keep(point: Point) -> None:
+            if not point.b.any(axis=1).all():
+                return  # a model without weights is none
             self.kept = _Kept(newton, places, point, exact)
             self.state.objective = float(point.primal.sum())
             self.state.sampled_gap = float(point.gap.max())
@@ -320,12 +322,11 @@ class _Run:
             point = before.point  # it is of these rows already
         else:
             point = newton.evaluate(b, exact=exact)
-            if b.any():  # a model without weights is none
-                keep(point)
-        newton.minimise(point, target, tell, exact=exact)
+            keep(point)
+        return newton.minimise(point, target, tell, exact=exact)
 
     def _best(self) -> _Kept:
-        if self.kept is None or not self.kept.point.b.any(axis=1).all():
+        if self.kept is None:
             raise InputError(
                 "there is nothing to learn: rows that are equal for this kernel have labels that "
                 "cancel each other"

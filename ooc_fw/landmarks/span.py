@@ -89,7 +89,7 @@ def factorise(
     while True:
         matrix = make()
         diagonal = np.einsum("ii->i", matrix)
-        least = len(matrix) * FLOAT64_UNIT * float(diagonal.max())
+        least = len(matrix) * FLOAT64_UNIT * float(np.abs(diagonal).max())
         diagonal += shift
         factor, failed = lapack.dpotrf(matrix, lower=int(lower), clean=0, overwrite_a=1)
         if not failed:

@@ -288,8 +288,13 @@ def test_a_reported_gap_is_never_smaller_than_the_true_one(
     penalties = C * 10 ** np.random.default_rng(seed).uniform(-decades, decades, len(X))
     source = CSRSource(to_csr(X)) if trouble == "sparse" else ArraySource(X)
     problem = Problem(source, codes, kernel, penalties)
-    solution = solve_landmarks(problem, n_landmarks, TrainOptions(), Session())
     signs = 2 * codes[:, None] - 1
+    try:
+        solution = solve_landmarks(problem, n_landmarks, TrainOptions(), Session())
+    except InputError:  # labels cancel each other
+        K = kernel_values(kernel, X, X) + 1
+        assert (abs(K @ (penalties * signs[:, 0])) <= 1e-6 * (abs(K) @ penalties)).all()
+        return
     primal, dual = objectives(solution, X, signs, penalties, kernel)
     assert solution.primal[0] >= primal[0]
     assert solution.dual[0] <= least_primal(solution, X, signs[:, 0], penalties, kernel)
