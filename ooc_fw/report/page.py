@@ -71,7 +71,7 @@ def page(runs: Sequence[Run]) -> str:
             names = list(dict.fromkeys(name for each in results for name in each))
             rows = [[_value(each.get(name)) for name in names] for each in results]
             parts.append(f"<h2>Binary classifiers of {_text(run.label)}</h2>")
-            parts.append("<p>One for each pair of classes, the largest gap first.</p>")
+            parts.append("<p>The largest gap first.</p>")
             parts.append(_table([name.replace("_", " ") for name in names], rows))
     return _PAGE.format(title=_text(title), body="\n".join(parts))
 
@@ -92,6 +92,8 @@ def _outcome(run: Run) -> str:
         gap = f"certified relative gap {_value(certified)}"
         if certified is None:
             gap = f"sampled relative gap {_value(sampled)}, not certified"
+        if run.end.get("gap_scope") == "span":
+            gap += f", within the span of the {run.end.get('n_support')} landmarks"
         return f"{run.label}: {run.end.get('status', 'ended')}, {gap}."
     if run.n_events == 0:
         return f"{run.label}: the log has no end and no progress."

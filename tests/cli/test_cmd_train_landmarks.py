@@ -47,6 +47,8 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     assert end == {"event": "end", **result}
     assert result["choice"] in outcome.err
     assert "within the span of the 40 landmarks, certified over all rows" in outcome.err
+    assert ooc_fw("report", log, "-o", tmp_path / "run.html").status == 0
+    assert "within the span of the 40 landmarks" in (tmp_path / "run.html").read_text()
     certified = json.loads(ooc_fw("certify", path, noisy, "--json").out)
     assert certified["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
     assert json.loads(ooc_fw("evaluate", path, noisy, "--json").out)["accuracy"] > 0.6
