@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass, replace
 
@@ -33,7 +34,9 @@ _PASS_VALUES = (
 )
 
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
-_LANDMARK_PASSES = 10  # over all rows that a time limit should leave room for
+_LANDMARK_TIME = 0.8  # share of the time limit that landmarks may take by this estimate:
+_LANDMARK_PASSES = 10  # passes over all rows,
+_ALGEBRA_SECONDS = 1.5  # and steps on a sample, for 1,000 landmarks; they grow with the third power
 _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
 
 
@@ -144,9 +147,14 @@ def _affordable(
     most = min(wanted, _most_by_memory(problem, options, session), n_rows)
     if speed is None:
         return most
-    left = max(0.0, session.deadline(options).left())
-    by_time = int(left * speed / (_LANDMARK_PASSES * n_rows))
-    return min(most, max(START_ROWS, by_time))
+    left, k = _LANDMARK_TIME * session.deadline(options).left(), _n_classifiers(problem)
+
+    def late(n_landmarks: int) -> bool:
+        algebra = _ALGEBRA_SECONDS * k * (n_landmarks / 1000) ** 3
+        return _LANDMARK_PASSES * n_rows * n_landmarks / speed + algebra > left
+
+    fewest = min(START_ROWS, most)
+    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
 
 
 def landmark_memory(
