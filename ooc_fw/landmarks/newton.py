@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -26,6 +27,10 @@ _LONGEST = 2.0  # step of a line search, in Newton steps
 _SAME = 1e-12  # relative difference of factors that differ by rounding
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
 _LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
+
+
+Sampled: TypeAlias = tuple[Passes, Int64Array]
+"""Some of the rows, with penalties that make them stand for all rows, and their numbers."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +188,16 @@ class Newton:
         Of a sample of these rows.
     sample : ndarray of int64 or None
         Their numbers; None if the sample is all rows, so that a step is solved for directly.
+    hessian : Sampled, optional
+        Rows that products with the Hessian are computed from, until that gains no more; None takes
+        all rows.
     """
 
     span: Span
     passes: Passes
     preconditioner: Preconditioner
     sample: Int64Array | None
+    hessian: Sampled | None = None
 
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
@@ -203,11 +212,12 @@ class Newton:
         called with each new point and may raise to end the run. Where `exact`, gradients are
         computed from float64 kernel values; products with the Hessian never are.
         """
+        hessian = self.hessian
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             if not wanted.any():
                 break
-            step = self._step(point, wanted)
+            step = self._step(point, wanted, hessian)
             there = self.evaluate(point.b + step, exact=exact)
             lengths = self._best_lengths(point, there)
             worse = ~(there.primal <= point.primal)
@@ -218,11 +228,13 @@ class Newton:
             settled = ~((point.primal - there.primal)[wanted] > least[wanted]).any()
             point = there
             tell(point)
-            if settled:
+            if settled and hessian is None:
                 break
+            if settled:
+                hessian = None  # some of the rows no longer stand for all
         return point
 
-    def _step(self, point: Point, wanted: BoolArray) -> Float64Array:
+    def _step(self, point: Point, wanted: BoolArray, hessian: Sampled | None) -> Float64Array:
         problem, decisions = self.passes.problem, point.gradient.decisions
         residual = np.where(wanted[:, None], point.residual, 0.0)
         if self.sample is None:
@@ -232,19 +244,30 @@ class Newton:
         else:
             multiple = problem.n_rows / len(self.sample)
             self.preconditioner.follow(decisions[self.sample], multiple, wanted)
-        active = (problem.signs * decisions < 1) & wanted
-        return self._conjugate_gradients(residual, active, point.gap)
+        passes = self.passes
+        if hessian is not None:
+            passes, rows = hessian
+            decisions = decisions[rows]
+        active = (passes.problem.signs * decisions < 1) & wanted
+
+        def product(d: Float64Array) -> Float64Array:
+            return self.span.times(d) + passes.hessian_product(active, d)
+
+        return self._conjugate_gradients(residual, product, point.gap)
 
     def _conjugate_gradients(
-        self, residual: Float64Array, active: BoolArray, gap: Float64Array
+        self,
+        residual: Float64Array,
+        multiply: Callable[[Float64Array], Float64Array],
+        gap: Float64Array,
     ) -> Float64Array:
-        """Solve (G + H) d = residual for each classifier, whose `active` rows make up H."""
+        """Solve (G + H) d = residual for each classifier, with products (G + H) d."""
         step, residual = np.zeros_like(residual), residual.copy()
         z = self.preconditioner.solve(residual)
         direction, rz = z.copy(), (residual * z).sum(axis=1)
         accepted = np.clip(np.sqrt(gap), *_RESIDUALS) ** 2 * rz
         for _ in range(_MOST_PRODUCTS):
-            product = self.span.times(direction) + self.passes.hessian_product(active, direction)
+            product = multiply(direction)
             curvature = (direction * product).sum(axis=1)
             length = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)[:, None]
             step += length * direction

@@ -204,7 +204,7 @@ class _Run:
             newton = replace(newton, passes=passes, sample=self.in_pool)
             self._minimise(newton, places, self._best().point.b, _POOL_GAP)
         if not whole:
-            newton = self._over_all_rows(newton)
+            newton = self._over_all_rows(newton, places)
             self._minimise(newton, places, self._best().point.b, aim)
         if not self.options.certify:
             return Status.SAMPLED
@@ -270,13 +270,24 @@ class _Run:
         self._compare_speeds(span)
         return Newton(span, passes, preconditioner, None)
 
-    def _over_all_rows(self, newton: Newton) -> Newton:
+    def _over_all_rows(self, newton: Newton, places: Int64Array) -> Newton:
         """The same with passes over all rows."""
         if newton.passes.problem.n_rows == self.source.n_rows:
             return newton
         landmarks = newton.span.landmarks
         passes = Passes(self.problem, landmarks, self.workers, self._report)
-        return replace(newton, passes=passes, sample=self.sample_ids)
+        newton = replace(newton, passes=passes, sample=self.sample_ids)
+        if len(self.pool) == len(self.sample):
+            return newton
+        # Products with the Hessian from the pool, in which each row stands for several.
+        part = self._problem_of(self.pool, self.pool_ids)
+        penalties = part.penalties * (self.source.n_rows / len(self.pool))
+        own = self.in_pool[places]
+        penalties[own] = part.penalties[own]
+        part = replace(part, penalties=penalties)
+        return replace(
+            newton, hessian=(Passes(part, landmarks, on_block=self._report), self.pool_ids)
+        )
 
     def _compare_speeds(self, span: Span) -> None:
         """Measure what a pass with float64 kernel values costs, where time is limited."""
@@ -383,7 +394,7 @@ class _Run:
         in_time = self._certificate_takes() <= self.deadline.left() + _GRACE * limit
         if self.options.certify and in_time and not kept.exact:
             self.state.phase = Phase.CERTIFY
-            newton = self._over_all_rows(kept.newton)
+            newton = self._over_all_rows(kept.newton, kept.places)
             try:
                 point = newton.evaluate(kept.point.b, exact=True)
             except Stop:
