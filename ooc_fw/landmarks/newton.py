@@ -24,6 +24,7 @@ _RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gra
 _MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
+_SMALL_GAP, _FAST = 0.2, 3.0  # below such a gap, a step that pays divides it by more than this
 _SAME = 1e-12  # relative difference of factors that differ by rounding
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
 _LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
@@ -189,8 +190,8 @@ class Newton:
     sample : ndarray of int64 or None
         Their numbers; None if the sample is all rows, so that a step is solved for directly.
     hessian : Sampled, optional
-        Rows that products with the Hessian are computed from, until that gains no more; None takes
-        all rows.
+        Rows that products with the Hessian are computed from before `exact` steps, while that pays.
+        None takes all rows.
     """
 
     span: Span
@@ -212,7 +213,7 @@ class Newton:
         called with each new point and may raise to end the run. Where `exact`, gradients are
         computed from float64 kernel values; products with the Hessian never are.
         """
-        hessian = self.hessian
+        hessian = None if exact else self.hessian
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             if not wanted.any():
@@ -226,11 +227,12 @@ class Newton:
             there = point.or_better(there)
             least = _LEAST_DECREASE * point.gap * point.primal
             settled = ~((point.primal - there.primal)[wanted] > least[wanted]).any()
+            slow = wanted & (point.gap < _SMALL_GAP) & (there.gap > point.gap / _FAST)
             point = there
             tell(point)
             if settled and hessian is None:
                 break
-            if settled:
+            if settled or slow.any():
                 hessian = None  # some of the rows no longer stand for all
         return point
 
