@@ -25,6 +25,7 @@ _MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
 _SMALL_GAP, _FAST = 0.2, 3.0  # below such a gap, a step that pays divides it by more than this
+_NEEDED = 0.3  # part of the target gap that a step aims at
 _SAME = 1e-12  # relative difference of factors that differ by rounding
 _NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
 _LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
@@ -218,7 +219,11 @@ class Newton:
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             if not wanted.any():
                 break
-            step = self._step(point, wanted, hessian)
+            # The square of the relative residual is about the gap after a step over that before.
+            share = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2
+            needed = _NEEDED * target / np.maximum(point.gap, target)
+            share = np.clip(needed, share, _RESIDUALS[1] ** 2)
+            step = self._step(point, share, wanted, hessian)
             there = self.evaluate(point.b + step, exact=exact)
             lengths = self._best_lengths(point, there)
             worse = ~(there.primal <= point.primal)
@@ -236,7 +241,9 @@ class Newton:
                 hessian = None  # some of the rows no longer stand for all
         return point
 
-    def _step(self, point: Point, wanted: BoolArray, hessian: Sampled | None) -> Float64Array:
+    def _step(
+        self, point: Point, share: Float64Array, wanted: BoolArray, hessian: Sampled | None
+    ) -> Float64Array:
         problem, decisions = self.passes.problem, point.gradient.decisions
         residual = np.where(wanted[:, None], point.residual, 0.0)
         if self.sample is None:
@@ -255,19 +262,22 @@ class Newton:
         def product(d: Float64Array) -> Float64Array:
             return self.span.times(d) + passes.hessian_product(active, d)
 
-        return self._conjugate_gradients(residual, product, point.gap)
+        return self._conjugate_gradients(residual, product, share)
 
     def _conjugate_gradients(
         self,
         residual: Float64Array,
         multiply: Callable[[Float64Array], Float64Array],
-        gap: Float64Array,
+        share: Float64Array,
     ) -> Float64Array:
-        """Solve (G + H) d = residual for each classifier, with products (G + H) d."""
+        """Solve (G + H) d = residual for each classifier, with products (G + H) d.
+
+        Ends when the squares of all relative residuals are at most `share`.
+        """
         step, residual = np.zeros_like(residual), residual.copy()
         z = self.preconditioner.solve(residual)
         direction, rz = z.copy(), (residual * z).sum(axis=1)
-        accepted = np.clip(np.sqrt(gap), *_RESIDUALS) ** 2 * rz
+        accepted = share * rz
         for _ in range(_MOST_PRODUCTS):
             product = multiply(direction)
             curvature = (direction * product).sum(axis=1)
