@@ -155,8 +155,7 @@ class _Run:
         n_pool = min(size, source.n_rows // _POOL_PARTS)
         n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
         # Rows in memory, and a sample of them that the preconditioner is computed from.
-        self.pool_ids = make_sampler(source, codes).sample(n_pool, self.rng)
-        self.sample_ids = self.pool_ids
+        self.pool_ids = self.sample_ids = make_sampler(source, codes).sample(n_pool, self.rng)
         self.sample = self.pool = source.take(self.pool_ids)
         self.in_pool = np.arange(n_pool)
         if n_sample < n_pool:

@@ -53,28 +53,8 @@ _OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", 
 
 
 @dataclass(frozen=True)
-class Model:
-    """Trained classifiers and all that is needed to apply them.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With the number used for gamma.
-    C : float
-        Penalty that the classifiers were trained with, before weights of rows and classes.
-    classes : ndarray of float64 or str, shape (n_classes,)
-        Label values in increasing order; of two, the larger one is +1.
-    scaling : Scaling or None
-        Scaling of the training rows; None when it is unknown.
-    status : str
-        How training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers.
-    support_vectors : Rows
-        Scaled, as in the training data; classifiers share them.
-    classifiers : list of BinaryClassifier or of LandmarkClassifier
-        Exact ones for each pair of classes, in the order of `ooc_fw.model.pairs.class_pairs`.
-        Those of a landmark model share their landmarks; there is one for two classes, else one for
-        each class against the rest.
-    """
+class _Record:
+    """The fields of a `Model`, what follows from them, and which data belong to it."""
 
     kernel: Kernel
     C: float
@@ -106,6 +86,121 @@ class Model:
             for name in ("sv", "rows", "jitter")
         ):
             raise InputError("all classifiers of a landmark model have the same landmarks")
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is the exact model or was learned in the span of landmarks."""
+        return self.classifiers[0].kind
+
+    @property
+    def gap_scope(self) -> str:
+        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
+        return "all" if self.kind == "exact" else "span"
+
+    @property
+    def decision(self) -> Decision:
+        """Whether classifiers are of pairs of classes, or of one against the rest.
+
+        Two classes are one pair.
+        """
+        return decision_of(self.classifiers, len(self.classes))
+
+    @property
+    def certified_gap(self) -> float | None:
+        """Certified relative gap of the worst classifier; None when one was not certified.
+
+        That of a landmark model is a gap within the span of its landmarks.
+        """
+        return worst_gap(own.certified_gap for own in self.classifiers)
+
+    @property
+    def sampled_gap(self) -> float | None:
+        """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
+        return worst_gap(own.sampled_gap for own in self.classifiers)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the training data."""
+        return int(self.support_vectors.shape[1])
+
+    def check_source(self, source: RowSource) -> None:
+        """Raise InputError unless rows of `source` can be compared with the support vectors."""
+        if source.n_features != self.n_features:
+            raise InputError(
+                f"{source.name} has {source.n_features} features but the model was trained on "
+                f"{self.n_features}; convert it with --like and the training file"
+            )
+        if source.scaling is None:
+            return
+        if self.scaling is None:
+            logger.warning(
+                "%s is scaled (%s), and the model has no record of the scaling of its training "
+                "data; the values are taken as they are",
+                source.name,
+                source.scaling.kind,
+            )
+        elif not source.scaling.same_as(self.scaling):
+            raise InputError(
+                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+                f"training data ({self.scaling.kind}); convert it with --like and the training file"
+            )
+
+    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
+        """Raise InputError unless `source` is the data the model was trained on.
+
+        Compares every support vector and its class with the row that it should come from; `codes`
+        has the place in `classes` of the label of each row. Landmarks have no class.
+        """
+        self.check_source(source)
+        for own in self.classifiers if self.kind == "exact" else self.classifiers[:1]:
+            self._check_rows(own, source, codes)
+
+    def _check_rows(self, own: Classifier, source: RowSource, codes: Int64Array) -> None:
+        order = np.argsort(own.rows)
+        last = own.rows[order[-1]]
+        if own.rows[order[0]] < 0 or last >= source.n_rows:
+            raise InputError(
+                f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
+                f"give the file it was trained on"
+            )
+        step = rows_at_once(self.n_features)
+        for part in (order[start : start + step] for start in range(0, len(order), step)):
+            rows = own.rows[part]
+            found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
+            differs = (_dense(found) != _dense(expected)).any(axis=1)
+            if isinstance(own, BinaryClassifier):
+                classes = np.searchsorted(self.classes, [own.negative, own.positive])
+                differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
+            if differs.any():
+                raise InputError(
+                    f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
+                    f"vector of that row; give the file it was trained on"
+                )
+
+
+@dataclass(frozen=True)
+class Model(_Record):
+    """Trained classifiers and all that is needed to apply them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With the number used for gamma.
+    C : float
+        Penalty that the classifiers were trained with, before weights of rows and classes.
+    classes : ndarray of float64 or str, shape (n_classes,)
+        Label values in increasing order; of two, the larger one is +1.
+    scaling : Scaling or None
+        Scaling of the training rows; None when it is unknown.
+    status : str
+        How training ended, by `ooc_fw.model.pairs.worst_status` of all classifiers.
+    support_vectors : Rows
+        Scaled, as in the training data; classifiers share them.
+    classifiers : list of BinaryClassifier or of LandmarkClassifier
+        Exact ones for each pair of classes, in the order of `ooc_fw.model.pairs.class_pairs`.
+        Those of a landmark model share their landmarks; there is one for two classes, else one for
+        each class against the rest.
+    """
 
     @classmethod
     def from_solution(cls, solution: Solution, **known: Any) -> Model:
@@ -187,42 +282,6 @@ class Model:
         ]
         status, vectors = str(solution.status), solution.landmarks
         return cls(kernel, C, values, scaling, status, vectors, classifiers)
-
-    @property
-    def kind(self) -> Kind:
-        """Whether it is the exact model or was learned in the span of landmarks."""
-        return self.classifiers[0].kind
-
-    @property
-    def gap_scope(self) -> str:
-        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
-        return "all" if self.kind == "exact" else "span"
-
-    @property
-    def decision(self) -> Decision:
-        """Whether classifiers are of pairs of classes, or of one against the rest.
-
-        Two classes are one pair.
-        """
-        return decision_of(self.classifiers, len(self.classes))
-
-    @property
-    def certified_gap(self) -> float | None:
-        """Certified relative gap of the worst classifier; None when one was not certified.
-
-        That of a landmark model is a gap within the span of its landmarks.
-        """
-        return worst_gap(own.certified_gap for own in self.classifiers)
-
-    @property
-    def sampled_gap(self) -> float | None:
-        """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(own.sampled_gap for own in self.classifiers)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of the training data."""
-        return int(self.support_vectors.shape[1])
 
     # -- decision values and classes -------------------------------------------------------------
 
@@ -376,62 +435,6 @@ class Model:
                 "probability=True)"
             )
         return class_probabilities(decision_values, sigmoids, len(self.classes), self.decision)
-
-    # -- which data belong to it -----------------------------------------------------------------
-
-    def check_source(self, source: RowSource) -> None:
-        """Raise InputError unless rows of `source` can be compared with the support vectors."""
-        if source.n_features != self.n_features:
-            raise InputError(
-                f"{source.name} has {source.n_features} features but the model was trained on "
-                f"{self.n_features}; convert it with --like and the training file"
-            )
-        if source.scaling is None:
-            return
-        if self.scaling is None:
-            logger.warning(
-                "%s is scaled (%s), and the model has no record of the scaling of its training "
-                "data; the values are taken as they are",
-                source.name,
-                source.scaling.kind,
-            )
-        elif not source.scaling.same_as(self.scaling):
-            raise InputError(
-                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-                f"training data ({self.scaling.kind}); convert it with --like and the training file"
-            )
-
-    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
-        """Raise InputError unless `source` is the data the model was trained on.
-
-        Compares every support vector and its class with the row that it should come from; `codes`
-        has the place in `classes` of the label of each row. Landmarks have no class.
-        """
-        self.check_source(source)
-        for own in self.classifiers if self.kind == "exact" else self.classifiers[:1]:
-            self._check_rows(own, source, codes)
-
-    def _check_rows(self, own: Classifier, source: RowSource, codes: Int64Array) -> None:
-        order = np.argsort(own.rows)
-        last = own.rows[order[-1]]
-        if own.rows[order[0]] < 0 or last >= source.n_rows:
-            raise InputError(
-                f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
-                f"give the file it was trained on"
-            )
-        step = rows_at_once(self.n_features)
-        for part in (order[start : start + step] for start in range(0, len(order), step)):
-            rows = own.rows[part]
-            found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
-            differs = (_dense(found) != _dense(expected)).any(axis=1)
-            if isinstance(own, BinaryClassifier):
-                classes = np.searchsorted(self.classes, [own.negative, own.positive])
-                differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
-            if differs.any():
-                raise InputError(
-                    f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
-                    f"vector of that row; give the file it was trained on"
-                )
 
     # -- the file --------------------------------------------------------------------------------
 
