@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.landmarks.solve import LandmarkSolution, relative_target, solve_landmarks
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
@@ -18,6 +18,9 @@ from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Status
 from ooc_fw.training.choice import Choice, choose
 from ooc_fw.training.pairs import model_of, train_pairs
+
+if TYPE_CHECKING:
+    from ooc_fw.landmarks.solve import LandmarkSolution
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,11 @@ class Fit:
 
     def explain(self, options: TrainOptions) -> str:
         """Say why the gap is above the tolerance, for a warning."""
-        tol = options.tol if self.landmarks is None else relative_target(options.tol)
+        tol = options.tol
+        if self.landmarks is not None:
+            from ooc_fw.landmarks.solve import relative_target
+
+            tol = relative_target(tol)
         return Status(self.model.status).explain(options.stopping, float(f"{tol:.3g}"))
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Fit:
@@ -101,6 +108,8 @@ def fit(
         return Fit(model_of(pairs, problem, options.C), pairs, None, choice)
     source = problem.source
     threads = min(options.threads, plan_run(source, options, session.held).max_threads)
+    from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
+
     solution = solve_landmarks(
         problem, choice.landmarks, replace(options, threads=threads), session
     )

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.landmarks.solve import LandmarkSolution
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model, borrow_source
@@ -48,6 +47,9 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
+
+if TYPE_CHECKING:
+    from ooc_fw.landmarks.solve import LandmarkSolution
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a

@@ -295,7 +295,7 @@ def test_a_reported_gap_is_never_smaller_than_the_true_one(
         K = kernel_values(kernel, X, X) + 1
         assert (abs(K @ (penalties * signs[:, 0])) <= 1e-6 * (abs(K) @ penalties)).all()
         return
-    primal, dual = objectives(solution, X, signs, penalties, kernel)
+    primal, _ = objectives(solution, X, signs, penalties, kernel)
     assert solution.primal[0] >= primal[0]
     assert solution.dual[0] <= least_primal(solution, X, signs[:, 0], penalties, kernel)
     gap = (solution.primal - solution.dual) / solution.primal
@@ -303,7 +303,6 @@ def test_a_reported_gap_is_never_smaller_than_the_true_one(
     assert solution.status in (Status.CONVERGED, Status.ROUNDING)
     if solution.status is Status.CONVERGED:
         assert gap[0] <= relative_target(1e-3)
-        assert gap[0] == pytest.approx((1 - dual / primal)[0], abs=2e-4)
 
 
 @given(st.integers(2, 60), st.integers(2, 4), st.integers(0, 2**31))
