@@ -9,15 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.maps import FLOAT_FLAGS
-
-
-@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _dot(row, weights):
-    total = 0.0
-    for j in range(row.size):
-        total += weights[j] * row[j]
-    return total
+from ooc_fw._core.maps import FLOAT_FLAGS, dot
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -40,7 +32,7 @@ def strip_sums(strip, weights, out):
     for i in range(strip.shape[0]):
         row = strip[i]
         for c in range(weights.shape[0]):
-            out[i, c] = _dot(row, weights[c])
+            out[i, c] = dot(weights[c], row)
 
 
 @njit(cache=True, nogil=True)

@@ -7,6 +7,8 @@ same run.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -21,21 +23,29 @@ SORTED_DEVIATIONS = 4.0
 SORTED_RUNS = 10
 
 
-class Sampler:
+class Sampler(ABC):
     """A policy for drawing from `n_rows` rows."""
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
 
+    @abstractmethod
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Increasing numbers of `size` different rows, or of all if there are no more."""
+
+
+class _IndependentSampler(Sampler):
+    """Draws that do not depend on those before."""
+
+    def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
+        """Draw `size` rows; see `Sampler.sample`."""
         if size >= self.n_rows:
             return np.arange(self.n_rows, dtype=np.int64)
         return np.sort(self._draw(size, rng))
 
+    @abstractmethod
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Draw fewer than all rows, in any order."""
-        raise NotImplementedError
 
 
 class BlockSampler(Sampler):
@@ -58,14 +68,14 @@ def block_sampler(sampler: Sampler, n_rows: int) -> Sampler:
     return BlockSampler(n_rows) if isinstance(sampler, SliceSampler) else sampler
 
 
-class ScatteredSampler(Sampler):
+class ScatteredSampler(_IndependentSampler):
     """Uniform draws without replacement, for rows in RAM."""
 
     def _draw(self, size: int, rng: np.random.Generator) -> Int64Array:
         return rng.choice(self.n_rows, size, replace=False, shuffle=False)
 
 
-class SliceSampler(Sampler):
+class SliceSampler(_IndependentSampler):
     """A few slices at random offsets, for rows that are in random order already.
 
     One slice of a shuffled file is a uniform sample without replacement. Two draws that share a row
@@ -79,7 +89,7 @@ class SliceSampler(Sampler):
         return np.concatenate(parts) % self.n_rows
 
 
-class ChunkSampler(Sampler):
+class ChunkSampler(_IndependentSampler):
     """Random rows out of stretches as long as a chunk from all over an ordered file.
 
     Neighbours resemble each other there, so that a slice would be a biased sample, and scattered
