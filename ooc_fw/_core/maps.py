@@ -177,11 +177,15 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
 
 @njit(cache=True, nogil=True)
 def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
-    """`map_tile`, and out[i] += sum_j weights[j] k(x_i, z_j), with float64 weights and sums."""
+    """`map_tile`, and out[i, c] += sum_j weights[c, j] k(x_i, z_j), in float64.
+
+    `weights` have shape (k, m), and `out` has shape (n, k).
+    """
     for i in range(tile.shape[0]):
         row = tile[i, : z_terms.size]
         _map_row(kernel_map, row, x_terms[i], z_terms)
-        out[i] += dot(weights, row)
+        for c in range(weights.shape[0]):
+            out[i, c] += dot(weights[c], row)
 
 
 @njit(cache=True, nogil=True)

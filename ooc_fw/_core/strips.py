@@ -1,7 +1,6 @@
-"""Compiled sums over strips of kernel values: all values of some rows with all landmarks.
+"""Compiled sums over rows that landmark models need: of kernel values, and of slacks.
 
-A strip serves twice while it is in cache: for the decision values of its rows, and for sums over
-its rows. Sums are float64 whatever the precision of the values.
+Sums are float64 whatever the precision of the values.
 """
 
 from __future__ import annotations
@@ -9,48 +8,43 @@ from __future__ import annotations
 import numpy as np
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.maps import FLOAT_FLAGS, dot
+from ooc_fw._core.maps import FLOAT_FLAGS
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_multiple(row, factor, out):
-    for j in range(row.size):
-        out[j] += factor * row[j]
+def _add_row(row, factor, out):
+    for j in range(out.size):
+        out[j] += factor * np.float64(row[j])
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _add_rows(rows, factors, out):
+    """Add four rows, each times its factor, to `out`."""
+    a, b, c, d = rows
+    fa, fb, fc, fd = factors
+    for j in range(out.size):
+        out[j] += (fa * np.float64(a[j]) + fb * np.float64(b[j])) + (
+            fc * np.float64(c[j]) + fd * np.float64(d[j])
+        )
 
 
 @njit(cache=True, nogil=True)
-def strip_sums(strip, weights, out):
-    """out[i, c] = sum_j weights[c, j] strip[i, j].
+def add_weighted_rows(tile, factors, first, width, out):
+    """out[c, first + j] += sum_i factors[i, c] tile[i, j] for j below `width`, in float64.
 
-    Parameters
-    ----------
-    strip : ndarray of float32 or float64, shape (n, m)
-    weights : ndarray of float64, shape (n_classes, m)
-    out : ndarray of float64, shape (n, n_classes)
-        Overwritten.
+    `factors` have shape (n, k), and `out` has shape (k, n_columns). A factor of 0 costs nothing;
+    taking four rows at a time saves three of four passes over the sums.
     """
-    for i in range(strip.shape[0]):
-        row = strip[i]
-        for c in range(weights.shape[0]):
-            out[i, c] = dot(weights[c], row)
-
-
-@njit(cache=True, nogil=True)
-def strip_transposed_sums(strip, factors, out):
-    """out[c, j] += sum_i factors[i, c] strip[i, j]; factors that are 0 cost nothing.
-
-    Parameters
-    ----------
-    strip : ndarray of float32 or float64, shape (n, m)
-    factors : ndarray of float64, shape (n, n_classes)
-    out : ndarray of float64, shape (n_classes, m)
-        Modified.
-    """
-    for i in range(strip.shape[0]):
-        row = strip[i]
-        for c in range(out.shape[0]):
-            if factors[i, c] != 0.0:
-                _add_multiple(row, factors[i, c], out[c])
+    for c in range(out.shape[0]):
+        sums = out[c, first : first + width]
+        rows = np.flatnonzero(factors[:, c])
+        whole = rows.size - rows.size % 4
+        for p in range(0, whole, 4):
+            i, j, k, m = rows[p], rows[p + 1], rows[p + 2], rows[p + 3]
+            four = factors[i, c], factors[j, c], factors[k, c], factors[m, c]
+            _add_rows((tile[i], tile[j], tile[k], tile[m]), four, sums)
+        for i in rows[whole:]:
+            _add_row(tile[i], factors[i, c], sums)
 
 
 @njit(cache=True, nogil=True)

@@ -114,7 +114,7 @@ class DecisionFunctions:
             if self._matrix is not None:
                 largest = np.abs(self._matrix).max(axis=0)
                 size = float(largest.sum()) or 1.0
-                sums = self._engine.strip_sums(x, z, np.vstack([self._matrix, largest / size]))
+                sums = self._engine.weighted_sum(x, z, np.vstack([self._matrix, largest / size]))
                 bound = size * self._engine.error_bound(x, z, sums[:, -1:])
                 values = sums[:, :-1] + self._bias
                 return Approximation(values, np.broadcast_to(bound, values.shape), x, None)
@@ -142,7 +142,7 @@ class DecisionFunctions:
         if self._single:
             sums = self._engine.weighted_sum(x, self._z64, self._beta)
         elif self._matrix is not None:
-            sums = self._engine.strip_sums(x, self._z64, self._matrix)
+            sums = self._engine.weighted_sum(x, self._z64, self._matrix)
         else:
             sums = self._engine.weighted_sums(x, self._z64, self._betas)
         return sums + self._bias, self._engine.error_bound(x, self._z64)

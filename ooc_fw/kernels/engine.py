@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ooc_fw._core.maps import KernelMap, map_tile, raise_largest, sum_columns, sum_tile
-from ooc_fw._core.strips import strip_sums
+from ooc_fw._core.strips import add_weighted_rows
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
@@ -25,9 +25,8 @@ from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
 
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
-_STRIP_BYTES = 2 << 20  # of the values of a strip of rows, which stay in the second-level cache
+_STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
-_SUM_COLUMNS = 2048  # vertices of a strip that is summed at once: a sixth faster than 8192
 _SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
@@ -182,14 +181,16 @@ class Engine:
     def weighted_sum(
         self, x: Operand, z: Operand, weights: Float64Array, nearest: Nearest | None = None
     ) -> Float64Array:
-        """sum_j weights_j k(x_i, z_j), shape (len(x),).
+        """sum_j weights_j k(x_i, z_j), shape (len(x),); (len(x), n) for weights (n, len(z)).
 
         With `nearest`, the vertices of largest kernel value are found in the same pass.
         """
-        out, kernel_map = np.zeros(len(x)), self._map(x)
+        matrix, kernel_map = np.atleast_2d(weights), self._map(x)
+        out = np.zeros((len(x), len(matrix)))
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            sum_tile(kernel_map, tile, xt.terms, zt.terms, weights[cols], out[rows])
+            own = np.ascontiguousarray(matrix[:, cols])
+            sum_tile(kernel_map, tile, xt.terms, zt.terms, own, out[rows])
             if nearest is not None:
                 values, first = tile.astype(np.float32, copy=False), nearest.n_seen + cols.start
                 raise_largest(values, len(zt), first, nearest.value[rows], nearest.place[rows])
@@ -197,7 +198,7 @@ class Engine:
         self._for_tiles(x, z, add)
         if nearest is not None:
             nearest.n_seen += len(z)
-        return out
+        return out if weights.ndim == 2 else out[:, 0]
 
     def weighted_sums(self, x: Operand, z: Operand, weights: ManyWeights) -> Float64Array:
         """`weighted_sum` by several weights, shape (len(x), weights.n_sums), but for rounding."""
@@ -209,22 +210,6 @@ class Engine:
             sum_columns(tile, indptr, weights.sums, weights.values, out[rows])
 
         self._for_tiles(x, z, add)
-        return out
-
-    def strip_sums(self, x: Operand, z: Operand, weights: Float64Array) -> Float64Array:
-        """`weighted_sums` by weights of all vertices, shape (n_sums, len(z)), but for rounding."""
-        out = np.zeros((len(x), len(weights)))
-        for first in range(0, len(z), _SUM_COLUMNS):
-            cols = slice(first, min(first + _SUM_COLUMNS, len(z)))
-            own = np.ascontiguousarray(weights[:, cols])
-
-            def add(rows: slice, values: AnyArray, own: Float64Array = own) -> None:
-                sums = np.empty((len(values), len(own)))
-                strip_sums(values, own, sums)
-                out[rows] += sums
-
-            for _ in self.strips(x, z[cols], add):
-                pass
         return out
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
@@ -240,7 +225,7 @@ class Engine:
             zt, own = z[strip], weights[strip]
             out = np.zeros(strip.stop)
             for rows, xt, tile in self._workspace.products(z[: strip.stop], zt, width):
-                sum_tile(kernel_map, tile, xt.terms, zt.terms, own, out[rows])
+                sum_tile(kernel_map, tile, xt.terms, zt.terms, own[None], out[rows, None])
                 if rows.start < start:
                     out[strip] += weights[rows] @ tile[:, : len(zt)]
             return out
@@ -253,28 +238,37 @@ class Engine:
         return total
 
     def strips(
-        self, x: Operand, z: Operand, use: Callable[[slice, AnyArray], Result]
-    ) -> Iterator[Result]:
-        """Call `use(rows, values)` with the values of the rows with all of `z`, strip by strip.
+        self,
+        x: Operand,
+        z: Operand,
+        weights: Float64Array,
+        use: Callable[[slice, Float64Array], tuple[Result, Float64Array]],
+    ) -> Iterator[tuple[Result, Float64Array]]:
+        """Kernel sums both ways from the same values: over the vertices, and then over the rows.
 
-        `values`, shape (n_rows, len(z)), is overwritten by the next strip of the thread. Strips
-        depend neither on the number of threads nor, but for the last one, on that of the rows.
-        Results come in the order of the rows.
+        Rows go strip by strip. `use(rows, sums)` gets sum_j weights[c, j] k(x_i, z_j), of shape
+        (n_rows, k), and returns any result, and factors f of the same shape. Yields that result
+        and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), for each strip in the order of the
+        rows. Strips depend neither on the number of threads nor, but for the last one, on that of
+        the rows.
         """
-        kernel_map, dtype, width = self._map(x), x.method.dtype, self._workspace.width(x)
-        height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * np.dtype(dtype).itemsize))
+        kernel_map, itemsize = self._map(x), np.dtype(x.method.dtype).itemsize
+        height = max(_LEAST_STRIP, _STRIP_BYTES // (len(z) * itemsize))
         self.count(len(x) * len(z))
 
-        def run(start: int) -> Result:
+        def run(start: int) -> tuple[Result, Float64Array]:
             rows = slice(start, min(start + height, len(x)))
-            values = self._workspace.strip((rows.stop - start, len(z)), dtype)
-            for first in range(0, len(z), width):
-                cols = slice(first, min(first + width, len(z)))
-                zt = z[cols]
-                for _, xt, tile in self._workspace.products(x[rows], zt, height):
-                    map_tile(kernel_map, tile, xt.terms, zt.terms)
-                    values[:, cols] = tile[:, : len(zt)]
-            return use(rows, values)
+            own, sums = x[rows], np.zeros((rows.stop - start, len(weights)))
+            tiles = []
+            for cols, zt, tile in self._workspace.strip(own, z):
+                part = np.ascontiguousarray(weights[:, cols])
+                sum_tile(kernel_map, tile, own.terms, zt.terms, part, sums)
+                tiles.append((cols, tile))
+            result, factors = use(rows, sums)
+            transposed = np.zeros((len(weights), len(z)))
+            for cols, tile in tiles:
+                add_weighted_rows(tile, factors, cols.start, cols.stop - cols.start, transposed)
+            return result, transposed
 
         return self.map(run, range(0, len(x), height))
 

@@ -11,6 +11,7 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,6 +36,7 @@ STEP = 16
 _SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of vertices as columns
 _LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
 
+_LOADED_BYTES = 8 << 20  # of vertices, all columns counted, that stay loaded from strip to strip
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to, so that few rows make a block not small
 _TRIAL_SIDE = 512
@@ -233,6 +235,10 @@ def _fitting_width(dtype: type, n_features: int) -> int:
     return min(TILE, max(_LEAST_WIDTH, fitting))
 
 
+_VertexTile: TypeAlias = tuple[slice, Operand, _Product]
+"""Places of some vertices, these vertices, and their product."""
+
+
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
@@ -246,6 +252,7 @@ class Workspace(threading.local):
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
         self._tile = self._strip = np.empty(0, dtype=np.uint8)
+        self._kept: tuple[Operand, list[_VertexTile]] | None = None
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -273,12 +280,48 @@ class Workspace(threading.local):
         """The largest tile of vertices for rows like `x`."""
         return self._product(x).width
 
-    def strip(self, shape: tuple[int, int], dtype: type) -> AnyArray:
-        """Uninitialised array of the shape; the next one overwrites it."""
-        n_bytes = shape[0] * shape[1] * np.dtype(dtype).itemsize
-        if n_bytes > len(self._strip):  # kept, since fresh pages cost as much as kernel values
-            self._strip = np.empty(n_bytes, dtype=np.uint8)
-        return self._strip[:n_bytes].view(dtype).reshape(shape)
+    def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
+        """Products of rows with one tile of vertices after the other: columns, vertices, products.
+
+        The products may be overwritten; they stay until the next strip. Columns beyond the vertices
+        are padding.
+        """
+        dtype = np.dtype(x.method.dtype)
+        tiles = self._vertex_tiles(x, z)
+        shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
+        sizes = [n * m * dtype.itemsize for n, m in shapes]
+        if sum(sizes) > len(self._strip):  # kept, since fresh pages cost as much as kernel values
+            self._strip = np.empty(sum(sizes), dtype=np.uint8)
+        start, loaded = 0, self._kept is not None
+        for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):
+            tile = self._strip[start : start + size].view(dtype).reshape(shape)
+            start += size
+            if loaded:
+                product.into(x, tile)
+            else:
+                try:  # an interrupt must not leave vertices in the scratch
+                    product.load(zt)
+                    product.into(x, tile)
+                finally:
+                    product.unload()
+            yield cols, zt, tile[: len(x)]
+
+    def _vertex_tiles(self, x: Operand, z: Operand) -> list[_VertexTile]:
+        """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
+        if self._kept is not None and self._kept[0] is z:
+            return self._kept[1]
+        self._kept = None
+        width, n_features = self.width(x), x.values.shape[1]
+        slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
+        if np.dtype(x.method.dtype).itemsize * n_features * len(z) > _LOADED_BYTES:
+            return [(cols, z[cols], self._product(x)) for cols in slices]
+        tiles = []
+        for cols in slices:
+            product = self._new_product(isinstance(z.values, CSRRows), x.method, n_features, {})
+            tiles.append((cols, z[cols], product))
+            product.load(tiles[-1][1])
+        self._kept = z, tiles
+        return tiles
 
     def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
         """Uninitialised tile of the shape that a product asks for, padding included."""
@@ -292,17 +335,19 @@ class Workspace(threading.local):
     def _product(self, x: Operand) -> _Product:
         key = isinstance(x.values, CSRRows), x.method, x.values.shape[1]
         if key not in self._products:
-            self._products[key] = self._new_product(*key)
+            self._products[key] = self._new_product(*key, self._places)
         return self._products[key]
 
-    def _new_product(self, sparse: bool, method: Method, n_features: int) -> _Product:
+    def _new_product(
+        self, sparse: bool, method: Method, n_features: int, all_places: dict[int, Int32Array]
+    ) -> _Product:
         if method.differences:
             squared = not self._uses_distance
             if sparse:
                 return _SparseDifferenceProduct(squared)
             return _DifferenceProduct(method.dtype, n_features, squared)
         if sparse:
-            places = self._places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
+            places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
             return _SparseProduct(method.dtype, self._uses_distance, places)
         center = self._center if method.dtype is np.float64 else None
         return _DenseProduct(method.dtype, n_features, center)

@@ -57,7 +57,7 @@ def _pair_sums(
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
     shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
-    sums = own.strip_sums(x, z, np.ascontiguousarray(np.hstack([second.beta, shares]).T))
+    sums = own.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
     products, means = np.split(sums, 2, axis=1)
     error = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
     times = 1.0 if same else 2.0

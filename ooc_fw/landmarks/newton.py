@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -20,19 +19,18 @@ from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, ad
 from ooc_fw.landmarks.span import Span, factorise
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
-_RESIDUALS = 0.1, 0.3  # limits of the relative residual that ends conjugate gradients
+# Conjugate gradients end where the quadratic model promises a gap of this part of the target, or
+# squares of the residual of these parts of the first, preconditioned and as the gap has them.
+_NEEDED, _SHARE, _GAP_SHARE = 0.3, 0.1, 0.05
 _MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
 _LONGEST = 2.0  # step of a line search, in Newton steps
-_SMALL_GAP, _FAST = 0.2, 3.0  # below such a gap, a step that pays divides it by more than this
-_NEEDED = 0.3  # part of the target gap that a step aims at
 _SAME = 1e-12  # relative difference of factors that differ by rounding
-_NEAR = 0.5  # distance of the best step from 1 above which another gradient is worth its pass
-_LEAST_DECREASE = 1e-3  # of P by a step, in gaps; steps that gain less are lost in rounding
-
-
-Sampled: TypeAlias = tuple[Passes, Int64Array]
-"""Some of the rows, with penalties that make them stand for all rows, and their numbers."""
+# Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
+# from float64 kernel values, then before; above.
+_SHORT_EXACT, _SHORT, _LONG = 0.75, 0.5, 1.5
+_ROUNDING = 1e-3  # relative difference of P from float32 and from float64 kernel values
+_LEAST_DECREASE = 1e-10  # relative, of P by a step; steps that gain less are lost in rounding
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Point:
     slope: Float64Array  # (k, N): Gb
     primal: Float64Array
     dual: Float64Array  # of the best multiple of beta
+    exact: bool  # whether it is from float64 kernel values
 
     @property
     def gap(self) -> Float64Array:
@@ -70,7 +69,7 @@ class Point:
         )
         names = "b", "residual", "slope", "primal", "dual"
         arrays = {x: choose(getattr(self, x), getattr(other, x)) for x in names}
-        return Point(gradient=gradient, **arrays)
+        return Point(gradient=gradient, exact=self.exact and other.exact, **arrays)
 
 
 class Preconditioner:
@@ -173,7 +172,7 @@ def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Poi
     norm = span.inverse_norm(gradient.u)
     with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
         dual = gradient.total**2 / (2 * (norm + gradient.square))
-    return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual))
+    return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
 
 @dataclass(frozen=True)
@@ -190,60 +189,62 @@ class Newton:
         Of a sample of these rows.
     sample : ndarray of int64 or None
         Their numbers; None if the sample is all rows, so that a step is solved for directly.
-    hessian : Sampled, optional
-        Rows that products with the Hessian are computed from before `exact` steps, while that pays.
-        None takes all rows.
     """
 
     span: Span
     passes: Passes
     preconditioner: Preconditioner
     sample: Int64Array | None
-    hessian: Sampled | None = None
 
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
         return evaluate(self.span, self.passes, b, exact=exact)
 
     def minimise(
-        self, point: Point, target: float, tell: Callable[[Point], None], *, exact: bool = False
+        self, point: Point, target: float, tell: Callable[[Point], None], exact_below: float = 0.0
     ) -> Point:
         """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
 
         Weights that are all 0 are no model: at least one step is taken from there. `tell` is
-        called with each new point and may raise to end the run. Where `exact`, gradients are
-        computed from float64 kernel values; products with the Hessian never are.
+        called with each new point and may raise to end the run. Unless `exact_below` is 0, steps
+        from gaps below it lead to gradients from float64 kernel values, and the last gradient is
+        one of these; products with the Hessian are always from float32.
         """
-        hessian = None if exact else self.hessian
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
+            exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
-                break
-            # The square of the relative residual is about the gap after a step over that before.
-            share = np.clip(np.sqrt(point.gap), *_RESIDUALS) ** 2
-            needed = _NEEDED * target / np.maximum(point.gap, target)
-            share = np.clip(needed, share, _RESIDUALS[1] ** 2)
-            step = self._step(point, share, wanted, hessian)
-            there = self.evaluate(point.b + step, exact=exact)
-            lengths = self._best_lengths(point, there)
-            worse = ~(there.primal <= point.primal)
-            if ((worse | (abs(lengths - 1) > _NEAR)) & wanted).any():
-                there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
-            there = point.or_better(there)
-            least = _LEAST_DECREASE * point.gap * point.primal
-            settled = ~((point.primal - there.primal)[wanted] > least[wanted]).any()
-            slow = wanted & (point.gap < _SMALL_GAP) & (there.gap > point.gap / _FAST)
+                if point.exact or exact_below == 0:
+                    break
+                point = self.evaluate(point.b, exact=True)
+                tell(point)
+                continue
+            there = self._best_step(point, target, wanted, exact)
+            gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
+            settled = not gained[wanted].any()
+            ended = settled and (point.exact or exact_below == 0)
+            if settled and not (ended or there.exact):  # rounding hides what a step gains
+                there = self.evaluate(there.b, exact=True)
             point = there
             tell(point)
-            if settled and hessian is None:
+            if ended:
                 break
-            if settled or slow.any():
-                hessian = None  # some of the rows no longer stand for all
         return point
 
-    def _step(
-        self, point: Point, share: Float64Array, wanted: BoolArray, hessian: Sampled | None
-    ) -> Float64Array:
+    def _best_step(self, point: Point, target: float, wanted: BoolArray, exact: bool) -> Point:
+        """Where a Newton step of the classifiers `wanted` leads, or `point` if that has less P."""
+        step = self._step(point, _NEEDED * target, wanted)
+        there = self.evaluate(point.b + step, exact=exact)
+        if exact and not point.exact:  # objectives of both precisions compare but roughly
+            if (there.primal <= (1 + _ROUNDING) * point.primal).all():
+                return there
+        lengths = self._best_lengths(point, there)
+        far = (lengths < (_SHORT_EXACT if exact else _SHORT)) | (lengths > _LONG)
+        if ((far | ~(there.primal <= point.primal)) & wanted).any():
+            there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
+        return point.or_better(there)
+
+    def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
         problem, decisions = self.passes.problem, point.gradient.decisions
         residual = np.where(wanted[:, None], point.residual, 0.0)
         if self.sample is None:
@@ -253,31 +254,29 @@ class Newton:
         else:
             multiple = problem.n_rows / len(self.sample)
             self.preconditioner.follow(decisions[self.sample], multiple, wanted)
-        passes = self.passes
-        if hessian is not None:
-            passes, rows = hessian
-            decisions = decisions[rows]
-        active = (passes.problem.signs * decisions < 1) & wanted
+        active = (problem.signs * decisions < 1) & wanted
 
         def product(d: Float64Array) -> Float64Array:
-            return self.span.times(d) + passes.hessian_product(active, d)
+            return self.span.times(d) + self.passes.hessian_product(active, d)
 
-        return self._conjugate_gradients(residual, product, share)
+        return self._conjugate_gradients(residual, product, target * point.primal)
 
     def _conjugate_gradients(
         self,
         residual: Float64Array,
         multiply: Callable[[Float64Array], Float64Array],
-        share: Float64Array,
+        target: Float64Array,
     ) -> Float64Array:
         """Solve (G + H) d = residual for each classifier, with products (G + H) d.
 
-        Ends when the squares of all relative residuals are at most `share`.
+        Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
+        left. Ends where it is at most `target`, shape (k,).
         """
         step, residual = np.zeros_like(residual), residual.copy()
         z = self.preconditioner.solve(residual)
         direction, rz = z.copy(), (residual * z).sum(axis=1)
-        accepted = share * rz
+        accepted, gaps = _SHARE * rz, 0.5 * self.span.inverse_norm(residual)
+        promised = np.maximum(target, _GAP_SHARE * gaps)
         for _ in range(_MOST_PRODUCTS):
             product = multiply(direction)
             curvature = (direction * product).sum(axis=1)
@@ -286,7 +285,8 @@ class Newton:
             residual -= length * product
             z = self.preconditioner.solve(residual)
             before, rz = rz, (residual * z).sum(axis=1)
-            if (rz <= accepted).all():
+            gaps = 0.5 * self.span.inverse_norm(residual)
+            if ((gaps <= target) | (rz <= accepted) & (gaps <= promised)).all():
                 break
             ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
             direction = z + ratio[:, None] * direction

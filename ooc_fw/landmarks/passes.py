@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.strips import strip_sums, strip_transposed_sums
 from ooc_fw.data.parallel import LocalWorkers, Shared, Workers, shared_source
 from ooc_fw.data.rows import (
-    AnyArray,
     Float32Array,
     Float64Array,
     Int8Array,
@@ -130,6 +128,10 @@ class _Sums(NamedTuple):
     n_evaluations: int
 
 
+_StripSums: TypeAlias = tuple[Float64Array, Float64Array, Float64Array, int]
+"""Sums over a strip of beta y, beta and beta^2 / C, and its number of rows."""
+
+
 def _pass_block(
     landmarks: Shared[Landmarks],
     source: Shared[RowSource],
@@ -151,10 +153,8 @@ def _pass_block(
     k, bias = len(w), w.sum(axis=1)
     decisions = None if signs is None else np.empty((len(rows), k), dtype=np.float32)
 
-    def use(part: slice, values: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array, int]:
-        h = np.empty((len(values), k))
-        strip_sums(values, w, h)
-        h += bias
+    def use(part: slice, sums: Float64Array) -> tuple[_StripSums, Float64Array]:
+        h = sums + bias
         if signs is None or decisions is None:
             terms = beta = square = h * factors[part]
         else:
@@ -162,17 +162,15 @@ def _pass_block(
             slack = np.maximum(0.0, 1.0 - signs[part] * h)
             beta = factors[part] * slack
             square, terms = beta * slack, beta * signs[part]
-        u = np.zeros((k, len(own)))
-        strip_transposed_sums(values, terms, u)
-        u += terms.sum(axis=0)[:, None]
-        return u, beta.sum(axis=0), square.sum(axis=0), len(values)
+        return (terms.sum(axis=0), beta.sum(axis=0), square.sum(axis=0), len(h)), terms
 
     u, total, square = np.zeros((k, len(own))), np.zeros(k), np.zeros(k)
     x, z = own.engine.prepare(rows, exact), own.exact if exact else own.fast
     n_strips = longest = 0
-    for *sums, length in own.engine.strips(x, z, use):
-        for whole, part in zip((u, total, square), sums, strict=True):
-            whole += part
+    for (terms, betas, squares, length), sums in own.engine.strips(x, z, w, use):
+        u += sums + terms[:, None]
+        total += betas
+        square += squares
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))

@@ -38,15 +38,20 @@ from ooc_fw.system.memory import sample_rows
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE_ROWS = 20  # for each landmark, that the preconditioner is computed from
+# Rows for each of N landmarks that the preconditioner is computed from: at most and at least. In
+# between there are so many that their N^2 products each are this many times the kernel values of a
+# pass over all rows.
+_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
+_SAMPLE_WORK = 800.0
 # Rows in memory beyond the sample: at most a third of all rows, at least two samples.
-_POOL_PARTS, _LEAST_POOL = 3, 2
+_POOL_PARTS, _LEAST_POOL = 3, 1.5
 _POOL_GAP = 0.5  # relative gap at which the pool is left
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
 # Relative gap down to which gradients come from float32 kernel values. Their rounding alone is a
-# gap of 0.02 at 2,000 landmarks on covtype, and a float64 gradient costs a fifth of a step.
-_FAST_GAP = 0.05
+# gap of 0.02 at 2,000 landmarks on covtype.
+_FAST_GAP = 0.5
+_LAST_GAP = 0.05  # the same where no gap is to be certified
 _PROBE_ROWS = 1024  # that the arithmetic of products is chosen by
 _EXACT_SHARE = 0.9  # the same with float64 kernel values; the bound on rounding takes the rest
 _ROUNDS = 3  # of steps from float64 gradients, each to a smaller gap
@@ -124,7 +129,6 @@ class _Kept:
     newton: Newton
     places: Int64Array  # of the landmarks in the sample
     point: Point
-    exact: bool  # whether `point` is from float64 kernel values
 
     @property
     def problem(self) -> SpanProblem:
@@ -151,7 +155,9 @@ class _Run:
         self.n_landmarks = min(n_landmarks, source.n_rows)
         self.problem = SpanProblem.of(problem, options.C)
         size = sample_rows(self.n_landmarks, source.decoded_bytes / source.n_rows)
-        n_sample = min(size, source.n_rows, _SAMPLE_ROWS * self.n_landmarks)
+        work = _SAMPLE_WORK * source.n_rows / self.n_landmarks**2
+        n_sample = int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * self.n_landmarks)
+        n_sample = min(size, source.n_rows, n_sample)
         n_pool = min(size, source.n_rows // _POOL_PARTS)
         n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
         # Rows in memory, and a sample of them that the preconditioner is computed from.
@@ -186,33 +192,35 @@ class _Run:
 
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
-        places, start = self._choose_landmarks()
-        (span, places), first = self._span(places), places
+        chosen, start = self._choose_landmarks()
+        span, places = self._span(chosen)
         b = np.zeros((len(start), len(span)))
-        kept = np.isin(first[: start.shape[1]], places)
-        b[:, : np.count_nonzero(kept)] = start[:, kept]
+        if len(places) == len(chosen):
+            b[:, : start.shape[1]] = start
+        else:
+            rows = take_rows(self.sample, chosen[: start.shape[1]])
+            b = span.nearest(Landmarks(self.engine, rows), start)
         newton = self._newton(span, self._part(None), places)
         target = relative_target(self.options.tol)
-        whole, aim = len(self.sample) == self.source.n_rows, max(_FAST_GAP, target)
-        self._minimise(newton, places, b, aim if whole else _SAMPLE_GAP)
+        whole = len(self.sample) == self.source.n_rows
+        if not whole:
+            b = self._minimise(newton, places, b, _SAMPLE_GAP).b
 
-        # 2. Weights for more rows, and for all, by passes with float32 kernel values.
+        # 2. Weights for more rows.
         if len(self.pool) > len(self.sample):
             part = self._problem_of(self.pool, self.pool_ids)
             passes = Passes(part, span.landmarks, on_block=self._report)
             newton = replace(newton, passes=passes, sample=self.in_pool)
-            self._minimise(newton, places, self._best().point.b, _POOL_GAP)
-        if not whole:
-            newton = self._over_all_rows(newton, places)
-            self._minimise(newton, places, self._best().point.b, aim)
-        if not self.options.certify:
-            return Status.SAMPLED
+            b = self._minimise(newton, places, b, _POOL_GAP).b
 
-        # 3. The gap from float64 kernel values; steps from their gradient while it is too large.
-        self.state.phase = Phase.CERTIFY
+        # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
+        newton = self._over_all_rows(newton)
+        if not self.options.certify:
+            self._minimise(newton, places, b, max(_LAST_GAP, target))
+            return Status.SAMPLED
         aim = _EXACT_SHARE * target
         for _ in range(_ROUNDS):
-            self._minimise(newton, places, self._best().point.b, aim, exact=True)
+            b = self._minimise(newton, places, b, aim, _FAST_GAP).b
             if (self._certificate()[2] <= target).all():
                 return Status.CONVERGED
             aim /= 4  # what remains is the bound on rounding
@@ -269,24 +277,12 @@ class _Run:
         self._compare_speeds(span)
         return Newton(span, passes, preconditioner, None)
 
-    def _over_all_rows(self, newton: Newton, places: Int64Array) -> Newton:
+    def _over_all_rows(self, newton: Newton) -> Newton:
         """The same with passes over all rows."""
         if newton.passes.problem.n_rows == self.source.n_rows:
             return newton
-        landmarks = newton.span.landmarks
-        passes = Passes(self.problem, landmarks, self.workers, self._report)
-        newton = replace(newton, passes=passes, sample=self.sample_ids)
-        if len(self.pool) == len(self.sample):
-            return newton
-        # Products with the Hessian from the pool, in which each row stands for several.
-        part = self._problem_of(self.pool, self.pool_ids)
-        penalties = part.penalties * (self.source.n_rows / len(self.pool))
-        own = self.in_pool[places]
-        penalties[own] = part.penalties[own]
-        part = replace(part, penalties=penalties)
-        return replace(
-            newton, hessian=(Passes(part, landmarks, on_block=self._report), self.pool_ids)
-        )
+        passes = Passes(self.problem, newton.span.landmarks, self.workers, self._report)
+        return replace(newton, passes=passes, sample=self.sample_ids)
 
     def _compare_speeds(self, span: Span) -> None:
         """Measure what a pass with float64 kernel values costs, where time is limited."""
@@ -308,8 +304,7 @@ class _Run:
         places: Int64Array,
         b: Float64Array,
         target: float,
-        *,
-        exact: bool = False,
+        exact_below: float = 0.0,
     ) -> Point:
         """Newton steps from weights `b`, whose points become those of the run."""
         before = self.kept
@@ -317,7 +312,9 @@ class _Run:
         def keep(point: Point) -> None:
             if not point.b.any(axis=1).all():
                 return  # a model without weights is none
-            self.kept = _Kept(newton, places, point, exact)
+            self.kept = _Kept(newton, places, point)
+            if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
+                self.state.phase = Phase.CERTIFY
             self.state.objective = float(point.primal.sum())
             self.state.sampled_gap = float(point.gap.max())
             self._report(None)
@@ -328,12 +325,12 @@ class _Run:
             if self.options.max_iter is not None and self.state.iteration >= self.options.max_iter:
                 raise Stop(Status.MAX_ITER)
 
-        if before is not None and exact and before.exact:
-            point = before.point  # it is of these rows already
+        if before is not None and before.newton is newton and before.point.b is b:
+            point = before.point
         else:
-            point = newton.evaluate(b, exact=exact)
+            point = newton.evaluate(b)
             keep(point)
-        return newton.minimise(point, target, tell, exact=exact)
+        return newton.minimise(point, target, tell, exact_below)
 
     def _best(self) -> _Kept:
         if self.kept is None:
@@ -391,16 +388,16 @@ class _Run:
         """Certify weights that had to stop early, which may pass the test all the same."""
         kept, limit = self._best(), self.options.max_time or 0.0
         in_time = self._certificate_takes() <= self.deadline.left() + _GRACE * limit
-        if self.options.certify and in_time and not kept.exact:
+        if self.options.certify and in_time and not kept.point.exact:
             self.state.phase = Phase.CERTIFY
-            newton = self._over_all_rows(kept.newton, kept.places)
+            newton = self._over_all_rows(kept.newton)
             try:
                 point = newton.evaluate(kept.point.b, exact=True)
             except Stop:
                 return status
-            kept = self.kept = _Kept(newton, kept.places, point, exact=True)
+            kept = self.kept = _Kept(newton, kept.places, point)
         target = relative_target(self.options.tol)
-        passed = kept.exact and bool((self._certificate()[2] <= target).all())
+        passed = kept.point.exact and bool((self._certificate()[2] <= target).all())
         return Status.CONVERGED if passed else status
 
     def _solution(self, status: Status) -> LandmarkSolution:
@@ -409,7 +406,7 @@ class _Run:
         primal = dual = gap = None
         if kept.problem.n_rows == self.source.n_rows:
             primal, dual = point.primal, point.dual
-            if kept.exact:
+            if point.exact:
                 primal, dual, gap = self._certificate()
         evaluations = self.engine.evaluations
         return LandmarkSolution(

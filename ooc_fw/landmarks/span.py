@@ -163,6 +163,13 @@ class Span:
         _, order, rank, _ = lapack.dpstrf(matrix, tol=self.jitter, lower=1, overwrite_a=1)
         return np.sort(order[:rank] - 1).astype(np.int64)
 
+    def nearest(self, other: Landmarks, b: Float64Array) -> Float64Array:
+        """Weights of these landmarks nearest in feature space to weights `b`, (k, M), of others."""
+        products = np.empty((len(self), len(other)))
+        self.landmarks.engine.block(self.landmarks.exact, other.exact, products)
+        products += 1.0
+        return np.asarray(cho_solve((self._factor, True), products @ b.T, check_finite=False).T)
+
     def times(self, b: Float64Array) -> Float64Array:
         """Gb for each row of `b`, shape (k, N)."""
         half = blas.dtrmm(1.0, self._factor, b.T, lower=1, trans_a=1)

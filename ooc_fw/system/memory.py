@@ -54,6 +54,7 @@ _SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sam
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
 _LANDMARK_BYTES = 8 << 10  # for each landmark: a block of products on its way to the Hessian
 _LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the Hessian
+_STRIP_BYTES = 16 << 20  # for each thread: a strip of products, landmarks that stay loaded
 
 # Of a limit on addresses (``ulimit -v``).
 _ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used
@@ -224,7 +225,7 @@ def landmark_terms(
         "program": PROGRAM_BYTES + work.held_bytes,
         "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
-        "scratch": threads * (thread_bytes + _LANDMARK_THREAD_BYTES * n_landmarks),
+        "scratch": threads * (thread_bytes + _STRIP_BYTES + _LANDMARK_THREAD_BYTES * n_landmarks),
         "sample": n_sample * (row_bytes + numbers),
         "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
         "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),

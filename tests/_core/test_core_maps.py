@@ -16,6 +16,7 @@ from ooc_fw._core.maps import (
     raise_largest,
     sum_tile,
 )
+from ooc_fw._core.strips import add_weighted_rows
 from ooc_fw.testing.strategies import SEEDS
 
 PRECISIONS = pytest.mark.parametrize(
@@ -68,8 +69,8 @@ def test_tiles_become_values_of_the_formula_or_their_weighted_sums(number, unit,
     map_tile(kernel_map, mapped, *terms)
     np.testing.assert_allclose(mapped, expected, rtol=30 * unit, atol=30 * unit)
     rng = np.random.default_rng(seed)
-    weights, out = rng.normal(size=tile.shape[1]), rng.normal(size=tile.shape[0])
-    expected = out + mapped.astype(np.float64) @ weights
+    weights, out = rng.normal(size=(2, tile.shape[1])), rng.normal(size=(tile.shape[0], 2))
+    expected = out + mapped.astype(np.float64) @ weights.T
     sum_tile(kernel_map, tile, *terms, weights, out)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(tile, mapped)
@@ -80,10 +81,10 @@ def test_power_of_a_large_degree_takes_few_products(degree):
     """A product for each unit of the degree would take a minute at the largest one."""
     base = 1 + np.linspace(-1, 1, 200_000) / degree
     no_terms = np.zeros(1), np.zeros(len(base))
-    tile, out = base[None].copy(), np.zeros(1)
+    tile, out = base[None].copy(), np.zeros((1, 1))
     started = time.perf_counter()
     kernel_map = KernelMap(int(MapCode.POLYNOMIAL), 1.0, 0.0, degree)
-    sum_tile(kernel_map, tile, *no_terms, np.ones(len(base)), out)
+    sum_tile(kernel_map, tile, *no_terms, np.ones((1, len(base))), out)
     assert time.perf_counter() - started < 10  # compilation included
     expected = base.astype(np.longdouble) ** degree
     assert np.abs(tile[0] / expected - 1).max() < degree * 2.0**-53
@@ -92,13 +93,28 @@ def test_power_of_a_large_degree_takes_few_products(degree):
 def test_sums_are_held_in_float64():
     """In float32 the small weights would be lost beside the large one."""
     tile = np.ones((1, 10_001), dtype=np.float32)
-    weights = np.full(10_001, 1e-9)
-    weights[0] = 1.0
-    out = np.zeros(1)
+    weights = np.full((1, 10_001), 1e-9)
+    weights[0, 0] = 1.0
+    out = np.zeros((1, 1))
     nothing = np.zeros(1, np.float32), np.zeros(10_001, np.float32)
     kernel_map = KernelMap(int(MapCode.LINEAR), np.float32(1), np.float32(0), 1)
     sum_tile(kernel_map, tile, *nothing, weights, out)
-    assert out[0] == pytest.approx(1 + 1e-5, rel=1e-14)
+    assert out[0, 0] == pytest.approx(1 + 1e-5, rel=1e-14)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("n_zeros", [0, 3, 11])
+def test_weighted_rows_are_added_in_float64(number, unit, n_zeros):
+    """Rows in fours and singly, some of factor 0, to some columns of the sums."""
+    rng = np.random.default_rng(n_zeros)
+    tile, factors = rng.normal(size=(11, 20)).astype(number), rng.normal(size=(11, 3))
+    for column in factors.T:
+        column[rng.choice(11, n_zeros, replace=False)] = 0
+    out = rng.normal(size=(3, 30))
+    expected = out.copy()
+    expected[:, 7:25] += factors.T @ tile[:, :18].astype(np.float64)
+    add_weighted_rows(tile, factors, 7, 18, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 0), (-30, 0), (-126, -100)])

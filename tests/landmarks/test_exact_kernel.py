@@ -39,7 +39,6 @@ def exact_dual(X, view, kernel):
 @pytest.mark.parametrize("part_rows", [17, 8192])
 def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monkeypatch):
     monkeypatch.setattr("ooc_fw.landmarks.exact_kernel._PART_ROWS", part_rows)
-    monkeypatch.setattr("ooc_fw.kernels.engine._SUM_COLUMNS", 100)
     X, view, own = make_view(kernel=kernel, sparse=sparse)
     expected, done = exact_dual(X, view, own), []
     with Engine(own, 2) as engine:

@@ -125,22 +125,19 @@ def test_optimum_is_that_of_a_general_minimiser():
     assert solution.primal[0] == pytest.approx(best.fun, rel=1e-5)
 
 
-def test_threads_and_blocks_change_no_bit(monkeypatch, tmp_path):
+@pytest.mark.parametrize("sparse", [False, True])
+def test_threads_and_workspace_change_no_bit(sparse, monkeypatch, tmp_path):
+    """Landmarks that stay loaded give the bits of those that are loaded for each strip."""
     X, codes = noisy(3000, 3)
     np.save(tmp_path / "X.npy", X)
-    found = [
-        solve_landmarks(
-            Problem(open_source(source), codes, KERNELS["rbf"]),
-            40,
-            TrainOptions(threads=threads),
-            Session(dask=dask),
+    source = scipy.sparse.csr_matrix(X) if sparse else str(tmp_path / "X.npy")
+    found = []
+    for threads, dask, loaded in [(1, None, 8 << 20), (2, None, 0), (2, "threads", 8 << 20)]:
+        monkeypatch.setattr("ooc_fw.kernels.products._LOADED_BYTES", loaded)
+        problem = Problem(open_source(source), codes, KERNELS["rbf"])
+        found.append(
+            solve_landmarks(problem, 40, TrainOptions(threads=threads), Session(dask=dask))
         )
-        for source, threads, dask in [
-            (str(tmp_path / "X.npy"), 1, None),
-            (str(tmp_path / "X.npy"), 2, None),
-            (str(tmp_path / "X.npy"), 2, "threads"),
-        ]
-    ]
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].beta, other.beta)
         np.testing.assert_array_equal(found[0].certified_gap, other.certified_gap)
