@@ -24,6 +24,7 @@ _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
 _NEEDED, _SHARE, _GAP_SHARE = 0.3, 0.1, 0.05
 _MOST_STEPS = 100  # of Newton's method, which needs some ten
 _HALVINGS = 30  # of the interval in a line search
+_SLOPE_ROWS = 1 << 16  # whose slopes are added up at once
 _LONGEST = 2.0  # step of a line search, in Newton steps
 _SAME = 1e-12  # relative difference of factors that differ by rounding
 # Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
@@ -305,6 +306,9 @@ class Newton:
         for _ in range(_HALVINGS):
             t = (low + high) / 2
             slopes = slope + t * curvature
-            slack_slopes(problem.signs, before, after, problem.penalties, t, slopes)
+            for start in range(0, problem.n_rows, _SLOPE_ROWS):
+                rows = slice(start, start + _SLOPE_ROWS)
+                penalties = np.ascontiguousarray(problem.penalties[rows])
+                slack_slopes(problem.signs[rows], before[rows], after[rows], penalties, t, slopes)
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)

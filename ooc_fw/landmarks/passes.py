@@ -31,7 +31,7 @@ from ooc_fw.problem import Problem
 
 BoolArray = npt.NDArray[np.bool_]
 
-_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
+_HESSIAN_ROWS = 256  # rows whose products are added to a Hessian together
 _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 
 
@@ -60,7 +60,9 @@ class SpanProblem:
         return cls(
             problem.source,
             np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1)),
-            np.full(len(problem.codes), C) if problem.penalties is None else problem.penalties,
+            np.broadcast_to(np.float64(C), len(problem.codes))  # takes no memory
+            if problem.penalties is None
+            else problem.penalties,
         )
 
     @property

@@ -50,11 +50,13 @@ _LEAST_VERTICES = 500
 _SAMPLE_ROWS, _LEAST_SAMPLE_ROWS, _MOST_SAMPLE_ROWS = 20, 4, 80
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
 _CHEAP_BYTES = 32 << 20  # of a sample that may have more rows
-_SPAN_ROW_BYTES = 16  # for each row of the file: class, penalty; and of the sample
+_SPAN_ROW_BYTES = 8  # for each row of the file: class; and of the sample
+_PENALTY_BYTES = 8  # in addition where rows have weights, and for each row of the sample
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
-_LANDMARK_BYTES = 8 << 10  # for each landmark: a block of products on its way to the Hessian
+_LANDMARK_BYTES = 5 << 10  # for each landmark: a block of products on its way to the Hessian
 _LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the Hessian
-_STRIP_BYTES = 16 << 20  # for each thread: a strip of products, landmarks that stay loaded
+_STRIP_BYTES = 4 << 20  # for each thread: a strip of products
+_MOST_LOADED = 8 << 20  # for each thread: landmarks that stay loaded, all columns counted
 
 # Of a limit on addresses (``ulimit -v``).
 _ADDRESS_SPACE = 2 << 30  # bytes that libraries and threads reserve, most of them never used
@@ -76,6 +78,7 @@ class Workload:
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
     full_oracle: bool = False  # whether the gradient of every row is kept
+    weighted: bool = False  # whether rows have weights of their own
 
 
 _TERMS = {
@@ -217,16 +220,19 @@ def landmark_terms(
     """
     row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
     numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
+    loaded = min(_MOST_LOADED, 8 * work.n_features * n_landmarks)
     n_sample = min(work.n_rows, sample_rows(n_landmarks, row_bytes))
     if n_sample > _SAMPLE_ROWS * n_landmarks:  # so many of them are held a second time
         n_sample += _SAMPLE_ROWS * n_landmarks
     thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
+    thread_bytes += _STRIP_BYTES + loaded + _LANDMARK_THREAD_BYTES * n_landmarks
     sizes = {
         "program": PROGRAM_BYTES + work.held_bytes,
-        "row_numbers": work.n_rows * numbers + work.n_features * _FEATURE_BYTES,
+        "row_numbers": work.n_rows * (numbers + work.weighted * _PENALTY_BYTES)
+        + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
-        "scratch": threads * (thread_bytes + _STRIP_BYTES + _LANDMARK_THREAD_BYTES * n_landmarks),
-        "sample": n_sample * (row_bytes + numbers),
+        "scratch": threads * thread_bytes,
+        "sample": n_sample * (row_bytes + numbers + _PENALTY_BYTES),
         "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
         "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),
     }

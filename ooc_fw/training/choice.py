@@ -174,7 +174,8 @@ def _most_by_memory(problem: Problem, options: TrainOptions, session: Session) -
 def _workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
     """Sizes of a run with landmarks, whose blocks of rows are those of a pass."""
     work = workload(problem.source, options, session.held)
-    return replace(work, block_bytes=2 * CHUNK_BYTES)
+    weighted = problem.penalties is not None
+    return replace(work, block_bytes=2 * CHUNK_BYTES, weighted=weighted)
 
 
 def _n_classifiers(problem: Problem) -> int:
