@@ -57,29 +57,35 @@ def _dot_column(data, indices, indptr, places, columns, out):
 def dot_tile(data, indices, indptr, places, columns, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
-    `columns` may be wider than `out`. O(stored values x width); taking four stored values at a time
-    saves three of four passes over the running sums. Function calls in place of the inner loops
-    would take as long as the loops.
+    `columns` may be wider than `out`. O(stored values x width), without those of features that no
+    vertex has; taking four stored values at a time saves three of four passes over the running
+    sums. Function calls in place of the inner loops would take as long as the loops.
     """
     width = out.shape[1]
     if width == 1:
         _dot_column(data, indices, indptr, places, columns, out)
         return
+    longest = np.max(indptr[1:] - indptr[:-1]) if indptr.size > 1 else 0
+    values, lines = np.empty(longest, data.dtype), np.empty(longest, places.dtype)
     for i in range(indptr.size - 1):
+        n = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            lines[n] = places[indices[p]]
+            values[n] = data[p]
+            n += lines[n] > 0
         row = out[i]
         row[:] = 0
-        p = indptr[i]
-        end = indptr[i + 1]
-        while p + 4 <= end:
-            a, b, c, d = data[p], data[p + 1], data[p + 2], data[p + 3]
-            za, zb = columns[places[indices[p]]], columns[places[indices[p + 1]]]
-            zc, zd = columns[places[indices[p + 2]]], columns[places[indices[p + 3]]]
+        p = 0
+        while p + 4 <= n:
+            a, b, c, d = values[p], values[p + 1], values[p + 2], values[p + 3]
+            za, zb = columns[lines[p]], columns[lines[p + 1]]
+            zc, zd = columns[lines[p + 2]], columns[lines[p + 3]]
             for j in range(width):
                 row[j] = (((row[j] + a * za[j]) + b * zb[j]) + c * zc[j]) + d * zd[j]
             p += 4
-        while p < end:
-            a = data[p]
-            za = columns[places[indices[p]]]
+        while p < n:
+            a = values[p]
+            za = columns[lines[p]]
             for j in range(width):
                 row[j] += a * za[j]
             p += 1
@@ -90,7 +96,7 @@ def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out)
     """out[i, j] = |x_i - z_j|_1, from |x_i|_1 + |z_j|_1 corrected where both have values.
 
     Where one of them has no value, |a - z| - (|a| + |z|) is exactly 0, so that exchanging x and z
-    changes no bit.
+    changes no bit, nor does leaving out the features that no vertex has.
     """
     width = out.shape[1]
     for i in range(indptr.size - 1):
@@ -98,8 +104,10 @@ def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out)
         for j in range(width):
             row[j] = x_norms[i] + z_norms[j]
         for p in range(indptr[i], indptr[i + 1]):
-            a = data[p]
-            z = columns[places[indices[p]]]
+            line = places[indices[p]]
+            if line == 0:
+                continue
+            a, z = data[p], columns[line]
             for j in range(width):
                 row[j] += abs(a - z[j]) - (abs(a) + abs(z[j]))
 

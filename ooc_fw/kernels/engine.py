@@ -218,7 +218,7 @@ class Engine:
         Each tile off the diagonal serves twice, as it is and transposed. Each strip of tiles has
         sums of its own, added up in the order of strips, so that threads change no bit.
         """
-        kernel_map, width = self._map(z), self._workspace.width(z)
+        kernel_map, width = self._map(z), self._workspace.width(z, z)
 
         def run(start: int) -> Float64Array:
             strip = slice(start, min(start + width, len(z)))
@@ -340,7 +340,7 @@ class Engine:
         if len(z) == 0:
             return
         self.count(len(x) * len(z))
-        width = min(self._workspace.width(x), len(z))
+        width = min(self._workspace.width(x, z), len(z))
         height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ooc_fw._core.products import (
     clear_columns,
@@ -45,9 +46,11 @@ _TRIAL_FEATURES = 512  # columns in a trial, which limit its time; up to 63 more
 
 
 class _Product(ABC):
-    """Products of rows with one tile of at most `width` vertices."""
+    """Products of rows with one tile of vertices."""
 
-    width: int = TILE
+    def width(self, z: Operand) -> int:
+        """The largest number of vertices like those of `z` in a tile."""
+        return TILE
 
     @abstractmethod
     def load(self, z: Operand) -> None:
@@ -162,8 +165,11 @@ class _DifferenceProduct(_Product):
     def __init__(self, dtype: type, n_features: int, squared: bool) -> None:
         self._squared = squared
         self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
-        self.width = _fitting_width(dtype, n_features)
-        self._columns: AnyArray = np.zeros((self._n_features, self.width), dtype=dtype)
+        self._width = _fitting_width(dtype, n_features)
+        self._columns: AnyArray = np.zeros((self._n_features, self._width), dtype=dtype)
+
+    def width(self, z: Operand) -> int:
+        return self._width
 
     def load(self, z: Operand) -> None:
         values = np.asarray(z.values)
@@ -199,17 +205,25 @@ class _SparseProduct(_Product):
     """
 
     def __init__(self, dtype: type, uses_distance: bool, places: Int32Array) -> None:
-        self.width = _fitting_width(dtype, len(places))
         self._places = places
-        self._columns: AnyArray = np.zeros((1, self.width), dtype=dtype)
+        self._scratch: AnyArray = np.zeros(0, dtype=dtype)  # all zeros between loads
+        self._columns = self._scratch.reshape(1, 0)
         self._uses_distance = uses_distance
         self._z: Operand | None = None
 
+    def width(self, z: Operand) -> int:
+        """As many as fit even if no two vertices share a feature."""
+        mean = max(1.0, len(stored_arrays(z.values)[1]) / max(1, len(z)))
+        dtype = self._scratch.dtype
+        side = int(np.sqrt(_SCRATCH_BYTES / (dtype.itemsize * mean))) // STEP * STEP
+        return min(TILE, max(side, _fitting_width(dtype, len(self._places))))
+
     def load(self, z: Operand) -> None:
         data, indices, indptr = stored_arrays(z.values)
-        lines = 1 + min(len(self._places), len(indices))
-        if len(self._columns) < lines:
-            self._columns = np.zeros((lines, self.width), dtype=self._columns.dtype)
+        shape = 1 + min(len(self._places), len(indices)), _round_up(len(z))
+        if len(self._scratch) < shape[0] * shape[1]:
+            self._scratch = np.zeros(shape[0] * shape[1], dtype=self._scratch.dtype)
+        self._columns = self._scratch[: shape[0] * shape[1]].reshape(shape)
         self._z = z
         scatter_columns(data, indices, indptr, self._places, self._columns)
 
@@ -229,7 +243,7 @@ class _SparseProduct(_Product):
             self._z = None
 
 
-def _fitting_width(dtype: type, n_features: int) -> int:
+def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     """Vertices whose columns fit the scratch."""
     fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
     return min(TILE, max(_LEAST_WIDTH, fitting))
@@ -276,9 +290,9 @@ class Workspace(threading.local):
         finally:
             product.unload()
 
-    def width(self, x: Operand) -> int:
-        """The largest tile of vertices for rows like `x`."""
-        return self._product(x).width
+    def width(self, x: Operand, z: Operand) -> int:
+        """The largest tile of vertices like `z` for rows like `x`."""
+        return self._product(x).width(z)
 
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
@@ -311,7 +325,7 @@ class Workspace(threading.local):
         if self._kept is not None and self._kept[0] is z:
             return self._kept[1]
         self._kept = None
-        width, n_features = self.width(x), x.values.shape[1]
+        width, n_features = self.width(x, z), x.values.shape[1]
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
         if np.dtype(x.method.dtype).itemsize * n_features * len(z) > _LOADED_BYTES:
             return [(cols, z[cols], self._product(x)) for cols in slices]
