@@ -180,9 +180,13 @@ def canonical_csr(
     inner = starts[1:-1]
     unsorted[inner[(inner > 0) & (inner < len(indices))] - 1] = False  # neighbours in two rows
     if unsorted.any():
-        row_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        order = np.lexsort((indices, row_of))
-        row_of, indices = row_of[order], indices[order]
+        from scipy.sparse import csr_array  # slow to import, and most files are sorted
+
+        shape = len(starts) - 1, n_features
+        places = csr_array((np.arange(len(indices)), indices, starts), shape=shape, copy=True)
+        places.sort_indices()
+        order, indices = places.data, places.indices
+        row_of = np.repeat(np.arange(shape[0]), np.diff(starts))
         fresh = np.ones(len(order), dtype=bool)
         fresh[1:] = (row_of[1:] != row_of[:-1]) | (indices[1:] != indices[:-1])
         data, indices = np.add.reduceat(data[order], np.flatnonzero(fresh)), indices[fresh]
