@@ -31,7 +31,8 @@ from ooc_fw.problem import Problem
 
 BoolArray = npt.NDArray[np.bool_]
 
-_HESSIAN_ROWS = 256  # rows whose products are added to a Hessian together
+_HESSIAN_ROWS = 512  # rows whose products are added to a Hessian together
+_KERNEL_ROWS = 128  # of them, whose kernel values are computed in float32 together
 _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 
 
@@ -300,10 +301,12 @@ def add_to_hessian(
     for first in range(0, len(places), _HESSIAN_ROWS):
         part = slice(first, first + _HESSIAN_ROWS)
         x, own_weights = engine.prepare(take_rows(rows, places[part])), weights[part, None]
-        products = np.empty((len(x), n), dtype=np.float32)
-        engine.block(x, landmarks.fast, products)
-        values = products.astype(np.float64)
-        values += 1.0
+        values = np.empty((len(x), n))
+        for start in range(0, len(x), _KERNEL_ROWS):
+            some = x[start : start + _KERNEL_ROWS]
+            products = np.empty((len(some), n), dtype=np.float32)
+            engine.block(some, landmarks.fast, products)
+            np.add(products, 1.0, out=values[start : start + len(some)], dtype=np.float64)
 
         def add(
             own: slice, values: Float64Array = values, weights: Float64Array = own_weights
