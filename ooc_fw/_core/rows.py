@@ -29,6 +29,25 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
+def sort_columns(indices, indptr):
+    """Places of the values of sparse rows, by column within each row; equal columns in order.
+
+    An insertion sort, for short rows.
+    """
+    order = np.empty(indices.size, np.int64)
+    for i in range(indptr.size - 1):
+        first = indptr[i]
+        for p in range(first, indptr[i + 1]):
+            column = indices[p]
+            place = p
+            while place > first and indices[order[place - 1]] > column:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = p
+    return order
+
+
+@njit(cache=True, nogil=True)
 def drop_zeros(data, indices, indptr):
     """Remove stored zeros from sparse rows, in place; returns the number of values left."""
     kept = 0

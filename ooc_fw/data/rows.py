@@ -21,6 +21,7 @@ from ooc_fw._core.types import Int32Array as Int32Array
 from ooc_fw._core.types import Int64Array as Int64Array
 from ooc_fw.system.errors import InputError
 
+_SHORT_ROW = 256  # stored values up to which an insertion sort is faster
 AnyArray: TypeAlias = npt.NDArray[Any]
 
 
@@ -180,13 +181,15 @@ def canonical_csr(
     inner = starts[1:-1]
     unsorted[inner[(inner > 0) & (inner < len(indices))] - 1] = False  # neighbours in two rows
     if unsorted.any():
-        from scipy.sparse import csr_array  # slow to import, and most files are sorted
+        lengths = np.diff(starts)
+        row_of = np.repeat(np.arange(len(lengths)), lengths)
+        if lengths.max() <= _SHORT_ROW:
+            from ooc_fw._core.rows import sort_columns  # numba is slow to import
 
-        shape = len(starts) - 1, n_features
-        places = csr_array((np.arange(len(indices)), indices, starts), shape=shape, copy=True)
-        places.sort_indices()
-        order, indices = places.data, places.indices
-        row_of = np.repeat(np.arange(shape[0]), np.diff(starts))
+            order = sort_columns(indices, starts)
+        else:
+            order = np.lexsort((indices, row_of))
+        indices = indices[order]
         fresh = np.ones(len(order), dtype=bool)
         fresh[1:] = (row_of[1:] != row_of[:-1]) | (indices[1:] != indices[:-1])
         data, indices = np.add.reduceat(data[order], np.flatnonzero(fresh)), indices[fresh]

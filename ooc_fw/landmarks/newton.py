@@ -8,13 +8,14 @@ follows the rows inside the margin from step to step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw._core.strips import slack_slopes
-from ooc_fw.data.rows import AnyArray, Float32Array, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, factorise
 
@@ -54,8 +55,8 @@ class Point:
     def or_better(self, other: Point) -> Point:
         """For each classifier, whichever of the two points has less P; the other one if b = 0."""
         better = (other.primal < self.primal) | ~self.b.any(axis=1)
-        if better.all():
-            return other
+        if better.all() or not better.any():
+            return other if better.any() else self
 
         def choose(mine: AnyArray, its: AnyArray) -> AnyArray:
             return np.where(better[:, None] if mine.ndim == 2 else better, its, mine)
@@ -71,6 +72,65 @@ class Point:
         names = "b", "residual", "slope", "primal", "dual"
         arrays = {x: choose(getattr(self, x), getattr(other, x)) for x in names}
         return Point(gradient=gradient, exact=self.exact and other.exact, **arrays)
+
+
+@dataclass
+class Descent:
+    """Conjugate gradients under way for the step of each classifier; arrays of shape (k, N)."""
+
+    step: Float64Array
+    residual: Float64Array
+    direction: Float64Array
+    rz: Float64Array  # (k,): the residual times its preconditioned self
+    accepted: Float64Array  # (k,): value of `rz` at which they may end,
+    promised: Float64Array  # (k,): if the gap that the quadratic model promises is at most this
+    n_products: int = 0
+    ended: bool = False
+
+
+@dataclass
+class Course:
+    """How far Newton's method has come on some rows: what a checkpoint holds of it.
+
+    Together with the rows and the preconditioner at the start it decides the rest, bit by bit.
+    """
+
+    b: Float64Array | None = None  # (k, N): weights of the last point; None before the first
+    exact: bool = False  # whether its gradient is from float64 kernel values
+    # What the preconditioner has followed, one after the other: rows of the sample inside the
+    # margin of each classifier, (n, k), and the classifiers that were wanted, (k,).
+    followed: list[tuple[BoolArray, BoolArray]] = field(default_factory=list)
+    descent: Descent | None = None  # the step from there, if it has begun
+    on_change: Callable[[], None] = field(default=lambda: None)  # after each point and product
+
+    def arrive(self, point: Point) -> None:
+        """Begin again at this point."""
+        self.b, self.exact, self.descent = point.b, point.exact, None
+        self.on_change()
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, and values for JSON, of a checkpoint."""
+        state: dict[str, Any] = {"b": self.b, "exact": self.exact}
+        if self.followed:
+            state["inside"] = np.packbits([inside for inside, _ in self.followed], axis=1)
+            state["wanted"] = np.array([wanted for _, wanted in self.followed])
+        if self.descent is not None:
+            state |= {f"descent_{name}": value for name, value in vars(self.descent).items()}
+        return state
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], n_sample: int) -> Course:
+        """What `state` was made from; the sample has `n_sample` rows."""
+        inside, wanted = state.get("inside", ()), state.get("wanted", ())
+        rows = [np.unpackbits(part, axis=0, count=n_sample).astype(np.bool_) for part in inside]
+        prefix = "descent_"
+        descent = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        return cls(
+            state["b"],
+            state["exact"],
+            list(zip(rows, wanted, strict=True)),
+            Descent(**descent) if descent else None,
+        )
 
 
 class Preconditioner:
@@ -120,8 +180,8 @@ class Preconditioner:
         self._matrices = np.empty((0, 0, 0))
         self._known[:] = False
 
-    def follow(self, decisions: Float32Array, multiple: float, wanted: BoolArray) -> None:
-        """Take the rows of the sample inside the margin at these `decisions`, shape (n, k).
+    def follow(self, all_inside: BoolArray, multiple: float, wanted: BoolArray) -> None:
+        """Take the rows of the sample that are inside the margin of each classifier, shape (n, k).
 
         Every other row of the sample stands for `multiple` rows. Only the classifiers that are
         `wanted`, shape (k,), can be solved for afterwards.
@@ -135,8 +195,7 @@ class Preconditioner:
         weights[self._places] = problem.penalties[self._places]
         self._known, self.exact = wanted.copy(), True
         for c in np.flatnonzero(wanted).tolist():
-            inside = problem.signs[:, c] * decisions[:, c] < 1
-            factors = np.where(inside, weights, 0.0)
+            factors = np.where(all_inside[:, c], weights, 0.0)
             change = factors - self._factors[:, c]
             change[np.abs(change) <= _SAME * factors] = 0.0
             if np.count_nonzero(change) >= np.count_nonzero(factors):  # less work
@@ -190,12 +249,26 @@ class Newton:
         Of a sample of these rows.
     sample : ndarray of int64 or None
         Their numbers; None if the sample is all rows, so that a step is solved for directly.
+    course : Course, optional
+        Changes with each point and with each product with the Hessian.
     """
 
     span: Span
     passes: Passes
     preconditioner: Preconditioner
     sample: Int64Array | None
+    course: Course = field(default_factory=Course)
+
+    def resume(self, course: Course) -> Newton:
+        """The same, from where another run of it was, of which the preconditioner knows nothing."""
+        for inside, wanted in course.followed:
+            self.preconditioner.follow(inside, self._multiple, wanted)
+        return replace(self, course=course)
+
+    @property
+    def _multiple(self) -> float:
+        """How many rows one of the sample stands for."""
+        return 1.0 if self.sample is None else self.passes.problem.n_rows / len(self.sample)
 
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
@@ -211,6 +284,8 @@ class Newton:
         from gaps below it lead to gradients from float64 kernel values, and the last gradient is
         one of these; products with the Hessian are always from float32.
         """
+        if self.course.b is not point.b or self.course.exact is not point.exact:
+            self.course.arrive(point)
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
@@ -219,6 +294,7 @@ class Newton:
                     break
                 point = self.evaluate(point.b, exact=True)
                 tell(point)
+                self.course.arrive(point)
                 continue
             there = self._best_step(point, target, wanted, exact)
             gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
@@ -228,6 +304,7 @@ class Newton:
                 there = self.evaluate(there.b, exact=True)
             point = there
             tell(point)
+            self.course.arrive(point)
             if ended:
                 break
         return point
@@ -243,55 +320,65 @@ class Newton:
         far = (lengths < (_SHORT_EXACT if exact else _SHORT)) | (lengths > _LONG)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
-        return point.or_better(there)
+        best = point.or_better(there)
+        if best is not point and best.exact != there.exact:  # each classifier from either
+            best = self.evaluate(best.b, exact=True)
+        return best
 
     def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
-        problem, decisions = self.passes.problem, point.gradient.decisions
-        residual = np.where(wanted[:, None], point.residual, 0.0)
-        if self.sample is None:
-            self.preconditioner.follow(decisions, 1.0, wanted)
-            if self.preconditioner.exact:
-                return self.preconditioner.solve(residual)
-        else:
-            multiple = problem.n_rows / len(self.sample)
-            self.preconditioner.follow(decisions[self.sample], multiple, wanted)
-        active = (problem.signs * decisions < 1) & wanted
+        problem, course = self.passes.problem, self.course
+        active = problem.signs * point.gradient.decisions < 1
+        residual, targets = np.where(wanted[:, None], point.residual, 0.0), target * point.primal
+        if course.descent is None:
+            inside = active if self.sample is None else active[self.sample]
+            self.preconditioner.follow(inside, self._multiple, wanted)
+            course.followed.append((inside, wanted))
+            course.descent = self._begin_descent(residual, targets)
+        active &= wanted
 
-        def product(d: Float64Array) -> Float64Array:
+        def multiply(d: Float64Array) -> Float64Array:
             return self.span.times(d) + self.passes.hessian_product(active, d)
 
-        return self._conjugate_gradients(residual, product, target * point.primal)
+        return self._conjugate_gradients(course.descent, multiply, targets)
+
+    def _begin_descent(self, residual: Float64Array, target: Float64Array) -> Descent:
+        z = self.preconditioner.solve(residual)
+        rz, gaps = (residual * z).sum(axis=1), 0.5 * self.span.inverse_norm(residual)
+        promised = np.maximum(target, _GAP_SHARE * gaps)
+        descent = Descent(np.zeros_like(z), residual.copy(), z, rz, _SHARE * rz, promised)
+        if self.sample is None and self.preconditioner.exact:
+            descent.step, descent.ended = z, True
+        return descent
 
     def _conjugate_gradients(
         self,
-        residual: Float64Array,
+        descent: Descent,
         multiply: Callable[[Float64Array], Float64Array],
         target: Float64Array,
     ) -> Float64Array:
         """Solve (G + H) d = residual for each classifier, with products (G + H) d.
 
         Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
-        left. Ends where it is at most `target`, shape (k,).
+        left. Ends where it is at most `target`, shape (k,). `descent` changes after each product.
         """
-        step, residual = np.zeros_like(residual), residual.copy()
-        z = self.preconditioner.solve(residual)
-        direction, rz = z.copy(), (residual * z).sum(axis=1)
-        accepted, gaps = _SHARE * rz, 0.5 * self.span.inverse_norm(residual)
-        promised = np.maximum(target, _GAP_SHARE * gaps)
-        for _ in range(_MOST_PRODUCTS):
-            product = multiply(direction)
-            curvature = (direction * product).sum(axis=1)
-            length = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)[:, None]
-            step += length * direction
-            residual -= length * product
-            z = self.preconditioner.solve(residual)
-            before, rz = rz, (residual * z).sum(axis=1)
-            gaps = 0.5 * self.span.inverse_norm(residual)
-            if ((gaps <= target) | (rz <= accepted) & (gaps <= promised)).all():
-                break
-            ratio = np.divide(rz, before, out=np.zeros_like(rz), where=before > 0)
-            direction = z + ratio[:, None] * direction
-        return step
+        own = descent  # its arrays are replaced and never overwritten: a checkpoint may keep them
+        while not own.ended:
+            product = multiply(own.direction)
+            curvature = (own.direction * product).sum(axis=1)
+            zero = np.zeros_like(curvature)
+            length = np.divide(own.rz, curvature, out=zero, where=curvature > 0)[:, None]
+            own.step = own.step + length * own.direction
+            own.residual = own.residual - length * product
+            z = self.preconditioner.solve(own.residual)
+            before, own.rz = own.rz, (own.residual * z).sum(axis=1)
+            gaps = 0.5 * self.span.inverse_norm(own.residual)
+            enough = (gaps <= target) | (own.rz <= own.accepted) & (gaps <= own.promised)
+            own.n_products += 1
+            own.ended = bool(enough.all()) or own.n_products >= _MOST_PRODUCTS
+            ratio = np.divide(own.rz, before, out=np.zeros_like(before), where=before > 0)
+            own.direction = z + ratio[:, None] * own.direction
+            self.course.on_change()
+        return own.step
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.

@@ -6,6 +6,10 @@
     compute the gap with float64 kernel values; where it is too large, steps from that gradient
 
 The last pass is the certificate: rounding that is left is added to the gap.
+
+A checkpoint holds the course of the steps over all rows, down to single products with the Hessian.
+A run that resumes from it repeats the work on the sample, which takes the same course to the last
+bit, and one pass over all rows.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -24,15 +28,23 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
-from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
+from ooc_fw.landmarks.newton import Course, Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import (
+    CheckpointWriter,
+    State,
+    check_same_run,
+    load_checkpoint,
+    run_identity,
+)
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import make_sampler
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import sample_rows
 
@@ -150,6 +162,10 @@ class _Run:
         source, codes = problem.source, problem.codes
         self.options, self.session, self.source = options, session, source
         self.deadline, self.began = session.deadline(options), time.perf_counter()
+        # What a checkpoint holds; before the steps over all rows there is nothing to hold.
+        self.image: State = {"progress": asdict(SolverState())}
+        self.writer = CheckpointWriter(None, {})
+        self._begin_checkpoints(problem, n_landmarks)
         self.zero = source.rows_read, source.bytes_read
         self.rng = np.random.default_rng(options.seed)
         self.n_landmarks = min(n_landmarks, source.n_rows)
@@ -177,6 +193,8 @@ class _Run:
         self.interrupt = session.interrupt or stack.enter_context(DeferredInterrupt())
         self.state = SolverState(phase=Phase.TRAIN)
         self.kept: _Kept | None = None
+        self.course = Course()  # of the steps over all rows
+        self.round = 0  # of steps to a certified gap
         self.exact_cost = 1.0  # time of a pass with float64 kernel values over one with float32
         self.unwanted = False  # whether a callback asked for the end
 
@@ -186,8 +204,11 @@ class _Run:
             status = self._run()
         except Stop as stop:
             status = stop.status
+            self.writer.write(lambda: self.image)
             if status is not Status.INTERRUPTED:
                 status = self._certify_late(status)
+        else:
+            self.writer.write(lambda: self.image)
         return self._solution(status)
 
     def _run(self) -> Status:
@@ -214,17 +235,66 @@ class _Run:
             b = self._minimise(newton, places, b, _POOL_GAP).b
 
         # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
-        newton = self._over_all_rows(newton)
+        newton = replace(self._over_all_rows(newton), course=Course(on_change=self._note))
+        if "course" in self.image:
+            newton, b = self._resumed(newton, places)
+        self.course = newton.course
         if not self.options.certify:
             self._minimise(newton, places, b, max(_LAST_GAP, target))
             return Status.SAMPLED
-        aim = _EXACT_SHARE * target
-        for _ in range(_ROUNDS):
+        for number in range(self.round, _ROUNDS):
+            self.round = number
+            aim = _EXACT_SHARE * target / 4**number  # what remains is the bound on rounding
             b = self._minimise(newton, places, b, aim, _FAST_GAP).b
             if (self._certificate()[2] <= target).all():
                 return Status.CONVERGED
-            aim /= 4  # what remains is the bound on rounding
         return Status.ROUNDING
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _begin_checkpoints(self, problem: Problem, n_landmarks: int) -> None:
+        """Say which run this is, and read the checkpoint of an earlier one, if they are wanted.
+
+        InputError is raised for a checkpoint of another run.
+        """
+        session = self.session
+        if session.checkpoint is None and session.resume is None:
+            return
+        if session.checkpoint is not None:
+            check_outputs([Output("checkpoint", session.checkpoint.path)], [self.source.name])
+        identity = run_identity(problem, self.options)
+        identity["options"]["landmarks"] = n_landmarks  # whether asked for or chosen
+        self.writer = CheckpointWriter(session.checkpoint, identity)
+        if session.resume is not None:
+            before, self.image = load_checkpoint(session.resume)
+            check_same_run(session.resume, before, identity)
+
+    def _note(self) -> None:
+        """Take an image of the run, after a point or a product, and write it if it is time."""
+        if self.session.checkpoint is None:
+            return
+        self._count()
+        progress, course = asdict(self.state), self.course.state()
+        self.image = {"progress": progress, "steps": {"round": self.round}, "course": course}
+        if self.writer.due():
+            self.writer.write(lambda: self.image)
+
+    def _resumed(self, newton: Newton, places: Int64Array) -> tuple[Newton, Float64Array]:
+        """Newton's method, and its weights, where the checkpoint was."""
+        course = Course.from_state(self.image["course"], len(self.sample))
+        newton, progress = newton.resume(course), self.image["progress"]
+        assert course.b is not None
+        self.kept = _Kept(newton, places, newton.evaluate(course.b, exact=course.exact))
+        # What it took to come here does not count: the run goes on as if it had never stopped.
+        course.on_change = self._note
+        self.round = self.image["steps"]["round"]
+        self.state.iteration = progress["iteration"]
+        self.state.phase = Phase.CERTIFY if course.exact else Phase.TRAIN
+        self.engine.evaluations = progress["kernel_evaluations"]
+        self.began -= progress["elapsed_s"]
+        rows, n_bytes = progress["rows_read"], progress["bytes_read"]
+        self.zero = self.source.rows_read - rows, self.source.bytes_read - n_bytes
+        return newton, course.b
 
     # -- landmarks -------------------------------------------------------------------------------
 
@@ -346,10 +416,7 @@ class _Run:
         """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
         state = self.state
         state.sweep_fraction = share
-        state.rows_read = self.source.rows_read - self.zero[0]
-        state.bytes_read = self.source.bytes_read - self.zero[1]
-        state.kernel_evaluations = self.engine.evaluations
-        state.elapsed_s = time.perf_counter() - self.began
+        self._count()
         answers = [callback(state.copy()) for callback in self.session.callbacks]
         self.unwanted |= any(answer is False for answer in answers)
         if self.kept is None:
@@ -359,6 +426,13 @@ class _Run:
             raise Stop(Status.INTERRUPTED)
         if self.deadline.limited and self.deadline.left() <= self._reserve():
             raise Stop(Status.TIME_LIMIT)
+
+    def _count(self) -> None:
+        state = self.state
+        state.rows_read = self.source.rows_read - self.zero[0]
+        state.bytes_read = self.source.bytes_read - self.zero[1]
+        state.kernel_evaluations = self.engine.evaluations
+        state.elapsed_s = time.perf_counter() - self.began
 
     def _reserve(self) -> float:
         """Seconds before the time limit at which what is under way has to end."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -25,9 +27,11 @@ from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem
+from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
+
+logger = logging.getLogger(__name__)
 
 State: TypeAlias = dict[str, dict[str, Any]]
 """Name of a part -> name of a value -> array, or something that JSON can hold."""
@@ -61,6 +65,38 @@ class CheckpointPlan:
     def __post_init__(self) -> None:
         if not 0 <= self.every_s < float("inf"):
             raise InputError(f"checkpoints must be some seconds apart, not {self.every_s}")
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one run, if they are wanted.
+
+    One that cannot be written is a warning, the first time: the run goes on.
+    """
+
+    def __init__(self, plan: CheckpointPlan | None, identity: Identity) -> None:
+        self._plan, self._identity = plan, identity
+        self._saved_at, self._failed = time.perf_counter(), False
+
+    def due(self) -> bool:
+        """Whether it is time for another one."""
+        plan = self._plan
+        return plan is not None and time.perf_counter() >= self._saved_at + plan.every_s
+
+    def write(self, make_state: Callable[[], State]) -> None:
+        """Write the state of now."""
+        if self._plan is None:
+            return
+        try:
+            save_checkpoint(self._plan.path, self._identity, make_state())
+        except (OSError, InputError) as error:
+            if not self._failed:
+                logger.warning(
+                    "the checkpoint %s cannot be written (%s); the run goes on without it",
+                    os.fspath(self._plan.path),
+                    error.strerror if isinstance(error, OSError) else error,
+                )
+            self._failed = True
+        self._saved_at = time.perf_counter()
 
 
 def save_checkpoint(path: str | os.PathLike[str], identity: Identity, state: State) -> None:
@@ -134,14 +170,15 @@ def _checksum(parts: Iterable[Any]) -> str:
 # -- which run a state belongs to ----------------------------------------------------------------
 
 
-def run_identity(problem: BinaryProblem, options: TrainOptions) -> Identity:
+def run_identity(problem: BinaryProblem | Problem, options: TrainOptions) -> Identity:
     """What tells one run from another; a file is known by its size and time of change."""
     source, penalties = problem.source, problem.penalties
+    labels = problem.codes if isinstance(problem, Problem) else problem.labels
     data = {
         name: getattr(source, name)
         for name in ("n_rows", "n_features", "sparse", "shuffled", "chunk_rows")
     }
-    data["labels"] = _checksum([np.ascontiguousarray(problem.labels)])
+    data["labels"] = _checksum([np.ascontiguousarray(labels)])
     if penalties is not None:
         data["penalties"] = _checksum([np.ascontiguousarray(penalties)])
     if os.path.isfile(source.name):

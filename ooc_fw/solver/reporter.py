@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
 import time
 
-from ooc_fw.solver import checkpoint
-from ooc_fw.solver.checkpoint import Identity
+from ooc_fw.solver.checkpoint import CheckpointWriter, check_same_run, run_identity
 from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
-
-logger = logging.getLogger(__name__)
 
 
 class Reporter:
@@ -23,9 +17,8 @@ class Reporter:
     def __init__(self, state: RunState) -> None:
         self._state, self._setting = state, state.setting
         self._source = self._setting.problem.source
-        self._started = self._saved_at = time.perf_counter()
-        self._failed = False  # whether a checkpoint could not be written
-        self._identity: Identity = {}  # which run the checkpoints belong to
+        self._started = time.perf_counter()
+        self._writer = CheckpointWriter(None, {})
         self._zero = 0, 0  # readings of the source's counters at which the run counts 0
         self.interrupt = self._setting.session.interrupt or DeferredInterrupt()
 
@@ -66,29 +59,17 @@ class Reporter:
 
     def save_if_due(self, last: bool) -> None:
         """Write a checkpoint if it is time for one, as it is in the `last` iteration."""
-        plan = self._setting.session.checkpoint
-        if plan and (last or time.perf_counter() >= self._saved_at + plan.every_s):
+        if last or self._writer.due():
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint, if they are wanted; the first that cannot be written is a warning."""
-        plan = self._setting.session.checkpoint
-        if plan is None:
+        """Write a checkpoint, if they are wanted."""
+        if self._setting.session.checkpoint is None:
             return
         self.interrupt.defer()
         self.update()
-        image = self._state.image() | {"plan": dataclasses.asdict(self._setting.plan)}
-        try:
-            checkpoint.save_checkpoint(plan.path, self._identity, image)
-        except (OSError, InputError) as error:
-            if not self._failed:
-                logger.warning(
-                    "the checkpoint %s cannot be written (%s); the run goes on without it",
-                    os.fspath(plan.path),
-                    error.strerror if isinstance(error, OSError) else error,
-                )
-            self._failed = True
-        self._saved_at = time.perf_counter()
+        plan = dataclasses.asdict(self._setting.plan)
+        self._writer.write(lambda: self._state.image() | {"plan": plan})
 
     def begin(self) -> None:
         """Say which run this is, for checkpoints, and resume from one if there is one.
@@ -99,11 +80,12 @@ class Reporter:
         if session.checkpoint is None and before is None:
             return
         rows, n_bytes = self._source.rows_read, self._source.bytes_read
-        self._identity = checkpoint.run_identity(self._setting.problem, self._setting.options)
+        own = run_identity(self._setting.problem, self._setting.options)
+        self._writer = CheckpointWriter(session.checkpoint, own)
         if before is not None:
             assert session.resume is not None
             identity, image = before
-            checkpoint.check_same_run(session.resume, identity, self._identity)
+            check_same_run(session.resume, identity, own)
             self._state.restore(image)
             progress = self._state.progress
             rows, n_bytes = progress.rows_read, progress.bytes_read

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 from dataclasses import dataclass, replace
 
 from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run, workload
 from ooc_fw.system.errors import InputError
@@ -58,15 +60,17 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     Landmarks are taken where they are asked for, and where the exact model would have more support
     vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
     than the time limit. How many it would have is estimated from samples (`expect_support`). An
-    exact method, another stopping test, or a checkpoint mean an exact model.
+    exact method or another stopping test mean an exact model. A run that is resumed is what it was.
 
     Raises
     ------
     InputError
-        When there is no memory for the landmarks, or a checkpoint is wanted of them.
+        When there is no memory for the landmarks, or the checkpoint cannot be read.
     """
     n_rows = problem.source.n_rows
-    reason = _why_exact(options, session)
+    if session.resume is not None:
+        return _as_before(problem, options, session, session.resume)
+    reason = _why_exact(options)
     if reason is not None and options.landmarks is None:
         return Choice(None, reason)
     plan = plan_run(problem.source, options, session.held)
@@ -97,14 +101,27 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     return Choice(n_landmarks, f"{n_landmarks} landmarks: {why}; --exact takes the optimum")
 
 
+def _as_before(
+    problem: Problem, options: TrainOptions, session: Session, path: str | os.PathLike[str]
+) -> Choice:
+    """As in the run of a checkpoint."""
+    identity, _ = load_checkpoint(path)
+    before = identity["options"]["landmarks"]
+    if options.landmarks not in (None, before) or (options.exact and before is not None):
+        given = "--exact" if options.exact else "--landmarks"
+        kind = "an exact model" if before is None else f"a model with {before} landmarks"
+        raise InputError(
+            f"the checkpoint {os.fspath(path)} is of {kind}; leave out {given}, or train without "
+            f"--resume"
+        )
+    if before is None:
+        return Choice(None, "exact: as in the run of the checkpoint")
+    return _as_asked(problem, replace(options, landmarks=before), session)
+
+
 def _as_asked(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     wanted = options.landmarks
     assert wanted is not None
-    if session.checkpoint is not None or session.resume is not None:
-        raise InputError(
-            f"--landmarks {wanted} has no checkpoints; leave out --checkpoint and --resume, or "
-            f"--landmarks"
-        )
     wanted = min(wanted, problem.source.n_rows)
     most = _most_by_memory(problem, options, session)
     if wanted > most:
@@ -116,14 +133,13 @@ def _as_asked(problem: Problem, options: TrainOptions, session: Session) -> Choi
     return Choice(wanted, f"{wanted} landmarks: as asked; --exact takes the optimum")
 
 
-def _why_exact(options: TrainOptions, session: Session) -> str | None:
+def _why_exact(options: TrainOptions) -> str | None:
     """Why the model is exact whatever the rows are; None if that depends on them."""
     reasons = {
         "as asked": options.exact,
         f"method {options.method}": options.method != "auto",
         f"{options.lmo} oracle": options.lmo != "auto",
         f"stopping by the {options.stopping} gap": options.stopping != "relative",
-        "a run with a checkpoint": session.checkpoint is not None or session.resume is not None,
     }
     given = [reason for reason, holds in reasons.items() if holds]
     return f"exact: {given[0]}" if given else None

@@ -90,7 +90,7 @@ def fit(
         `max_support` are those of each.
     session : Session, optional
         Circumstances. The certifying passes of several exact classifiers are not made by Dask, and
-        there are checkpoints of exact models of two classes only: InputError for others.
+        exact models of more than two classes have no checkpoints: InputError for them.
     warm : sequence of tuple or None, optional
         What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, by rows
         of `problem.source`.

@@ -55,8 +55,8 @@ def train_pairs(
         return [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
     if session.checkpoint is not None or session.resume is not None:
         raise InputError(
-            f"{source.name} has {n_classes} classes, and checkpoints hold a run of two; train "
-            f"without them"
+            f"{source.name} has {n_classes} classes, and exact models of more than two have no "
+            f"checkpoints; train without them, or with --landmarks N"
         )
     with ExitStack() as opened:
         with source.limited(session.deadline(options).check):

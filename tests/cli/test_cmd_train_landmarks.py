@@ -1,11 +1,14 @@
 """`ooc-fw train` with landmarks, asked for and chosen, from the options to the model file."""
 
 import json
+import os
+import signal
 
 import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.landmarks.passes import Passes
 from ooc_fw.landmarks.solve import relative_target
 from ooc_fw.model.record import load_model
 
@@ -109,6 +112,27 @@ def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
     assert load_model(path).status == "max_iter"
 
 
+def test_a_run_that_was_ended_resumes_to_the_same_file(ooc_fw, noisy, tmp_path, monkeypatch):
+    whole, model, checkpoint = (tmp_path / name for name in ("whole.h5", "m.h5", "run.ckpt"))
+    options = "--tol", 1e-7, "--quiet"
+    assert ooc_fw("train", noisy, "--landmarks", 40, *options, "-o", whole).status == 0
+
+    def gradient(passes, b, *, exact=False):
+        if exact:
+            signal.raise_signal(signal.SIGTERM)
+        return original(passes, b, exact=exact)
+
+    original = Passes.gradient
+    monkeypatch.setattr(Passes, "gradient", gradient)
+    saving = "--checkpoint", checkpoint, "-o", model
+    assert ooc_fw("train", noisy, "--landmarks", 40, *options, *saving).status == 143
+    assert "--landmarks 40" in ooc_fw("info", checkpoint).out
+    os.unlink(model)
+    monkeypatch.undo()
+    assert ooc_fw("train", noisy, *options, "--resume", checkpoint, "-o", model).status == 0
+    assert model.read_bytes() == whole.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -117,7 +141,6 @@ def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
         (("--landmarks", 40, "--method", "swap"), "--method swap"),
         (("--landmarks", 40, "--stopping", "meb"), "--stopping meb"),
         (("--landmarks", 40, "--max-support", 30), "--max-support 30"),
-        (("--landmarks", 40, "--checkpoint", "{0}"), "leave out --checkpoint and --resume"),
         (("--stream", "--landmarks", 40), "--landmarks has no part in --stream"),
         (("--stream", "--exact"), "--exact has no part in --stream"),
     ],

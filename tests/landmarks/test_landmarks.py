@@ -19,6 +19,7 @@ from ooc_fw.landmarks.solve import relative_target, solve_landmarks
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -221,6 +222,70 @@ def test_an_interrupt_at_any_time_leaves_weights_and_their_landmarks():
         np.testing.assert_array_equal(solution.landmarks, X[solution.rows])
 
 
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(3000, 3), (6000, 2), (150, 2)])
+def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
+    """Stopped anywhere, within steps over all rows too; the smallest set has no sample."""
+    X, codes = noisy(n_rows, n_classes)
+    path = tmp_path / "run.ckpt"
+    options = TrainOptions(threads=2, tol=1e-7, C=3)
+
+    def run(last=None, **session):
+        count = iter(range(1_000_000))
+        callbacks = [lambda state: last is None or next(count) < last]
+        problem = Problem(open_source(X), codes, KERNELS["rbf"])
+        return solve_landmarks(problem, 20, options, Session(callbacks, **session))
+
+    calls = []
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    whole = solve_landmarks(problem, 20, options, Session([calls.append]))
+    stages = set()
+    for last in np.linspace(1, len(calls) - 1, 12).astype(int).tolist():
+        assert run(last, checkpoint=CheckpointPlan(path, 0)).status is Status.INTERRUPTED
+        _, state = load_checkpoint(path)
+        stages.add("descent_step" in state.get("course", {}))
+        run(last + 3, resume=path, checkpoint=CheckpointPlan(path, 0))
+        resumed = run(resume=path)
+        assert resumed.status is whole.status
+        for name in ("rows", "beta", "primal", "dual", "certified_gap"):
+            np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name))
+        for name in ("iterations", "kernel_evaluations", "rows_read", "bytes_read"):
+            assert getattr(resumed, name) == getattr(whole, name)
+    assert (True in stages) == (n_rows > 150)  # steps of the smallest set are solved for directly
+
+
+def test_a_run_that_is_over_resumes_to_the_same_end(tmp_path):
+    X, codes = noisy(3000)
+    path = tmp_path / "run.ckpt"
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    short = solve_landmarks(
+        problem, 20, TrainOptions(max_iter=4), Session(checkpoint=CheckpointPlan(path))
+    )
+    assert short.iterations == 4
+    whole = solve_landmarks(problem, 20, TrainOptions(), Session())
+    plan = CheckpointPlan(path)
+    for _ in range(2):
+        again = solve_landmarks(
+            problem, 20, TrainOptions(threads=2), Session(resume=path, checkpoint=plan)
+        )
+        np.testing.assert_array_equal(again.beta, whole.beta)
+        assert again.iterations == whole.iterations > 4
+
+
+@pytest.mark.parametrize(
+    ("options", "n_landmarks", "message"),
+    [
+        (TrainOptions(seed=1), 20, "seed 0 \\(now 1\\)"),
+        (TrainOptions(), 21, "landmarks 20 \\(now 21\\)"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(options, n_landmarks, message, tmp_path):
+    X, codes = noisy(500)
+    problem, path = Problem(open_source(X), codes, KERNELS["rbf"]), tmp_path / "run.ckpt"
+    solve_landmarks(problem, 20, TrainOptions(), Session(checkpoint=CheckpointPlan(path)))
+    with pytest.raises(InputError, match=message):
+        solve_landmarks(problem, n_landmarks, options, Session(resume=path))
+
+
 def test_a_run_counts_what_it_reads_itself():
     X, codes = noisy(1000)
     source = open_source(X)
@@ -340,12 +405,13 @@ def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
         K = kernel_values(KERNELS["rbf"], X, Z).astype(np.float64) + 1
         for wanted in ([True, True, True], [False, True, True], [True, True, False]):
             decisions = rng.normal(size=(700, 3)).astype(np.float32)
-            preconditioner.follow(decisions, 5.0, np.array(wanted))
+            inside = sample.signs * decisions < 1
+            preconditioner.follow(inside, 5.0, np.array(wanted))
             residual = rng.normal(size=(3, 600))
             found = preconditioner.solve(residual)
             for c in range(3):
                 weights = np.where(np.arange(700) < 600, 2.0, 10.0)
-                weights[sample.signs[:, c] * decisions[:, c] >= 1] = 0
+                weights[~inside[:, c]] = 0
                 matrix = span.matrix() + (K.T * weights) @ K
                 back = matrix @ found[c] if wanted[c] else residual[c]
                 # H comes from float32 kernel values.

@@ -10,7 +10,7 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.checkpoint import run_identity, save_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -134,19 +134,17 @@ def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "session", "reason"),
+    ("options", "reason"),
     [
-        ({"exact": True}, {}, "as asked"),
-        ({"exact": True, "max_support": 50}, {}, "as asked"),
-        ({"method": "swap"}, {}, "method swap"),
-        ({"lmo": "full"}, {}, "full oracle"),
-        ({"stopping": "absolute"}, {}, "the absolute gap"),
-        ({}, {"resume": "run.ckpt"}, "checkpoint"),
-        ({}, {"checkpoint": CheckpointPlan("run.ckpt")}, "checkpoint"),
+        ({"exact": True}, "as asked"),
+        ({"exact": True, "max_support": 50}, "as asked"),
+        ({"method": "swap"}, "method swap"),
+        ({"lmo": "full"}, "full oracle"),
+        ({"stopping": "absolute"}, "the absolute gap"),
     ],
 )
-def test_what_means_an_exact_model(noisy, options, session, reason):
-    choice = choose(noisy, TrainOptions(**options), Session(**session))
+def test_what_means_an_exact_model(noisy, options, reason):
+    choice = choose(noisy, TrainOptions(**options), Session())
     assert choice.landmarks is None
     assert reason in choice.reason
 
@@ -166,10 +164,20 @@ def test_contradictions_are_refused(other):
         TrainOptions(landmarks=100, **other)
 
 
-def test_landmarks_have_no_checkpoints(noisy):
-    for session in (Session(resume="c"), Session(checkpoint=CheckpointPlan("c"))):
-        with pytest.raises(InputError, match="has no checkpoints"):
-            choose(noisy, TrainOptions(landmarks=100), session)
+@pytest.mark.parametrize("before", [None, 100])
+def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
+    path = tmp_path / "run.ckpt"
+    options = TrainOptions(landmarks=before, exact=before is None)
+    save_checkpoint(path, run_identity(noisy, options), {"progress": {}})
+    session = Session(resume=path)
+    choice = choose(noisy, TrainOptions(), session)
+    assert choice.landmarks == before
+    assert choose(noisy, choice.settle(TrainOptions()), session) == choice
+    for other in ({"landmarks": 99}, {"exact": True} if before else {"landmarks": 100}):
+        kind = "exact model" if before is None else "model with 100 landmarks"
+        option = "--exact" if "exact" in other else "--landmarks"
+        with pytest.raises(InputError, match=f"of an? {kind}; leave out {option}"):
+            choose(noisy, TrainOptions(**other), session)
 
 
 def test_few_rows_are_not_sampled(noisy):

@@ -12,6 +12,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.state import Status
@@ -119,7 +120,12 @@ def test_an_interrupt_gives_every_pair_a_classifier(blobs):
 @pytest.mark.parametrize(
     ("change", "session", "error", "message"),
     [
-        ({}, {"resume": "run.ckpt"}, InputError, "4 classes, and checkpoints hold a run of two"),
+        (
+            {},
+            {"checkpoint": CheckpointPlan("c")},
+            InputError,
+            "4 classes, and exact models of more than two",
+        ),
         ({"memory_limit": 100 << 20}, {}, InputError, "limit of 100 MiB cannot be met"),
         ({"max_time": 1e-9}, {}, OutOfTimeError, "time limit of 1e-09 s was over before there was"),
     ],
