@@ -32,7 +32,7 @@ from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.landmarks.solve import LandmarkSolution
+from ooc_fw.landmarks.solve import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
@@ -262,7 +262,8 @@ class FrankWolfeSVC(_FittedSVC):
         with `sample_weight`.
     warm_start : bool
         Whether `fit` begins with the weights of the previous `fit`, where their rows have the same
-        labels in the data now given: for the same rows with another `C`, weights or `tol`.
+        labels in the data now given: for the same rows with another `C`, weights or `tol`. With
+        landmarks these stay, and more are chosen where `landmarks` is larger.
     probability : bool
         Have `predict_proba`: `fit` trains further classifiers without part of the rows, on which
         sigmoids are fitted (`ooc_fw.training.held_out`). It takes up to twice as long, mostly less.
@@ -391,7 +392,7 @@ class FrankWolfeSVC(_FittedSVC):
         codes: Int64Array,
         penalties: Float64Array | None,
         options: TrainOptions,
-        warm: list[Warm | None] | None,
+        warm: list[Warm | None] | LandmarkStart | None,
         started: float,
     ) -> Fit:
         if self.probability:
@@ -417,7 +418,7 @@ class FrankWolfeSVC(_FittedSVC):
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
-    ) -> list[Warm | None] | None:
+    ) -> list[Warm | None] | LandmarkStart | None:
         """Weights that `fit` begins with; None where there are none for such rows.
 
         `codes` has the place of the label of each row, or of each of the rows `kept`.
@@ -425,12 +426,15 @@ class FrankWolfeSVC(_FittedSVC):
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         streamed = Status.STREAMED, Status.UNSETTLED
-        if (
-            self.landmarks_ is not None
-            or self.model_.status in streamed
-            or not np.array_equal(self.classes_, classes)
-        ):
+        if self.model_.status in streamed or not np.array_equal(self.classes_, classes):
             return None
+        if self.landmarks_ is not None:
+            rows = self.landmarks_.rows
+            places = rows if kept is None else np.searchsorted(kept, rows)
+            there = places < len(codes)
+            if not there.all() or (kept is not None and (kept[places] != rows).any()):
+                return None
+            return LandmarkStart(places, self.landmarks_.beta)
         warm: list[Warm | None] = []
         for pair in self.pairs_:
             solution = pair.solution

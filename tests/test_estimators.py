@@ -392,7 +392,11 @@ def test_landmark_models(table, several):
     np.testing.assert_array_equal(again.solution_.landmarks, fitted.support_vectors_)
     with pytest.raises(InputError, match="cannot continue"):
         fitted.partial_fit(X, y)
-    fitted.set_params(landmarks=None, warm_start=True, probability=False)
+    support, evaluations = fitted.support_, fitted.landmarks_.kernel_evaluations
+    fitted.set_params(warm_start=True, probability=False).fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(fitted.support_, support)
+    assert fitted.landmarks_.kernel_evaluations < evaluations
+    fitted.set_params(landmarks=None)
     assert fitted.fit(X, y).kind_ == "exact"
     assert fitted.set_params(max_support=25).fit(X, y).kind_ == "landmarks"
     with pytest.warns(ConvergenceWarning, match="support_limit"):

@@ -180,6 +180,12 @@ class Preconditioner:
         self._matrices = np.empty((0, 0, 0))
         self._known[:] = False
 
+    def change_penalties(self, problem: SpanProblem, factor: float) -> None:
+        """Take penalties that are `factor` times those of now."""
+        for array in (self._matrices, self._diagonals, self._factors):
+            array *= factor
+        self._problem, self._known[:] = problem, False
+
     def follow(self, all_inside: BoolArray, multiple: float, wanted: BoolArray) -> None:
         """Take the rows of the sample that are inside the margin of each classifier, shape (n, k).
 

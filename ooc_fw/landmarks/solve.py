@@ -18,6 +18,7 @@ import logging
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -97,6 +98,14 @@ class LandmarkSolution:
     signal: int | None
 
 
+@dataclass(frozen=True)
+class LandmarkStart:
+    """Landmarks and weights to begin with."""
+
+    rows: Int64Array  # (M,): different row numbers
+    beta: Float64Array  # (k, M)
+
+
 def relative_target(tol: float) -> float:
     """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
 
@@ -107,7 +116,11 @@ def relative_target(tol: float) -> float:
 
 
 def solve_landmarks(
-    problem: Problem, n_landmarks: int, options: TrainOptions, session: Session
+    problem: Problem,
+    n_landmarks: int,
+    options: TrainOptions,
+    session: Session,
+    warm: LandmarkStart | None = None,
 ) -> LandmarkSolution:
     """Train classifiers in the span of landmarks: one of two classes, else one against the rest.
 
@@ -122,6 +135,9 @@ def solve_landmarks(
         `certify`.
     session : Session
         Callbacks, Dask, and the clock of the time limit.
+    warm : LandmarkStart, optional
+        Landmarks and weights to begin with. Where there are fewer than `n_landmarks`, the others
+        are chosen by the losses that they leave.
 
     Raises
     ------
@@ -130,8 +146,47 @@ def solve_landmarks(
     InputError
         For rows that the kernel cannot be computed of, or that nothing can be learned from.
     """
-    with ExitStack() as stack:
-        return _Run(problem, n_landmarks, options, session, stack).solve()
+    with LandmarkPath(problem, n_landmarks, options, session, warm) as path:
+        return path.solve(options.C)
+
+
+class LandmarkPath(ExitStack):
+    """Landmark models of one kernel and rows for one C after another; a context manager.
+
+    All of them have the landmarks that the first one chooses, and each begins with the weights of
+    the one before. The parameters are those of `solve_landmarks`; for more than one C, rows have no
+    penalties and there are no checkpoints.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        n_landmarks: int,
+        options: TrainOptions,
+        session: Session,
+        warm: LandmarkStart | None = None,
+    ) -> None:
+        super().__init__()
+        self._begin = partial(_Run, problem, n_landmarks, session=session, warm=warm, stack=self)
+        self._options = options
+        self._run: _Run | None = None
+
+    def solve(self, C: float) -> LandmarkSolution:
+        """Classifiers for the next C; counts and times are their own."""
+        if self._run is None:
+            self._run = self._begin(replace(self._options, C=C))
+        else:
+            self._run.change_penalty(C)
+        return self._run.solve()
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a run begins with: Newton's method on the sample, with all landmarks, and weights."""
+
+    newton: Newton
+    places: Int64Array  # of the landmarks in the sample
+    b: Float64Array
 
 
 @dataclass(frozen=True)
@@ -157,33 +212,21 @@ class _Run:
         n_landmarks: int,
         options: TrainOptions,
         session: Session,
+        warm: LandmarkStart | None,
         stack: ExitStack,
     ) -> None:
-        source, codes = problem.source, problem.codes
+        source = problem.source
         self.options, self.session, self.source = options, session, source
-        self.deadline, self.began = session.deadline(options), time.perf_counter()
+        self.given, self.warm = problem, warm
         # What a checkpoint holds; before the steps over all rows there is nothing to hold.
         self.image: State = {"progress": asdict(SolverState())}
         self.writer = CheckpointWriter(None, {})
         self._begin_checkpoints(problem, n_landmarks)
-        self.zero = source.rows_read, source.bytes_read
-        self.rng = np.random.default_rng(options.seed)
         self.n_landmarks = min(n_landmarks, source.n_rows)
-        self.problem = SpanProblem.of(problem, options.C)
-        size = sample_rows(self.n_landmarks, source.decoded_bytes / source.n_rows)
-        work = _SAMPLE_WORK * source.n_rows / self.n_landmarks**2
-        n_sample = int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * self.n_landmarks)
-        n_sample = min(size, source.n_rows, n_sample)
-        n_pool = min(size, source.n_rows // _POOL_PARTS)
-        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
-        # Rows in memory, and a sample of them that the preconditioner is computed from.
-        self.pool_ids = self.sample_ids = make_sampler(source, codes).sample(n_pool, self.rng)
-        self.sample = self.pool = source.take(self.pool_ids)
-        self.in_pool = np.arange(n_pool)
-        if n_sample < n_pool:
-            self.in_pool = np.sort(self.rng.choice(n_pool, n_sample, replace=False))
-            self.sample_ids = self.pool_ids[self.in_pool]
-            self.sample = take_rows(self.pool, self.in_pool)
+        self.start: _Start | None = None
+        self._reset()
+        self.rng = np.random.default_rng(options.seed)
+        self._draw_sample()
         arithmetic = choose_arithmetic(problem.kernel, self.sample[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         self.workers: Workers | None = None
@@ -191,12 +234,54 @@ class _Run:
             self.workers = stack.enter_context(borrow_workers(session.dask, options.threads))
             shared_source(source, self.workers)  # what cannot be read there is refused at once
         self.interrupt = session.interrupt or stack.enter_context(DeferredInterrupt())
-        self.state = SolverState(phase=Phase.TRAIN)
+
+    def _reset(self) -> None:
+        """Begin to count and to measure time."""
+        self.problem = SpanProblem.of(self.given, self.options.C)
+        self.deadline, self.began = self.session.deadline(self.options), time.perf_counter()
+        self.zero = self.source.rows_read, self.source.bytes_read
+        self.state = SolverState(phase=Phase.TRAIN, gap_scope="sample")
         self.kept: _Kept | None = None
         self.course = Course()  # of the steps over all rows
         self.round = 0  # of steps to a certified gap
         self.exact_cost = 1.0  # time of a pass with float64 kernel values over one with float32
         self.unwanted = False  # whether a callback asked for the end
+
+    def _draw_sample(self) -> None:
+        """Hold some rows in memory, and a sample of them for the preconditioner."""
+        n_rows, n = self.source.n_rows, self.n_landmarks
+        size = sample_rows(n, self.source.decoded_bytes / n_rows)
+        size -= 0 if self.warm is None else len(self.warm.rows)
+        work = _SAMPLE_WORK * n_rows / n**2
+        n_sample = min(size, n_rows, int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n))
+        n_pool = min(size, n_rows // _POOL_PARTS)
+        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
+        sampler = make_sampler(self.source, self.given.codes)
+        ids = own = sampler.sample(n_pool, self.rng)
+        if n_sample < n_pool:
+            own = ids[np.sort(self.rng.choice(n_pool, n_sample, replace=False))]
+        if self.warm is not None:
+            ids, own = np.union1d(ids, self.warm.rows), np.union1d(own, self.warm.rows)
+        self.sample_ids, self.pool_ids, self.in_pool = own, ids, np.searchsorted(ids, own)
+        self.sample = self.pool = self.source.take(ids)
+        if len(own) < len(ids):
+            self.sample = take_rows(self.pool, self.in_pool)
+
+    def change_penalty(self, C: float) -> None:
+        """Begin again with another C, where the run ended."""
+        factor, before, start = C / self.options.C, self.kept, self.start
+        self.options = replace(self.options, C=C)
+        self.session = replace(self.session, started=time.perf_counter())
+        self._reset()
+        self.engine.evaluations = 0
+        if start is None or before is None:
+            return
+        newton, part = start.newton, self._part(None)
+        newton.preconditioner.change_penalties(part, factor)
+        passes = Passes(part, newton.span.landmarks, on_block=self._report)
+        b = before.point.b if before.newton.span is newton.span else start.b
+        self.start = _Start(replace(newton, passes=passes, course=Course()), start.places, b)
+        self.state.n_active = self.state.n_support = len(newton.span)
 
     def solve(self) -> LandmarkSolution:
         """Run to the end, whatever it is."""
@@ -213,15 +298,9 @@ class _Run:
 
     def _run(self) -> Status:
         # 1. The landmarks, and weights for the sample.
-        chosen, start = self._choose_landmarks()
-        span, places = self._span(chosen)
-        b = np.zeros((len(start), len(span)))
-        if len(places) == len(chosen):
-            b[:, : start.shape[1]] = start
-        else:
-            rows = take_rows(self.sample, chosen[: start.shape[1]])
-            b = span.nearest(Landmarks(self.engine, rows), start)
-        newton = self._newton(span, self._part(None), places)
+        if self.start is None:
+            self.start = self._begin()
+        newton, places, b = self.start.newton, self.start.places, self.start.b
         target = relative_target(self.options.tol)
         whole = len(self.sample) == self.source.n_rows
         if not whole:
@@ -230,7 +309,7 @@ class _Run:
         # 2. Weights for more rows.
         if len(self.pool) > len(self.sample):
             part = self._problem_of(self.pool, self.pool_ids)
-            passes = Passes(part, span.landmarks, on_block=self._report)
+            passes = Passes(part, newton.span.landmarks, on_block=self._report)
             newton = replace(newton, passes=passes, sample=self.in_pool)
             b = self._minimise(newton, places, b, _POOL_GAP).b
 
@@ -298,15 +377,35 @@ class _Run:
 
     # -- landmarks -------------------------------------------------------------------------------
 
+    def _begin(self) -> _Start:
+        chosen, weights = self._choose_landmarks()
+        span, places = self._span(chosen)
+        b = np.zeros((len(weights), len(span)))
+        if len(places) == len(chosen):
+            b[:, : weights.shape[1]] = weights
+        else:
+            rows = take_rows(self.sample, chosen[: weights.shape[1]])
+            b = span.nearest(Landmarks(self.engine, rows), weights)
+        return _Start(self._newton(span, self._part(None), places), places, b)
+
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
         signs = self.problem.signs[self.sample_ids]
         half = max(1, self.n_landmarks // 2)
-        pilot = draw_random(signs, min(len(signs), _PILOT_FACTOR * half), self.rng)
-        span, first = self._span(pilot[:half])
+        if self.warm is None:
+            pilot = draw_random(signs, min(len(signs), _PILOT_FACTOR * half), self.rng)
+            span, first = self._span(pilot[:half])
+            start = np.zeros((signs.shape[1], len(span)))
+        else:
+            pilot = np.searchsorted(self.sample_ids, self.warm.rows)
+            if len(pilot) >= self.n_landmarks:
+                return pilot, self.warm.beta
+            given = Landmarks(self.engine, take_rows(self.sample, pilot))
+            span, first = self._span(pilot)
+            start = span.nearest(given, self.warm.beta)
+            pilot = np.arange(len(signs))
         part = self._part(pilot)
         newton = self._newton(span, part, np.flatnonzero(np.isin(pilot, first)))
-        start = np.zeros((part.n_classifiers, len(span)))
         point = self._minimise(newton, first, start, _PILOT_GAP)
         newton.preconditioner.release()
         self.interrupt.defer()
@@ -385,6 +484,8 @@ class _Run:
             self.kept = _Kept(newton, places, point)
             if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
                 self.state.phase = Phase.CERTIFY
+            whole = newton.passes.problem.n_rows == self.source.n_rows
+            self.state.gap_scope = "span" if whole else "sample"
             self.state.objective = float(point.primal.sum())
             self.state.sampled_gap = float(point.gap.max())
             self._report(None)

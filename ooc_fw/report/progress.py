@@ -128,10 +128,16 @@ class Progress(_Display):
         self._verbose, self._log = verbose, log
         self._tol, self._ends_at = tol, ends_at
         self._first: SolverState | None = None  # of the current phase
+        self._pass: SolverState | None = None  # after the first block of the current pass
+        self._pass_done: float | None = None  # share of it
         self._first_gap: float | None = None  # of the current binary classifier
         self._gaps: list[tuple[float, float]] = []  # seconds of the phase, logarithm of the gap
 
     def _show(self, state: SolverState) -> None:
+        fraction = state.sweep_fraction
+        if self._pass_done is None or fraction is None or fraction < self._pass_done:
+            self._pass = state
+        self._pass_done = fraction
         before, due = self._first, self._due()
         begins = before is None or (before.machine, before.phase) != (state.machine, state.phase)
         if not due and not begins:
@@ -139,7 +145,7 @@ class Progress(_Display):
         if before is None or begins:
             if before is None or before.machine != state.machine:
                 self._first_gap = None
-            before = self._first = state
+            before = self._first = self._pass = state
             self._gaps.clear()
         seconds = state.elapsed_s - before.elapsed_s
         self._note_gap(state.sampled_gap, seconds)
@@ -149,8 +155,10 @@ class Progress(_Display):
         gap = "gap ?" if state.sampled_gap is None else f"gap {state.sampled_gap:.1e}"
         speed = (state.bytes_read - before.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
         words = [f"{speed:,.{0 if speed >= 10 else 1}f} MB/s"] if speed >= 0.05 else []
-        words += self._time_left(state, seconds, before.sweep_fraction or 0.0)
-        sentence = ", ".join([gap, f"{state.n_support:,} support vectors", *words])
+        words += self._time_left(state, seconds)
+        gap += {"all": "", "span": " in the span", "sample": " on a sample"}[state.gap_scope]
+        vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
+        sentence = ", ".join([gap, f"{state.n_support:,} {vectors}", *words])
         if begins and self._verbose:
             at = f"after {state.elapsed_s:.1f} s, iteration {state.iteration}"
             logger.info("%s %s: %s", name, at, sentence)
@@ -164,7 +172,8 @@ class Progress(_Display):
         self._bar.n = round(100 * self._fraction(state))
         self._bar.set_description_str(name, refresh=False)
         with contextlib.suppress(OSError):
-            self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} SV", *words]))
+            vectors = "SV" if state.gap_scope == "all" else "landmarks"
+            self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} {vectors}", *words]))
 
     def _note_gap(self, gap: float | None, seconds: float) -> None:
         if gap is None or not 0 < gap < math.inf:
@@ -185,10 +194,11 @@ class Progress(_Display):
             return 1.0
         return min(max(math.log(first / gap) / math.log(first / self._tol), 0.0), 1.0)
 
-    def _time_left(self, state: SolverState, seconds: float, first_fraction: float) -> list[str]:
+    def _time_left(self, state: SolverState, seconds: float) -> list[str]:
         """What is known of the time that the phase will still take, nothing or one phrase."""
-        if state.sweep_fraction is not None:
-            done = state.sweep_fraction - first_fraction
+        if state.sweep_fraction is not None and self._pass is not None:
+            seconds = state.elapsed_s - self._pass.elapsed_s
+            done = state.sweep_fraction - (self._pass.sweep_fraction or 0.0)
             if seconds < _LEAST_SWEEP[0] or done < _LEAST_SWEEP[1]:
                 return []
             return [f"pass ends in {format_seconds(seconds / done * (1 - state.sweep_fraction))}"]

@@ -95,6 +95,8 @@ class SolverState:
     objective: float = float("nan")  # rho / 2; NaN before there are weights
     sampled_gap: float | None = None  # over the rows last looked at, which is no certificate
     certified_gap: float | None = None  # over all rows, of the last certificate
+    # What gaps are relative to: "all" rows; the "span" of landmarks; or the same on a "sample".
+    gap_scope: str = "all"
     n_active: int = 0  # vertices of the active set
     n_support: int = 0  # those of them that have weight
     rows_read: int = 0  # from the source

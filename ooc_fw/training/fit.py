@@ -20,7 +20,7 @@ from ooc_fw.training.choice import Choice, choose
 from ooc_fw.training.pairs import model_of, train_pairs
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkSolution
+    from ooc_fw.landmarks.solve import LandmarkPath, LandmarkSolution, LandmarkStart
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def fit(
     problem: Problem,
     options: TrainOptions,
     session: Session | None = None,
-    warm: Sequence[Warm | None] | None = None,
+    warm: Sequence[Warm | None] | LandmarkStart | None = None,
 ) -> Fit:
     """Train a model of two classes or more, exact or with landmarks as `choose` says.
 
@@ -91,9 +91,10 @@ def fit(
     session : Session, optional
         Circumstances. The certifying passes of several exact classifiers are not made by Dask, and
         exact models of more than two classes have no checkpoints: InputError for them.
-    warm : sequence of tuple or None, optional
-        What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, by rows
-        of `problem.source`.
+    warm : sequence of tuple or None, or LandmarkStart, optional
+        What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, or what
+        a model with landmarks does, by rows of `problem.source`. What is for the other kind of
+        model, or for more landmarks than there will be, is left out.
 
     Raises
     ------
@@ -104,21 +105,39 @@ def fit(
     choice = choose(problem, options, session)
     logger.info("%s", choice.reason)
     if choice.landmarks is None:
-        pairs = train_pairs(problem, options, session, warm)
+        weights = warm if isinstance(warm, Sequence) else None
+        pairs = train_pairs(problem, options, session, weights)
         return Fit(model_of(pairs, problem, options.C), pairs, None, choice)
-    source = problem.source
-    threads = min(options.threads, plan_run(source, options, session.held).max_threads)
-    from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
+    with open_landmark_path(problem, choice.landmarks, options, session, warm) as path:
+        solution = path.solve(options.C)
+    return Fit(landmark_model(solution, problem, options.C), [], solution, choice)
 
-    solution = solve_landmarks(
-        problem, choice.landmarks, replace(options, threads=threads), session
-    )
-    model = Model.from_landmarks(
+
+def open_landmark_path(
+    problem: Problem,
+    n_landmarks: int,
+    options: TrainOptions,
+    session: Session,
+    warm: Sequence[Warm | None] | LandmarkStart | None = None,
+) -> LandmarkPath:
+    """Trainer of models with landmarks, on as many threads as memory allows."""
+    from ooc_fw.landmarks.solve import LandmarkPath, LandmarkStart  # SciPy takes 0.1 s to import
+
+    plan = plan_run(problem.source, options, session.held)
+    options = replace(options, threads=min(options.threads, plan.max_threads))
+    start = warm if isinstance(warm, LandmarkStart) else None
+    if start is not None and len(start.rows) > n_landmarks:
+        start = None
+    return LandmarkPath(problem, n_landmarks, options, session, start)
+
+
+def landmark_model(solution: LandmarkSolution, problem: Problem, C: float) -> Model:
+    """Model of classifiers that share their landmarks."""
+    return Model.from_landmarks(
         solution,
         kernel=problem.kernel,
-        C=options.C,
+        C=C,
         classes=problem.classes,
-        scaling=source.scaling,
+        scaling=problem.source.scaling,
         penalties=problem.penalties,
     )
-    return Fit(model, [], solution, choice)

@@ -8,7 +8,8 @@
         leave out the points that are worse than the best beyond chance
     train the best point on all rows, from the weights it had, with a certificate
 
-Models with landmarks, where these are asked for, are trained anew for each point.
+Models with landmarks, where these are asked for, share the landmarks of the smallest C of each
+gamma and fold; the refit has its own.
 
 A point is a pair of C and gamma. Its error is 1 minus the metric: the share of the validation rows
 that are wrong, or one of those of `ooc_fw.model.metrics`.
@@ -44,7 +45,8 @@ from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.fit import fit
+from ooc_fw.training.choice import choose
+from ooc_fw.training.fit import landmark_model, open_landmark_path
 from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
 
@@ -555,15 +557,19 @@ class _Tuner:
         """A function that trains models of one problem, for one C after another."""
 
         def with_landmarks(C: float, _: Sequence[Warm] | None) -> Trained:
-            found = fit(problem, replace(options, C=C), Session(self.callbacks))
-            return Trained(found.model, found.pairs, found.landmarks)
+            solution = path.solve(C)
+            return Trained(landmark_model(solution, problem, C), [], solution)
 
         def exact(C: float, warm: Sequence[Warm] | None) -> Trained:
             pairs = trainer.fit(C, warm)
             return Trained(model_of(pairs, problem, C), pairs, None)
 
         if partition is None:
-            yield with_landmarks
+            session = Session(self.callbacks)
+            n_landmarks = choose(problem, options, session).landmarks
+            assert n_landmarks is not None
+            with open_landmark_path(problem, n_landmarks, options, session) as path:
+                yield with_landmarks
             return
         with PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer:
             yield exact

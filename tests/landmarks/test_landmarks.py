@@ -15,7 +15,12 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import SpanProblem
-from ooc_fw.landmarks.solve import relative_target, solve_landmarks
+from ooc_fw.landmarks.solve import (
+    LandmarkPath,
+    LandmarkStart,
+    relative_target,
+    solve_landmarks,
+)
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
@@ -284,6 +289,43 @@ def test_a_checkpoint_of_another_run_is_refused(options, n_landmarks, message, t
     solve_landmarks(problem, 20, TrainOptions(), Session(checkpoint=CheckpointPlan(path)))
     with pytest.raises(InputError, match=message):
         solve_landmarks(problem, n_landmarks, options, Session(resume=path))
+
+
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(3000, 3), (300, 2)])
+def test_a_path_has_the_landmarks_of_its_first_model(n_rows, n_classes):
+    X, codes = noisy(n_rows, n_classes)
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    signs = np.where(codes[:, None] == np.arange(n_classes)[n_classes == 2 :], 1, -1)
+    with LandmarkPath(problem, 30, TrainOptions(threads=2), Session()) as path:
+        solutions = [path.solve(C) for C in (0.5, 20, 1)]
+    first = solutions[0]
+    for C, own in zip((0.5, 20, 1), solutions, strict=True):
+        assert own.status is Status.CONVERGED
+        np.testing.assert_array_equal(own.rows, first.rows)
+        primal, dual = objectives(own, X, signs, np.full(len(X), float(C)), KERNELS["rbf"])
+        assert (own.primal >= primal).all()
+        assert (own.dual <= dual).all()
+        assert (own.certified_gap <= relative_target(1e-3)).all()
+        # From the same landmarks, without the weights of another C.
+        start = LandmarkStart(own.rows, np.zeros_like(own.beta))
+        anew = solve_landmarks(problem, 30, TrainOptions(C=C), Session(), start)
+        np.testing.assert_allclose(own.primal, anew.primal, rtol=2e-3)
+    assert solutions[1].kernel_evaluations > 0
+    assert solutions[1].seconds < sum(solution.seconds for solution in solutions)
+
+
+def test_a_warm_start_keeps_its_landmarks():
+    X, codes = noisy(3000)
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    before = solve_landmarks(problem, 20, TrainOptions(), Session())
+    start = LandmarkStart(before.rows, before.beta)
+    again = solve_landmarks(problem, 20, TrainOptions(), Session(), start)
+    np.testing.assert_array_equal(again.rows, before.rows)
+    assert again.kernel_evaluations < before.kernel_evaluations
+    more = solve_landmarks(problem, 40, TrainOptions(), Session(), start)
+    assert len(more.rows) == 40
+    assert np.isin(before.rows, more.rows).all()
+    assert more.primal[0] < before.dual[0]
 
 
 def test_a_run_counts_what_it_reads_itself():

@@ -75,6 +75,25 @@ def test_durations_for_people():
     assert {seconds: format_seconds(seconds) for seconds in durations} == durations
 
 
+def test_lines_tell_landmarks_and_each_pass(show):
+    def state(seconds, fraction, scope, **rest):
+        return make_sweep(seconds, fraction, n_support=40, gap_scope=scope, **rest)
+
+    assert show(
+        [
+            state(0.0, 0.1, "sample", sampled_gap=0.5),
+            state(10.0, 0.9, "sample", sampled_gap=0.5),
+            state(20.0, 0.1, "span", sampled_gap=0.2),
+            state(30.0, 0.6, "span", sampled_gap=0.2),
+        ]
+    ) == [
+        "10 s, certify 10%, iteration 7: gap 5.0e-01 on a sample, 40 landmarks",
+        "20 s, certify 90%, iteration 7: gap 5.0e-01 on a sample, 40 landmarks, pass ends in 1 s",
+        "30 s, certify 10%, iteration 7: gap 2.0e-01 in the span, 40 landmarks",
+        "40 s, certify 60%, iteration 7: gap 2.0e-01 in the span, 40 landmarks, pass ends in 8 s",
+    ]
+
+
 def test_lines_say_phase_gap_support_speed_and_time_left(show):
     gap = {"sampled_gap": 0.0123, "certified_gap": 0.5}  # the certificate is of other weights
     states = [

@@ -20,10 +20,11 @@ from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, Problem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
+from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.training import tuning
-from ooc_fw.training.fit import fit
+from ooc_fw.training.fit import fit, landmark_model, open_landmark_path
 from ooc_fw.training.tuning import PRESETS, Point, draw, tune
 
 
@@ -206,7 +207,7 @@ def test_other_metrics(metric, monkeypatch):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_landmarks(data, thirds, n_classes):
-    """Points are those of single trainings on the same part, and the model is one of all rows."""
+    """Points are those of one path on the same part, and the model is one of all rows."""
     X, y = data if n_classes == 2 else thirds
     told = []
     found = tune(X, y, Cs=[1, 16], gammas=[0.5], options=TrainOptions(landmarks=40))
@@ -215,9 +216,10 @@ def test_landmarks(data, thirds, n_classes):
     held_out = SubsetSource(open_source(X, y), ranges)
     classes, codes = encode_labels(part)
     problem = Problem(part, codes, make_kernel("rbf", gamma=0.5), None, classes)
-    for point in found.points:
-        options = TrainOptions(C=point.C, landmarks=40, tol=tuning.PATH_TOL, certify=False)
-        model = fit(problem, options).model
+    options = TrainOptions(landmarks=40, tol=tuning.PATH_TOL, certify=False)
+    with open_landmark_path(problem, 40, options, Session()) as path:
+        models = [landmark_model(path.solve(p.C), problem, p.C) for p in found.points]
+    for point, model in zip(found.points, models, strict=True):
         wrong = model.predict(held_out) != held_out.labels(0, held_out.n_rows)
         assert point.n_errors == wrong.sum()
         assert point.n_support == len(model.support_vectors) <= 40
