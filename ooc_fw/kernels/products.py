@@ -35,6 +35,7 @@ STEP = 16
 """Sides of a block for BLAS are multiples of this."""
 
 _SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of vertices as columns
+_SPARSE_BYTES = 4 << 20  # of the same for sparse vertices, if no two of them shared a feature
 _LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices, all columns counted, that stay loaded from strip to strip
@@ -215,7 +216,7 @@ class _SparseProduct(_Product):
         """As many as fit even if no two vertices share a feature."""
         mean = max(1.0, len(stored_arrays(z.values)[1]) / max(1, len(z)))
         dtype = self._scratch.dtype
-        side = int(np.sqrt(_SCRATCH_BYTES / (dtype.itemsize * mean))) // STEP * STEP
+        side = int(np.sqrt(_SPARSE_BYTES / (dtype.itemsize * mean))) // STEP * STEP
         return min(TILE, max(side, _fitting_width(dtype, len(self._places))))
 
     def load(self, z: Operand) -> None:
@@ -267,6 +268,7 @@ class Workspace(threading.local):
         self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
         self._tile = self._strip = np.empty(0, dtype=np.uint8)
         self._kept: tuple[Operand, list[_VertexTile]] | None = None
+        self._loaded = False  # whether the products of these tiles are
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -306,11 +308,11 @@ class Workspace(threading.local):
         sizes = [n * m * dtype.itemsize for n, m in shapes]
         if sum(sizes) > len(self._strip):  # kept, since fresh pages cost as much as kernel values
             self._strip = np.empty(sum(sizes), dtype=np.uint8)
-        start, loaded = 0, self._kept is not None
+        start = 0
         for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):
             tile = self._strip[start : start + size].view(dtype).reshape(shape)
             start += size
-            if loaded:
+            if self._loaded:
                 product.into(x, tile)
             else:
                 try:  # an interrupt must not leave vertices in the scratch
@@ -327,13 +329,16 @@ class Workspace(threading.local):
         self._kept = None
         width, n_features = self.width(x, z), x.values.shape[1]
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
-        if np.dtype(x.method.dtype).itemsize * n_features * len(z) > _LOADED_BYTES:
-            return [(cols, z[cols], self._product(x)) for cols in slices]
-        tiles = []
-        for cols in slices:
-            product = self._new_product(isinstance(z.values, CSRRows), x.method, n_features, {})
-            tiles.append((cols, z[cols], product))
-            product.load(tiles[-1][1])
+        self._loaded = np.dtype(x.method.dtype).itemsize * n_features * len(z) <= _LOADED_BYTES
+        tiles = [(cols, z[cols], self._product(x)) for cols in slices]
+        if self._loaded:
+            sparse = isinstance(z.values, CSRRows)
+            tiles = [
+                (cols, zt, self._new_product(sparse, x.method, n_features, {}))
+                for cols, zt, _ in tiles
+            ]
+            for _, zt, product in tiles:
+                product.load(zt)
         self._kept = z, tiles
         return tiles
 

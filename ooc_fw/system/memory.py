@@ -33,7 +33,8 @@ _VERTEX_SHARE = 0.4  # of the rest without these, at most, for vertices; kernel 
 _CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory, and as many kernel columns
 _LEAST_KERNEL_ROWS = 4 << 20
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products, sparse vertices
-_THREAD_FEATURE_BYTES = 4  # in addition, for each column of sparse rows
+_SPARSE_THREAD_BYTES = 3 << 20  # in addition, for tiles of sparse rows,
+_THREAD_FEATURE_BYTES = 4  # and for each of their columns
 _ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of screening and of a pass
 _FULL_ORACLE_BYTES = 32  # in addition for a full oracle: its gradient, and the one before
 _FEATURE_BYTES = 64  # for each column: mean and sums
@@ -152,7 +153,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         "row_numbers": row_numbers + work.n_features * _FEATURE_BYTES,
         "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
     }
-    thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
+    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
     # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + full)
     columns = 2 * 4 * full * work.n_rows
@@ -210,6 +211,11 @@ def sample_rows(n_landmarks: int, row_bytes: float) -> int:
     )
 
 
+def _sparse_thread_bytes(work: Workload) -> int:
+    """What a thread takes for sparse rows beyond what dense ones take."""
+    return work.sparse * (_SPARSE_THREAD_BYTES + _THREAD_FEATURE_BYTES * work.n_features)
+
+
 def landmark_terms(
     work: Workload, n_classifiers: int, n_landmarks: int, threads: int = 1
 ) -> dict[str, int]:
@@ -224,7 +230,7 @@ def landmark_terms(
     n_sample = min(work.n_rows, sample_rows(n_landmarks, row_bytes))
     if n_sample > _SAMPLE_ROWS * n_landmarks:  # so many of them are held a second time
         n_sample += _SAMPLE_ROWS * n_landmarks
-    thread_bytes = _THREAD_BYTES + work.sparse * _THREAD_FEATURE_BYTES * work.n_features
+    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
     thread_bytes += _STRIP_BYTES + loaded + _LANDMARK_THREAD_BYTES * n_landmarks
     sizes = {
         "program": PROGRAM_BYTES + work.held_bytes,
