@@ -47,7 +47,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "raw-linear": ("raw.h5", "--kernel", "linear", "--C", "0.001", "--tol", "1e-1"),
     "noisy-16-bit": ("noisy.h5", "--memory", "600MiB", "--tol", "1e-2"),
     "noisy-cached-rows": ("noisy.h5", "--memory", "400MiB", "--tol", "1e-2", "--max-iter", "12"),
-    "noisy-limit": ("noisy.h5", "--max-support", "800"),
+    "noisy-limit": ("noisy.h5", "--max-support", "800", "--exact"),
     "iterations": ("noisy.h5", "--max-iter", "4"),
     "classes": ("shells.h5", "--C", "10"),
     "classes-sampled": ("shells.h5", "--method", "swap2", "--max-iter", "300"),

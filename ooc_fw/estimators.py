@@ -32,7 +32,7 @@ from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.landmarks.solve import LandmarkSolution, LandmarkStart
+from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
@@ -297,9 +297,9 @@ class FrankWolfeSVC(_FittedSVC):
         What `save` writes.
     pairs_ : list of ooc_fw.model.pairs.PairSolution
         Classes and solution of each binary classifier of an exact model.
-    landmarks_ : ooc_fw.landmarks.solve.LandmarkSolution or None
+    landmarks_ : ooc_fw.landmarks.solution.LandmarkSolution or None
         The solution of a landmark model.
-    solution_ : ooc_fw.Solution or ooc_fw.landmarks.solve.LandmarkSolution
+    solution_ : ooc_fw.Solution or ooc_fw.landmarks.solution.LandmarkSolution
         Everything the solver reports; of more than two exact classes, on the first pair.
 
     Notes

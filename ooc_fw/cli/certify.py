@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     no weights of all rows have an objective below exact_kernel_dual: what a larger model could
     gain in objective, not in accuracy.
     """
-    from ooc_fw.landmarks.solve import relative_target
+    from ooc_fw.landmarks.solution import relative_target
     from ooc_fw.model.record import load_model
 
     model = load_model(args.model)

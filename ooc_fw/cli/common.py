@@ -329,11 +329,12 @@ def aligned(result: Mapping[str, Any]) -> list[str]:
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of each binary classifier, or of the first `most`."""
-    lines = [
-        f"{format_label(own['negative'])} against {format_label(own['positive'])}  "
-        f"{format_gap(own['certified_gap'])}"
-        for own in classifiers[:most]
-    ]
+    lines = []
+    for own in classifiers[:most]:
+        sides = format_label(own["negative"]), format_label(own["positive"])
+        if "primal" in own:  # of landmarks, whose classifiers are of one class each
+            sides = sides[1], "the rest"
+        lines.append(f"{sides[0]} against {sides[1]}  {format_gap(own['certified_gap'])}")
     if most is not None and len(classifiers) > most:
         lines.append(f"and {len(classifiers) - most} more binary classifiers, which --json lists")
     return lines

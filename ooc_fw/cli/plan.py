@@ -25,9 +25,6 @@ _READ_BYTES = 4 << 20
 _KERNEL_ROWS = 2048
 """Rows between which kernel values are computed."""
 
-_LANDMARK_PASSES = 25
-"""Passes over all rows of a typical run with landmarks."""
-
 
 def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
@@ -76,6 +73,7 @@ def _estimate(
     from ooc_fw.solver.kernel_rows import value_type
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.setup import is_quantised
+    from ooc_fw.training.choice import LANDMARK_PASSES, landmark_seconds
     from ooc_fw.training.estimate import PASSES, expect_support, kernel_speed
 
     source, kernel = problem.source, problem.kernel
@@ -89,7 +87,11 @@ def _estimate(
     largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
     quantised = is_quantised(options, kernel, source.n_rows)
     vectors = support if landmarks is None else landmarks
-    sweep = source.n_rows * vectors / values_a_second + source.n_rows / rows_a_second
+    reading = source.n_rows / rows_a_second
+    sweep = source.n_rows * vectors / values_a_second + reading
+    seconds = PASSES * sweep
+    if landmarks is not None:
+        seconds = landmark_seconds(problem, landmarks, values_a_second) + LANDMARK_PASSES * reading
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": values_a_second,
@@ -98,7 +100,7 @@ def _estimate(
         "kernel_value_bytes": value_type(support, largest_C, largest_value, quantised).itemsize,
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
-        "seconds_at_most": (PASSES if landmarks is None else _LANDMARK_PASSES) * sweep,
+        "seconds_at_most": seconds,
     }
 
 

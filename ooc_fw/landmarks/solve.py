@@ -31,6 +31,8 @@ from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
 from ooc_fw.landmarks.newton import Course, Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.sample import Sample
+from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
@@ -42,22 +44,13 @@ from ooc_fw.solver.checkpoint import (
     run_identity,
 )
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import make_sampler
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import sample_rows
 
 logger = logging.getLogger(__name__)
 
-# Rows for each of N landmarks that the preconditioner is computed from: at most and at least. In
-# between there are so many that their N^2 products each are this many times the kernel values of a
-# pass over all rows.
-_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
-_SAMPLE_WORK = 800.0
-# Rows in memory beyond the sample: at most a third of all rows, at least two samples.
-_POOL_PARTS, _LEAST_POOL = 3, 1.5
 _POOL_GAP = 0.5  # relative gap at which the pool is left
 _PILOT_FACTOR = 10  # rows of the pilot for each of its landmarks
 _PILOT_GAP, _SAMPLE_GAP = 0.05, 0.02  # relative gaps at which pilot and sample are left
@@ -72,47 +65,6 @@ _TRIAL_ROWS = 2048  # that are passed over to compare the speeds of float32 and 
 _SPARE = 1.2  # factor of the estimated time of the certificate
 _CERTIFICATE_SHARE = 0.5  # share of the time limit above which a certificate is not worth its time
 _GRACE = 0.1  # share of the limit by which a certificate that is under way may exceed it
-
-
-@dataclass(frozen=True)
-class LandmarkSolution:
-    """Weights of k classifiers on shared landmarks, and what is known of them."""
-
-    status: Status
-    choice: str  # one line: what was done and why
-    rows: Int64Array  # (N,): row numbers of the landmarks
-    landmarks: Rows  # (N, n_features)
-    beta: Float64Array  # (k, N)
-    jitter: float
-    primal: Float64Array | None  # (k,), over all rows; None where no pass over them ended
-    dual: Float64Array | None  # (k,)
-    certified_gap: Float64Array | None  # (k,): (P - D*) / P at most, from float64 kernel values
-    sampled_gap: Float64Array | None  # (k,): the same from float32, or of the sample alone
-    iterations: int
-    kernel_evaluations: int
-    passes: float
-    rows_read: int
-    bytes_read: int
-    seconds: float
-    sweep_seconds: float | None
-    signal: int | None
-
-
-@dataclass(frozen=True)
-class LandmarkStart:
-    """Landmarks and weights to begin with."""
-
-    rows: Int64Array  # (M,): different row numbers
-    beta: Float64Array  # (k, M)
-
-
-def relative_target(tol: float) -> float:
-    """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
-
-    Such a model violates margins by at most `tol`; its weights divided by 1 - tol have an objective
-    within 1 - (1 - tol)^2 of the optimum.
-    """
-    return 1 - (1 - min(tol, 1.0)) ** 2
 
 
 def solve_landmarks(
@@ -226,8 +178,9 @@ class _Run:
         self.start: _Start | None = None
         self._reset()
         self.rng = np.random.default_rng(options.seed)
-        self._draw_sample()
-        arithmetic = choose_arithmetic(problem.kernel, self.sample[:_PROBE_ROWS])
+        given = None if warm is None else warm.rows
+        self.sample = Sample.draw(source, problem.codes, self.n_landmarks, self.rng, given)
+        arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:_PROBE_ROWS])
         self.engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         self.workers: Workers | None = None
         if session.dask is not None:
@@ -246,26 +199,6 @@ class _Run:
         self.round = 0  # of steps to a certified gap
         self.exact_cost = 1.0  # time of a pass with float64 kernel values over one with float32
         self.unwanted = False  # whether a callback asked for the end
-
-    def _draw_sample(self) -> None:
-        """Hold some rows in memory, and a sample of them for the preconditioner."""
-        n_rows, n = self.source.n_rows, self.n_landmarks
-        size = sample_rows(n, self.source.decoded_bytes / n_rows)
-        size -= 0 if self.warm is None else len(self.warm.rows)
-        work = _SAMPLE_WORK * n_rows / n**2
-        n_sample = min(size, n_rows, int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n))
-        n_pool = min(size, n_rows // _POOL_PARTS)
-        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
-        sampler = make_sampler(self.source, self.given.codes)
-        ids = own = sampler.sample(n_pool, self.rng)
-        if n_sample < n_pool:
-            own = ids[np.sort(self.rng.choice(n_pool, n_sample, replace=False))]
-        if self.warm is not None:
-            ids, own = np.union1d(ids, self.warm.rows), np.union1d(own, self.warm.rows)
-        self.sample_ids, self.pool_ids, self.in_pool = own, ids, np.searchsorted(ids, own)
-        self.sample = self.pool = self.source.take(ids)
-        if len(own) < len(ids):
-            self.sample = take_rows(self.pool, self.in_pool)
 
     def change_penalty(self, C: float) -> None:
         """Begin again with another C, where the run ended."""
@@ -289,11 +222,11 @@ class _Run:
             status = self._run()
         except Stop as stop:
             status = stop.status
-            self.writer.write(lambda: self.image)
+            self.writer.write(self.image)
             if status is not Status.INTERRUPTED:
                 status = self._certify_late(status)
         else:
-            self.writer.write(lambda: self.image)
+            self.writer.write(self.image)
         return self._solution(status)
 
     def _run(self) -> Status:
@@ -302,15 +235,15 @@ class _Run:
             self.start = self._begin()
         newton, places, b = self.start.newton, self.start.places, self.start.b
         target = relative_target(self.options.tol)
-        whole = len(self.sample) == self.source.n_rows
+        whole = len(self.sample.rows) == self.source.n_rows
         if not whole:
             b = self._minimise(newton, places, b, _SAMPLE_GAP).b
 
         # 2. Weights for more rows.
-        if len(self.pool) > len(self.sample):
-            part = self._problem_of(self.pool, self.pool_ids)
+        if len(self.sample.pool) > len(self.sample.rows):
+            part = self._problem_of(self.sample.pool, self.sample.pool_ids)
             passes = Passes(part, newton.span.landmarks, on_block=self._report)
-            newton = replace(newton, passes=passes, sample=self.in_pool)
+            newton = replace(newton, passes=passes, sample=self.sample.in_pool)
             b = self._minimise(newton, places, b, _POOL_GAP).b
 
         # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
@@ -356,18 +289,18 @@ class _Run:
         progress, course = asdict(self.state), self.course.state()
         self.image = {"progress": progress, "steps": {"round": self.round}, "course": course}
         if self.writer.due():
-            self.writer.write(lambda: self.image)
+            self.writer.write(self.image)
 
     def _resumed(self, newton: Newton, places: Int64Array) -> tuple[Newton, Float64Array]:
         """Newton's method, and its weights, where the checkpoint was."""
-        course = Course.from_state(self.image["course"], len(self.sample))
+        course = Course.from_state(self.image["course"], len(self.sample.rows))
         newton, progress = newton.resume(course), self.image["progress"]
         assert course.b is not None
         self.kept = _Kept(newton, places, newton.evaluate(course.b, exact=course.exact))
         # What it took to come here does not count: the run goes on as if it had never stopped.
         course.on_change = self._note
         self.round = self.image["steps"]["round"]
-        self.state.iteration = progress["iteration"]
+        self.state.iteration, self.state.gap_scope = progress["iteration"], "span"
         self.state.phase = Phase.CERTIFY if course.exact else Phase.TRAIN
         self.engine.evaluations = progress["kernel_evaluations"]
         self.began -= progress["elapsed_s"]
@@ -384,23 +317,23 @@ class _Run:
         if len(places) == len(chosen):
             b[:, : weights.shape[1]] = weights
         else:
-            rows = take_rows(self.sample, chosen[: weights.shape[1]])
+            rows = take_rows(self.sample.rows, chosen[: weights.shape[1]])
             b = span.nearest(Landmarks(self.engine, rows), weights)
         return _Start(self._newton(span, self._part(None), places), places, b)
 
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
-        signs = self.problem.signs[self.sample_ids]
+        signs = self.problem.signs[self.sample.ids]
         half = max(1, self.n_landmarks // 2)
         if self.warm is None:
             pilot = draw_random(signs, min(len(signs), _PILOT_FACTOR * half), self.rng)
             span, first = self._span(pilot[:half])
             start = np.zeros((signs.shape[1], len(span)))
         else:
-            pilot = np.searchsorted(self.sample_ids, self.warm.rows)
+            pilot = np.searchsorted(self.sample.ids, self.warm.rows)
             if len(pilot) >= self.n_landmarks:
                 return pilot, self.warm.beta
-            given = Landmarks(self.engine, take_rows(self.sample, pilot))
+            given = Landmarks(self.engine, take_rows(self.sample.rows, pilot))
             span, first = self._span(pilot)
             start = span.nearest(given, self.warm.beta)
             pilot = np.arange(len(signs))
@@ -417,12 +350,12 @@ class _Run:
 
     def _span(self, places: Int64Array) -> tuple[Span, Int64Array]:
         """Span of the landmarks at `places`, and those of the places that it depends on."""
-        span = Span(Landmarks(self.engine, take_rows(self.sample, places)))
+        span = Span(Landmarks(self.engine, take_rows(self.sample.rows, places)))
         independent = span.independent()
         if len(independent) < len(span):
             places = places[independent]
             del span
-            span = Span(Landmarks(self.engine, take_rows(self.sample, places)))
+            span = Span(Landmarks(self.engine, take_rows(self.sample.rows, places)))
         self.state.n_active = self.state.n_support = len(span)
         return span, places
 
@@ -431,8 +364,8 @@ class _Run:
     def _part(self, places: Int64Array | None) -> SpanProblem:
         """The problem on some rows of the sample, None for all of them."""
         if places is None:
-            return self._problem_of(self.sample, self.sample_ids)
-        return self._problem_of(take_rows(self.sample, places), self.sample_ids[places])
+            return self._problem_of(self.sample.rows, self.sample.ids)
+        return self._problem_of(take_rows(self.sample.rows, places), self.sample.ids[places])
 
     def _problem_of(self, rows: Rows, ids: Int64Array) -> SpanProblem:
         source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
@@ -451,13 +384,13 @@ class _Run:
         if newton.passes.problem.n_rows == self.source.n_rows:
             return newton
         passes = Passes(self.problem, newton.span.landmarks, self.workers, self._report)
-        return replace(newton, passes=passes, sample=self.sample_ids)
+        return replace(newton, passes=passes, sample=self.sample.ids)
 
     def _compare_speeds(self, span: Span) -> None:
         """Measure what a pass with float64 kernel values costs, where time is limited."""
         if not (self.deadline.limited and self.options.certify):
             return
-        part = self._part(np.arange(min(_TRIAL_ROWS, len(self.sample))))
+        part = self._part(np.arange(min(_TRIAL_ROWS, len(self.sample.rows))))
         passes, b = Passes(part, span.landmarks), np.zeros((part.n_classifiers, len(span)))
         seconds = []
         for exact in (False, True):
@@ -587,7 +520,7 @@ class _Run:
         return LandmarkSolution(
             status=status,
             choice=f"{n} landmarks, Newton steps over all rows",
-            rows=self.sample_ids[kept.places],
+            rows=self.sample.ids[kept.places],
             landmarks=kept.newton.span.landmarks.rows,
             beta=point.b,
             jitter=kept.newton.span.jitter,

@@ -43,7 +43,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkSolution
+    from ooc_fw.landmarks.solution import LandmarkSolution
     from ooc_fw.solver.state import Solution
 
 logger = logging.getLogger(__name__)

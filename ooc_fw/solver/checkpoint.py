@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -82,12 +82,12 @@ class CheckpointWriter:
         plan = self._plan
         return plan is not None and time.perf_counter() >= self._saved_at + plan.every_s
 
-    def write(self, make_state: Callable[[], State]) -> None:
+    def write(self, state: State) -> None:
         """Write the state of now."""
         if self._plan is None:
             return
         try:
-            save_checkpoint(self._plan.path, self._identity, make_state())
+            save_checkpoint(self._plan.path, self._identity, state)
         except (OSError, InputError) as error:
             if not self._failed:
                 logger.warning(

@@ -69,7 +69,7 @@ class Reporter:
         self.interrupt.defer()
         self.update()
         plan = dataclasses.asdict(self._setting.plan)
-        self._writer.write(lambda: self._state.image() | {"plan": plan})
+        self._writer.write(self._state.image() | {"plan": plan})
 
     def begin(self) -> None:
         """Say which run this is, for checkpoints, and resume from one if there is one.

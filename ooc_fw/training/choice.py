@@ -31,14 +31,16 @@ LANDMARKS = 5_000
 """Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
 them has matrices of its own between the landmarks."""
 
+LANDMARK_PASSES = 25
+"""Passes over all rows of a typical run with landmarks."""
+
 _PASS_VALUES = (
     6e9  # kernel values of a pass over all rows that are not exceeded without being asked
 )
 
 _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
-_LANDMARK_TIME = 0.8  # share of the time limit that landmarks may take by this estimate:
-_LANDMARK_PASSES = 10  # passes over all rows,
-_ALGEBRA_SECONDS = 1.5  # and steps on a sample, for 1,000 landmarks; they grow with the third power
+_LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
+_ALGEBRA_SECONDS = 0.5  # of its steps on a sample with 1,000 landmarks; grows with the third power
 _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
 
 
@@ -163,14 +165,19 @@ def _affordable(
     most = min(wanted, _most_by_memory(problem, options, session), n_rows)
     if speed is None:
         return most
-    left, k = _LANDMARK_TIME * session.deadline(options).left(), _n_classifiers(problem)
+    left = _LANDMARK_TIME * session.deadline(options).left()
 
     def late(n_landmarks: int) -> bool:
-        algebra = _ALGEBRA_SECONDS * k * (n_landmarks / 1000) ** 3
-        return _LANDMARK_PASSES * n_rows * n_landmarks / speed + algebra > left
+        return landmark_seconds(problem, n_landmarks, speed) > left
 
     fewest = min(START_ROWS, most)
     return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
+
+
+def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
+    """About the time of a run with landmarks, at so many kernel values a second."""
+    algebra = _ALGEBRA_SECONDS * _n_classifiers(problem) * (n_landmarks / 1000) ** 3
+    return LANDMARK_PASSES * problem.source.n_rows * n_landmarks / speed + algebra
 
 
 def landmark_memory(

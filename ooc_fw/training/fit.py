@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ooc_fw.data.rows import Int64Array
+from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
@@ -20,7 +21,7 @@ from ooc_fw.training.choice import Choice, choose
 from ooc_fw.training.pairs import model_of, train_pairs
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkPath, LandmarkSolution, LandmarkStart
+    from ooc_fw.landmarks.solve import LandmarkPath
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,6 @@ class Fit:
         """Say why the gap is above the tolerance, for a warning."""
         tol = options.tol
         if self.landmarks is not None:
-            from ooc_fw.landmarks.solve import relative_target
-
             tol = relative_target(tol)
         return Status(self.model.status).explain(options.stopping, float(f"{tol:.3g}"))
 
@@ -121,7 +120,7 @@ def open_landmark_path(
     warm: Sequence[Warm | None] | LandmarkStart | None = None,
 ) -> LandmarkPath:
     """Trainer of models with landmarks, on as many threads as memory allows."""
-    from ooc_fw.landmarks.solve import LandmarkPath, LandmarkStart  # SciPy takes 0.1 s to import
+    from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
     plan = plan_run(problem.source, options, session.held)
     options = replace(options, threads=min(options.threads, plan.max_threads))

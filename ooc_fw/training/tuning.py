@@ -51,7 +51,7 @@ from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solve import LandmarkSolution
+    from ooc_fw.landmarks.solution import LandmarkSolution
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a

@@ -15,12 +15,8 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import SpanProblem
-from ooc_fw.landmarks.solve import (
-    LandmarkPath,
-    LandmarkStart,
-    relative_target,
-    solve_landmarks,
-)
+from ooc_fw.landmarks.solution import LandmarkStart, relative_target
+from ooc_fw.landmarks.solve import LandmarkPath, solve_landmarks
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem

@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from ooc_fw.data.sources import CSRSource, open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.solve import LandmarkSolution, solve_landmarks
+from ooc_fw.landmarks.solution import LandmarkSolution
+from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.pairs import LandmarkClassifier, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.probabilities import class_probabilities, sigmoid

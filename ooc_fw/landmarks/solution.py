@@ -1,0 +1,49 @@
+"""What a run with landmarks returns, what it may begin with, and the gap it aims at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.solver.state import Status
+
+
+@dataclass(frozen=True)
+class LandmarkSolution:
+    """Weights of k classifiers on shared landmarks, and what is known of them."""
+
+    status: Status
+    choice: str  # one line: what was done and why
+    rows: Int64Array  # (N,): row numbers of the landmarks
+    landmarks: Rows  # (N, n_features)
+    beta: Float64Array  # (k, N)
+    jitter: float
+    primal: Float64Array | None  # (k,), over all rows; None where no pass over them ended
+    dual: Float64Array | None  # (k,)
+    certified_gap: Float64Array | None  # (k,): (P - D*) / P at most, from float64 kernel values
+    sampled_gap: Float64Array | None  # (k,): the same from float32, or of the sample alone
+    iterations: int
+    kernel_evaluations: int
+    passes: float
+    rows_read: int
+    bytes_read: int
+    seconds: float
+    sweep_seconds: float | None
+    signal: int | None
+
+
+@dataclass(frozen=True)
+class LandmarkStart:
+    """Landmarks and weights to begin with."""
+
+    rows: Int64Array  # (M,): different row numbers
+    beta: Float64Array  # (k, M)
+
+
+def relative_target(tol: float) -> float:
+    """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
+
+    Such a model violates margins by at most `tol`; its weights divided by 1 - tol have an objective
+    within 1 - (1 - tol)^2 of the optimum.
+    """
+    return 1 - (1 - min(tol, 1.0)) ** 2
