@@ -31,8 +31,10 @@ LANDMARKS = 5_000
 """Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
 them has matrices of its own between the landmarks."""
 
-LANDMARK_PASSES = 25
+LANDMARK_PASSES = 15
 """Passes over all rows of a typical run with landmarks."""
+
+_SAMPLE_PASSES, _SAMPLE_ROWS = 40, 20  # those over a sample, and its rows for each landmark
 
 _PASS_VALUES = (
     6e9  # kernel values of a pass over all rows that are not exceeded without being asked
@@ -176,8 +178,10 @@ def _affordable(
 
 def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
     """About the time of a run with landmarks, at so many kernel values a second."""
+    n_rows = problem.source.n_rows
+    rows = LANDMARK_PASSES * n_rows + _SAMPLE_PASSES * min(n_rows, _SAMPLE_ROWS * n_landmarks)
     algebra = _ALGEBRA_SECONDS * _n_classifiers(problem) * (n_landmarks / 1000) ** 3
-    return LANDMARK_PASSES * problem.source.n_rows * n_landmarks / speed + algebra
+    return rows * n_landmarks / speed + algebra
 
 
 def landmark_memory(
