@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -31,6 +31,9 @@ _SAME = 1e-12  # relative difference of factors that differ by rounding
 # Best lengths of a step beyond which another gradient is worth its pass: below, once gradients are
 # from float64 kernel values, then before; above.
 _SHORT_EXACT, _SHORT, _LONG = 0.75, 0.5, 1.5
+# Gap after a step over the promised one, from which on products with the Hessian are from float64
+# kernel values: residuals that float32 hides count most where landmarks are many.
+_MISSED = 3.0
 _ROUNDING = 1e-3  # relative difference of P from float32 and from float64 kernel values
 _LEAST_DECREASE = 1e-10  # relative, of P by a step; steps that gain less are lost in rounding
 
@@ -97,11 +100,14 @@ class Course:
 
     b: Float64Array | None = None  # (k, N): weights of the last point; None before the first
     exact: bool = False  # whether its gradient is from float64 kernel values
+    exact_products: bool = False  # whether products with the Hessian have to be
     # What the preconditioner has followed, one after the other: rows of the sample inside the
     # margin of each classifier, (n, k), and the classifiers that were wanted, (k,).
     followed: list[tuple[BoolArray, BoolArray]] = field(default_factory=list)
     descent: Descent | None = None  # the step from there, if it has begun
     on_change: Callable[[], None] = field(default=lambda: None)  # after each point and product
+
+    _PLAIN: ClassVar = ("b", "exact", "exact_products")
 
     def arrive(self, point: Point) -> None:
         """Begin again at this point."""
@@ -110,7 +116,7 @@ class Course:
 
     def state(self) -> dict[str, Any]:
         """Arrays, and values for JSON, of a checkpoint."""
-        state: dict[str, Any] = {"b": self.b, "exact": self.exact}
+        state: dict[str, Any] = {name: getattr(self, name) for name in self._PLAIN}
         if self.followed:
             state["inside"] = np.packbits([inside for inside, _ in self.followed], axis=1)
             state["wanted"] = np.array([wanted for _, wanted in self.followed])
@@ -126,10 +132,9 @@ class Course:
         prefix = "descent_"
         descent = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         return cls(
-            state["b"],
-            state["exact"],
-            list(zip(rows, wanted, strict=True)),
-            Descent(**descent) if descent else None,
+            **{name: state[name] for name in cls._PLAIN},
+            followed=list(zip(rows, wanted, strict=True)),
+            descent=Descent(**descent) if descent else None,
         )
 
 
@@ -288,7 +293,7 @@ class Newton:
         Weights that are all 0 are no model: at least one step is taken from there. `tell` is
         called with each new point and may raise to end the run. Unless `exact_below` is 0, steps
         from gaps below it lead to gradients from float64 kernel values, and the last gradient is
-        one of these; products with the Hessian are always from float32.
+        one of these; products with the Hessian are from float32 while steps keep their promise.
         """
         if self.course.b is not point.b or self.course.exact is not point.exact:
             self.course.arrive(point)
@@ -303,6 +308,10 @@ class Newton:
                 self.course.arrive(point)
                 continue
             there = self._best_step(point, target, wanted, exact)
+            assert self.course.descent is not None
+            promised = np.maximum(target, self.course.descent.promised / point.primal)
+            missed = bool((wanted & (there.gap > _MISSED * promised)).any())
+            self.course.exact_products |= point.exact and missed
             gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
             settled = not gained[wanted].any()
             ended = settled and (point.exact or exact_below == 0)
@@ -343,7 +352,8 @@ class Newton:
         active &= wanted
 
         def multiply(d: Float64Array) -> Float64Array:
-            return self.span.times(d) + self.passes.hessian_product(active, d)
+            exact = course.exact_products
+            return self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
 
         return self._conjugate_gradients(course.descent, multiply, targets)
 

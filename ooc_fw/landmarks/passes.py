@@ -244,15 +244,20 @@ class Passes:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
         return Gradient(decisions, u, total, square, error, largest, depth + len(blocks))
 
-    def hessian_product(self, active: BoolArray, d: Float64Array) -> Float64Array:
-        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
+    def hessian_product(
+        self, active: BoolArray, d: Float64Array, *, exact: bool = False
+    ) -> Float64Array:
+        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`.
+
+        `exact` computes kernel values in float64.
+        """
         product, problem = np.zeros_like(d), self.problem
         blocks = [
             _Block(start, stop, problem.penalties[start:stop], active=active[start:stop])
             for start, stop in block_slices(problem.source, 0, problem.n_rows)
             if active[start:stop].any()
         ]
-        for _, found in self._map(blocks, d, False):
+        for _, found in self._map(blocks, d, exact):
             product += found.u
         return product
 

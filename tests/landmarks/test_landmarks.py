@@ -14,7 +14,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
 from ooc_fw.landmarks.newton import Preconditioner
-from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.solution import LandmarkStart, relative_target
 from ooc_fw.landmarks.solve import LandmarkPath, solve_landmarks
 from ooc_fw.landmarks.span import Landmarks, Span
@@ -252,6 +252,27 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
         for name in ("iterations", "kernel_evaluations", "rows_read", "bytes_read"):
             assert getattr(resumed, name) == getattr(whole, name)
     assert (True in stages) == (n_rows > 150)  # steps of the smallest set are solved for directly
+
+
+def test_steps_that_miss_their_promise_take_exact_products(monkeypatch):
+    X, codes = noisy(6000)
+    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    found, original = [], Passes.hessian_product
+    for missed in (0.0, 1e9):
+        kinds = []
+
+        def product(passes, active, d, *, exact=False, kinds=kinds):
+            kinds.append(exact)
+            return original(passes, active, d, exact=exact)
+
+        monkeypatch.setattr(Passes, "hessian_product", product)
+        monkeypatch.setattr("ooc_fw.landmarks.newton._MISSED", missed)
+        found.append(solve_landmarks(problem, 20, TrainOptions(tol=1e-7), Session()))
+        monkeypatch.undo()
+        assert any(kinds) == (missed == 0)
+        assert kinds == sorted(kinds)
+    assert [own.status for own in found] == [Status.CONVERGED] * 2
+    np.testing.assert_allclose(found[0].primal, found[1].primal, rtol=1e-6)
 
 
 def test_a_run_that_is_over_resumes_to_the_same_end(tmp_path):
