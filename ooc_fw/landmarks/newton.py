@@ -322,6 +322,10 @@ class Newton:
             self.course.arrive(point)
             if ended:
                 break
+        if exact_below > 0 and not point.exact:  # after so many steps
+            point = self.evaluate(point.b, exact=True)
+            tell(point)
+            self.course.arrive(point)
         return point
 
     def _best_step(self, point: Point, target: float, wanted: BoolArray, exact: bool) -> Point:
