@@ -22,6 +22,7 @@ from ooc_fw._core.types import Int64Array as Int64Array
 from ooc_fw.system.errors import InputError
 
 _SHORT_ROW = 256  # stored values up to which an insertion sort is faster
+
 AnyArray: TypeAlias = npt.NDArray[Any]
 
 
