@@ -127,6 +127,20 @@ def split(name: str, test: float, positive: str | None = None) -> Texts:
     return write
 
 
+def first_rows(name: str, n: int, positive: str) -> Texts:
+    """The first `n` lines of one file, for a class against the rest; a tenth of the rest tests."""
+
+    def write(data: Path, folder: Path) -> tuple[Path, Path]:
+        targets = folder / "train.txt", folder / "test.txt"
+        lines = _lines(data / name, positive)
+        for target, part in zip(targets, (islice(lines, n), islice(lines, 0, None, 10)), strict=True):
+            with target.open("w") as out:
+                out.writelines(part)
+        return targets
+
+    return write
+
+
 def generated(rows: Callable[[random.Random], Iterator[str]]) -> Texts:
     """Lines made by a function, half of them for the test."""
     return lambda _, folder: _write_split(rows(random.Random(0)), _draw_share(0.5), folder)
@@ -221,6 +235,24 @@ def words(rng: random.Random) -> Iterator[str]:
         yield f"{label} {' '.join(f'{j}:1' for j in sorted(cells))}\n"
 
 
+def topics(rng: random.Random) -> Iterator[str]:
+    """Sparse: 100 classes, 160 of 50,000 columns a row, as of texts; half of the rows are for tests.
+
+    A class has 300 columns of its own, from which a row takes a quarter of its values; the others
+    come from all columns, low ones more often. Rows have length 1.
+    """
+    own = [[rng.randrange(50_000) for _ in range(300)] for _ in range(100)]
+    for _ in range(12_000):
+        label = rng.randrange(100)
+        cells: dict[int, float] = {}
+        while len(cells) < 160:
+            topic = rng.random() < 0.25
+            j = rng.choice(own[label]) if topic else int(50_000 * rng.random() ** 3)
+            cells[j] = 0.5 + rng.expovariate(1)
+        length = sum(value * value for value in cells.values()) ** 0.5
+        yield f"{label} {' '.join(f'{j + 1}:{cells[j] / length:.5g}' for j in sorted(cells))}\n"
+
+
 # -- the list ------------------------------------------------------------------------------------
 
 KDD_SCALING = ("--log1p", "--scale", "minmax")  # the test file takes over the training range
@@ -248,6 +280,13 @@ DATASETS = {
             split("covtype_352k/covtype_352k.xz", test=39_098, positive="2"),
             C=10,
             gamma=4.167,  # 30 / (2 sigma^2)
+            convert=("--scale", "minmax"),
+        ),
+        Dataset(
+            "covtype-40k",
+            first_rows("covtype_352k/covtype_352k.xz", 40_000, positive="2"),
+            C=10,
+            gamma=4.167,
             convert=("--scale", "minmax"),
         ),
         Dataset(
@@ -297,6 +336,7 @@ DATASETS = {
         Dataset("a1a", packaged("a1a.xz", "a1a.t.xz"), C=1),
         Dataset("shell", generated(shell), C=10),
         Dataset("words", generated(words), C=1),
+        Dataset("topics", generated(topics), C=10),
     )
 }
 

@@ -35,7 +35,7 @@ LAYERS = (
 
 # Packages that are slow to import -> where they may be imported.
 CONFINED = {
-    "numba": {"_core/loading.py"},
+    "numba": {"_core/loading.py", "_core/barrier.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators.py"},

@@ -176,6 +176,25 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
 
 
 @njit(cache=True, nogil=True)
+def _store_row(row, out, units, half):
+    for j in range(out.size):
+        out[j] = out.dtype.type(row[j] * units + half)
+
+
+@njit(cache=True, nogil=True)
+def fill_tile(kernel_map, tile, x_terms, z_terms, out, stride, units, half):
+    """`map_tile`, and row i of the values times `units` plus `half` to out[i * stride], ...
+
+    `units` and `half` are of the precision of the tile; `out`, one-dimensional, may be of integers.
+    """
+    m = z_terms.size
+    for i in range(tile.shape[0]):
+        row = tile[i, :m]
+        _map_row(kernel_map, row, x_terms[i], z_terms)
+        _store_row(row, out[i * stride : i * stride + m], units, half)
+
+
+@njit(cache=True, nogil=True)
 def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
     """`map_tile`, and out[i, c] += sum_j weights[c, j] k(x_i, z_j), in float64.
 

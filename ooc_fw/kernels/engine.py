@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from ooc_fw._core.maps import KernelMap, map_tile, raise_largest, sum_columns, sum_tile
+from ooc_fw._core.maps import KernelMap, fill_tile, map_tile, raise_largest, sum_columns, sum_tile
 from ooc_fw._core.strips import add_weighted_rows
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
@@ -23,7 +24,9 @@ from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kerne
 from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.groups import cpu_count
 
+_FEW_ROWS = 256  # rows of a block from which they are divided among the threads as they are
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
@@ -102,6 +105,7 @@ class Engine:
         self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
         self.evaluations = 0
         self._counting = threading.Lock()
+        self._processors = cpu_count()
         self._pool = None
         if threads > 1:
             self._pool = ThreadPoolExecutor(threads, initializer=limit_this_thread)
@@ -157,24 +161,28 @@ class Engine:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
 
         `out` is of float32; of float64 for exact rows; or of uint16, for values in [0, 1] as
-        multiples of 1/65535. The longer side is divided among the threads and passes the shorter
-        one. A value has the same bits whatever the side, the block and the thread.
+        multiples of 1/65535. Few rows pass many vertices in their place, so that the threads share
+        the work. A value has the same bits whatever the side, the block and the thread.
         """
-        if len(x) < len(z):
+        if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
         kernel_map, quantised = self._map(x), out.dtype == np.uint16
+        dtype = x.method.dtype
+        # Storing an integer truncates.
+        units, half = (dtype(65535), dtype(0.5)) if quantised else (dtype(1), dtype(0))
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            narrow = len(zt) < _NARROW
+            part, narrow = out[rows, cols], len(zt) < _NARROW
             if narrow:  # maps are vectorised along rows of the tile
-                tile = np.ascontiguousarray(tile[:, : len(zt)].T)
+                tile, part = np.ascontiguousarray(tile[:, : len(zt)].T), part.T
                 xt, zt = zt, xt
-            map_tile(kernel_map, tile, xt.terms, zt.terms)
-            tile = tile[:, : len(zt)]
-            if quantised:
-                tile *= np.float32(65535)
-                tile += np.float32(0.5)  # the assignment below truncates
-            out[rows, cols] = tile.T if narrow else tile
+            contiguous = part.strides[1] == part.itemsize
+            target = part if contiguous else np.empty(part.shape, part.dtype)
+            stride = target.strides[0] // target.itemsize
+            flat = as_strided(target, ((len(xt) - 1) * stride + len(zt),), (target.itemsize,))
+            fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, units, half)
+            if not contiguous:
+                part[...] = target
 
         self._for_tiles(x, z, fill)
 
@@ -326,6 +334,23 @@ class Engine:
                 run(part)
         else:
             list(self._pool.map(run, parts))
+
+    def together_on(self, most: int) -> int:
+        """Number of threads for `together`, at most `most`: each needs a processor of its own."""
+        return max(1, min(self.threads, most, self._processors))
+
+    def together(self, run: Callable[[int], Result], n_threads: int) -> Result:
+        """Call run(0), run(1), ... on `n_threads` threads at the same time; what run(0) returns.
+
+        For compiled code in which the threads wait for each other.
+        """
+        if self._pool is None or n_threads == 1:
+            return run(0)
+        others = [self._pool.submit(run, thread) for thread in range(1, n_threads)]
+        try:
+            return run(0)
+        finally:
+            wait(others)
 
     def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Results of `run` for all items, in their order, computed on all threads."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
+from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
@@ -28,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
+_LEAST_SHARE = 2048  # vertices of each thread from which several are faster than one
+_TRIAL_STEPS = 500  # steps by which the pace of one and of several threads is measured
+_LASTING = 50  # measurements of the pace after which the slower way is tried again
 _FETCHED = 64  # kernel rows computed at once when steps lack one
 _LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
@@ -53,6 +58,7 @@ class ActiveSet(VertexTable):
         self.rounding = math.inf
         self._largest_C = C if penalties is None else float(penalties.max())
         self._kernel_rows = kernel_rows
+        self._pace = _Pace()
         self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
         self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
 
@@ -76,6 +82,11 @@ class ActiveSet(VertexTable):
     def kernel_row(self, place: int) -> npt.NDArray[Any]:
         """Kernel values between one vertex and all, shape (m,)."""
         return self._kernel_rows.row(place, self.engine, self.operand)
+
+    def hold(self, places: Sequence[int]) -> core.KernelBlock:
+        """The kernel rows, with those of one or two vertices among the rows held."""
+        self._kernel_rows.fetch(np.array(places), self.engine, self.operand)
+        return self._kernel_rows.block
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows made ready for products, in the precision of the kernel values."""
@@ -262,9 +273,8 @@ class ActiveSet(VertexTable):
     ) -> None:
         """Set alpha = scale * alpha + weight_i e_i + weight_j e_j, with gradient and rho."""
         j = i if j < 0 else j
-        rows = self._kernel_rows
-        rows.fetch(np.array(sorted({i, j})), self.engine, self.operand)
-        self.rho = core.move(self.vertices, rows.block, scale, i, weight_i, j, weight_j)
+        block = self.hold(sorted({i, j}))
+        self.rho = core.move(self.vertices, block, scale, i, weight_i, j, weight_j)
 
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
@@ -283,15 +293,20 @@ class ActiveSet(VertexTable):
         at_once = max(1, int(_STEP_WORK / len(self)))
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
-            taken, dropped, _, missing = core.optimise_pairwise(
-                vertices, rows.block, rows.clock, tol, min(max_steps - steps, at_once)
+            n_threads = self._pace.choose(self.engine.together_on(len(self) // _LEAST_SHARE))
+            most = min(max_steps - steps, _TRIAL_STEPS if self._pace.tries else at_once)
+            started = time.perf_counter()
+            taken, dropped, _, missing = optimise_pairwise(
+                *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.together
             )
+            if taken >= _TRIAL_STEPS:
+                self._pace.note(n_threads, (time.perf_counter() - started) / taken / len(self))
             moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
             if is_late is not None and is_late():
                 break
             if missing < 0:
-                if taken < at_once or steps >= max_steps:
+                if taken < most or steps >= max_steps:
                     break
                 continue
             rows.fetch(_soon_needed(self, rows, missing, grad), self.engine, self.operand)
@@ -299,6 +314,38 @@ class ActiveSet(VertexTable):
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
+
+
+class _Pace:
+    """Whether threads share the scans of steps: as was faster when both ways were last tried.
+
+    Threads that wait for each other lose more than one thread does where other programs want the
+    processors. What steps find does not depend on the number of threads.
+
+    Attributes
+    ----------
+    tries : bool
+        Whether the way chosen last has not been measured yet.
+    """
+
+    def __init__(self) -> None:
+        self.tries = False
+        self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
+        self._n_noted = 0
+
+    def choose(self, n_threads: int) -> int:
+        """Either `n_threads` or 1."""
+        ways = {n_threads, 1}
+        untried = sorted(ways - self._seconds.keys())
+        self.tries = len(ways) > 1 and len(untried) > 0
+        return untried[0] if self.tries else min(ways, key=lambda n: self._seconds.get(n, 0.0))
+
+    def note(self, n_threads: int, seconds: float) -> None:
+        """Remember how long a step took for each vertex."""
+        self._seconds[n_threads] = seconds
+        self._n_noted += 1
+        if self._n_noted % _LASTING == 0:
+            self._seconds = {n_threads: seconds}
 
 
 def _soon_needed(
@@ -333,7 +380,7 @@ def _solve_systems(
         return 0, 0
 
     def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-        block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
+        block = rows.part(rows.slots[places], places) + 1.0
         block *= y[places, None] * y[places]
         np.fill_diagonal(block, active.diag[places])
         return np.asarray(block)

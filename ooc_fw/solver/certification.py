@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportGradient, SupportWeights
 from ooc_fw.certificate.sweep import certify as make_pass
@@ -71,5 +73,7 @@ def _unscreened(state: RunState) -> Int64Array | None:
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
     floor = float(active.grad[active.support].min()) + rounding
     found = state.screen.unscreened(floor, problem.labels, norm2, plain, rounding)
+    support = np.sort(active.ids[active.support])  # their gradients are known
+    found = np.setdiff1d(found, support, assume_unique=True)
     logger.info("screening leaves %d of %d rows", len(found), problem.source.n_rows)
     return found if len(found) < _FEW_UNSCREENED * problem.source.n_rows else None

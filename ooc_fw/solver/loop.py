@@ -238,6 +238,7 @@ class _Run:
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
             state.renew()
+            course.renewed = True
             course.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
@@ -253,7 +254,7 @@ class _Run:
 
             # 5. Train again: on the violators found. Else rounding has hidden a violation: train to
             #    a smaller gap, and after some rounds with more precise kernel values, too.
-            course.phase, course.renewed = Phase.TRAIN, False
+            course.phase = Phase.TRAIN
             if certificate is not None and self._add_violators(certificate, tolerance):
                 course.idle_rounds = 0
                 continue

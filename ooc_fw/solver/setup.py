@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
-_FLOAT32_ROWS = 1 << 15  # rows whose kernel values with each other take 4 GiB in float32
+_FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 _GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
 _UNRELATED = 1e-6  # largest kernel value between two rows that tell nothing of each other
 _RELATED_SHARE = 0.01  # least share of pairs of rows that are related where gamma is not too large

@@ -1,6 +1,7 @@
 """Compiled work on the active set against a few lines of dense numpy each."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,9 +9,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
+from ooc_fw._core.pairwise import optimise_pairwise, second_order_away
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.testing.reference import kernel_values, make_problem, minimise
 from ooc_fw.testing.strategies import SEEDS
+
+
+def in_panels(block, slots, n_slots):
+    """Rows of kernel values in the slots of panels, which hold something else elsewhere."""
+    m = block.shape[1]
+    panels = np.full((-(-m // core.PANEL), n_slots, core.PANEL + 16), 12345, dtype=block.dtype)
+    for panel, own in enumerate(panels):
+        part = block[:, panel * core.PANEL : (panel + 1) * core.PANEL]
+        own[slots, : part.shape[1]] = part
+    return panels
 
 
 class Plain:
@@ -27,13 +39,9 @@ class Plain:
         self.unit = np.float32(1 / 65535 if quantised else 1)
         self.slots = rng.permutation(m + 3)[:m]
         self.used = np.full(m + 3, -1)
-        if quantised:
-            self.K = np.full((m + 3, m + 3), 12345, dtype=np.uint16)
-            self.K[self.slots, :m] = np.rint(values * 65535)
-        else:
-            self.K = np.full((m + 3, m + 3), np.nan, dtype=np.float32)
-            self.K[self.slots, :m] = values
-        values = self.K[self.slots, :m].astype(np.float64) * np.float64(self.unit)
+        stored = np.rint(values * 65535).astype(np.uint16) if quantised else values.astype("f4")
+        self.K = in_panels(stored, self.slots, m + 3)
+        values = stored.astype(np.float64) * np.float64(self.unit)
         self.y = problem.y.astype(np.float64)
         self.diag = np.full(m, 2 + 1 / C)
         self.Q = np.multiply.outer(self.y, self.y) * (values + 1)
@@ -50,11 +58,16 @@ class Plain:
     def vertices(self, grad=None):
         return core.Vertices(self.alpha, self.grad if grad is None else grad, self.diag, self.y)
 
-    def optimise(self, tol, max_steps, grad=None, clock=0):
+    def optimise(self, tol, max_steps, grad=None, clock=0, n_threads=1):
         """Steps, drops and gap of `optimise_pairwise`, which lacks no row."""
-        steps, drops, gap, missing = core.optimise_pairwise(
-            self.vertices(grad), self.block, clock, tol, max_steps
-        )
+        with ThreadPoolExecutor(4) as pool:
+
+            def together(run, n_threads):
+                return next(iter(list(pool.map(run, range(n_threads)))))
+
+            steps, drops, gap, missing = optimise_pairwise(
+                self.vertices(grad), self.block, clock, tol, max_steps, n_threads, together
+            )
         assert missing == -1
         return steps, drops, gap
 
@@ -120,11 +133,10 @@ def test_second_order_away(plain, seed):
         if plain.grad[k] > plain.grad[i]:
             curvature = plain.diag[i] + plain.diag[k] - 2 * plain.Q[i, k]
             gains[k] = (plain.grad[k] - plain.grad[i]) ** 2 / curvature
-    j = core.second_order_away(
+    j = second_order_away(
         plain.vertices(),
         np.where(plain.alpha > 0, plain.y, 0),
-        plain.K[plain.slots[i], : len(plain.alpha)],
-        plain.unit,
+        plain.block,
         i,
         1 / plain.objective(),
         np.empty(core.LANES),
@@ -189,33 +201,56 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
     assert plain.objective() <= before
 
 
-@given(st.integers(1, 30), SEEDS)
+@given(
+    actives(sizes=(1, 511, 513, 1100, 2100)), st.sampled_from([np.float32, np.float64]), SEEDS
+)
+def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, seed):
+    """Equal rows give equal gains and gradients, whose order must not depend on the threads."""
+    rng = np.random.default_rng(seed)
+    plain.grad = np.round(plain.grad, rng.integers(1, 5))
+    results = []
+    for n_threads in (1, 2, 3, 4):
+        other = copy.deepcopy(plain)
+        grad = other.grad.astype(real)
+        results.append((other.optimise(1e-5, 60, grad, n_threads=n_threads), other.alpha, grad))
+    for found, alpha, grad in results[1:]:
+        assert found == results[0][0]
+        np.testing.assert_array_equal(alpha, results[0][1])
+        np.testing.assert_array_equal(grad, results[0][2])
+
+
+@given(st.sampled_from([1, 5, 30, core.PANEL + 5]), SEEDS)
 def test_keep_vertices(m, seed):
     rng = np.random.default_rng(seed)
-    K = rng.normal(size=(m + 2, m + 2)).astype(np.float32)
+    K = rng.normal(size=(30, m)).astype(np.float32)
     keep = np.flatnonzero(rng.random(m) < 0.6)
-    sources = np.flatnonzero(rng.random(m) < 0.6)
-    expected = K[np.ix_(sources, keep)]
-    core.keep_vertices(sources, keep, K)
-    np.testing.assert_array_equal(K[: len(sources), : len(keep)], expected)
+    sources = np.flatnonzero(rng.random(len(K)) < 0.6)
+    panels = in_panels(K, np.arange(len(K)), len(K))
+    core.keep_vertices(sources, keep, panels)
+    kept = np.concatenate(panels[:, : len(sources), : core.PANEL], axis=1)[:, : len(keep)]
+    np.testing.assert_array_equal(kept, K[np.ix_(sources, keep)])
 
 
-@given(st.integers(1, 150), st.integers(1, 150), SEEDS)
+@given(st.sampled_from([1, 70, 150, core.PANEL - 3]), st.integers(1, 150), SEEDS)
 def test_mirror_rows(n_old, n_new, seed):
     """Rows of new vertices become columns of the old ones that are held, part by part."""
     rng = np.random.default_rng(seed)
     m = n_old + n_new
-    K = rng.normal(size=(m, m)).astype(np.float32)
-    order = rng.permutation(m)
-    slots, new_slots = order[:n_old].copy(), order[n_old:]
+    K = rng.normal(size=(200, m)).astype(np.float32)
+    order = rng.permutation(len(K))
+    new_slots = order[:n_new]
+    slots = np.full(n_old, -1)
+    slots[-50:] = np.resize(order[n_new:], len(slots[-50:])) if n_old > 50 else order[n_new:][:n_old]
     slots[rng.random(n_old) < 0.3] = -1
     held = slots[slots >= 0]
     expected = K.copy()
     expected[held, n_old:] = K[np.ix_(new_slots, np.flatnonzero(slots >= 0))].T
+    panels = in_panels(K, np.arange(len(K)), len(K))
     middle = int(rng.integers(0, n_old + 1))
     for start, stop in ((0, middle), (middle, n_old)):
-        core.mirror_rows(K, slots, n_old, new_slots, start, stop)
-    np.testing.assert_array_equal(K, expected)
+        core.mirror_rows(panels, slots, n_old, new_slots, start, stop)
+    mirrored = np.concatenate(panels[:, :, : core.PANEL], axis=1)[:, :m]
+    np.testing.assert_array_equal(mirrored, expected)
 
 
 @given(actives(), st.booleans())
@@ -224,7 +259,7 @@ def test_steps_that_are_handed_the_rows_they_lack_reach_the_tolerance_too(plain,
     plain.slots = np.full(len(slots), -1)
     before, missing = plain.objective(), 0
     while missing >= 0:
-        *_, gap, missing = core.optimise_pairwise(plain.vertices(), plain.block, 0, 1e-4, 100_000)
+        *_, gap, missing = optimise_pairwise(plain.vertices(), plain.block, 0, 1e-4, 100_000)
         assert plain.slots[missing] == -1 or missing == -1
         if forgetful and np.count_nonzero(plain.slots >= 0) > 2:
             plain.slots[np.argmax(plain.grad)] = -1

@@ -130,7 +130,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
         steps, drops = self.active.optimise(tol, 10_000)
         assert 0 <= drops <= steps
         assert self.active.rho <= before * (1 + 1e-6)  # the steps' gradient may be in float32
-        assert self.active.relative_gap() <= tol + 1e-6
+        assert self.active.relative_gap() <= tol + 1e-6 + 1e-7 * steps  # of a float32 gradient
         self.learn()
 
     @rule()

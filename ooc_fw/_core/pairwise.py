@@ -1,0 +1,330 @@
+"""The pairwise inner solver, on one thread or on several that share its scans.
+
+A step scans all vertices twice: for the away vertex, and to update the gradient and find its least
+value. Each thread scans vertices of its own, and the threads meet after each scan. What a scan
+finds does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ooc_fw._core.barrier import meet, new_barrier
+from ooc_fw._core.loading import njit
+from ooc_fw._core.maps import FLOAT_FLAGS, dot
+from ooc_fw._core.steps import LANES, KernelBlock, Vertices, kernel_value, lower_lanes, piece
+from ooc_fw._core.types import Float64Array, FloatArray, Int64Array
+
+_ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
+_TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
+_NEARLY = 0.5  # a pair with cached rows is taken from this fraction of the best slope on
+_LEAST, _AWAY, _HELD = 0, 1, 2  # what is looked for: places in `Course.found`
+_FACTS = 8  # numbers that tell what a thread found: a cache line
+
+Outcome: TypeAlias = tuple[int, int, float, int]
+"""Steps, how many dropped a vertex, the gap, and the vertex whose row the next step lacks or -1."""
+
+
+class Scanned(NamedTuple):
+    """What scans read, in the precision of the gradient; arrays of shape (m,).
+
+    `away` has the labels of the support vertices and 0 elsewhere, and `held` those of which the
+    kernel rows are in memory. Both are modified by steps.
+    """
+
+    diag: FloatArray
+    labels: FloatArray
+    away: FloatArray
+    held: FloatArray
+
+
+class Course(NamedTuple):
+    """All that the threads of one call share; `first_use` is the clock of the first step."""
+
+    vertices: Vertices
+    scanned: Scanned
+    block: KernelBlock
+    whole: bool  # whether the kernel rows of all vertices are held
+    first_use: int
+    tol: float
+    max_steps: int
+    cells: Int64Array  # where the threads meet
+    found: Float64Array  # (3, n_threads, _FACTS): what each found last
+
+
+class _Chosen(NamedTuple):
+    """Vertex i, for which another is sought: g_i, the scale of gradients, Q_ii and 2 y_i."""
+
+    grad: Any
+    scale: Any
+    diag: Any
+    twice_label: Any
+
+
+# -- the away vertex -----------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
+    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
+
+    `units` holds the unit of the row, whose type is that of the arithmetic on kernel values.
+    """
+    number = units.dtype.type
+    unit = units[0]
+    g_i, scale, q_ii, twice_y_i = chosen
+    for k in range(lanes.size):
+        slope = max((grad[k] - g_i) * scale * abs(away[k]), grad.dtype.type(0))
+        curvature = q_ii + diag[k] - twice_y_i * away[k] * (number(row[k]) * unit + _ONE)
+        lanes[k] = max(lanes[k], slope * slope / max(curvature, _TINY))
+
+
+@njit(cache=True, nogil=True)
+def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
+    """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own."""
+    values, slot = block.values, block.slots[i]
+    lanes[:] = 0
+    units = np.full(1, block.unit)
+    for s in range(start, stop, LANES):
+        e = min(s + LANES, stop)
+        near, row = lanes[: e - s], piece(values, slot, s, e)
+        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row, units, chosen)
+    lane = 0
+    for k in range(1, LANES):
+        if lanes[k] > lanes[lane]:
+            lane = k
+    largest = lanes[lane]
+    place = -1
+    best = grad.dtype.type(0)
+    single = lanes[:1]
+    for k in range(start + lane, stop, LANES):
+        single[0] = 0
+        e = k + 1
+        row = piece(values, slot, k, e)
+        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row, units, chosen)
+        if single[0] > best:
+            best = single[0]
+            place = k
+    return largest, lane, place, best
+
+
+@njit(cache=True, nogil=True)
+def second_order_away(vertices, away, block, i, scale, lanes):
+    """Support vertex j of largest (g_j - g_i)^2 / (Q_ii + Q_jj - 2 Q_ij) with g_j > g_i, or -1.
+
+    `away`, shape (m,), has the labels of the support vertices and 0 elsewhere; the row of vertex i
+    is held. `scale`, 1/rho, keeps squared gradients in the range of their precision, which is that
+    of all arrays; `lanes`, shape (LANES,), is scratch.
+    After Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
+    """
+    _, grad, diag, labels = vertices
+    chosen = _Chosen(grad[i], scale, diag[i], labels[i] + labels[i])
+    return _search_away(grad, away, diag, block, i, chosen, lanes, 0, grad.size)[2]
+
+
+@njit(cache=True, nogil=True)
+def _find_away(course, thread, what, labels, i, chosen, lanes):
+    """Look for the away vertex, all threads together; the row of `Course.found` about it.
+
+    `what` says which of them is looked for, and `labels` has the labels of those there are.
+    """
+    grad, found = course.vertices.grad, course.found[what]
+    start, stop = _share(grad.size, found.shape[0], thread)
+    largest, lane, place, gain = _search_away(
+        grad, labels, course.scanned.diag, course.block, i, chosen, lanes, start, stop
+    )
+    own = found[thread]
+    own[0], own[1], own[2], own[3] = largest, lane, place, gain
+    if place >= 0:
+        own[4], own[5] = grad[place], course.vertices.alpha[place]
+    meet(course.cells, thread)
+    best = 0
+    for k in range(1, found.shape[0]):  # as a single scan of all vertices would choose
+        if found[k, 0] != found[best, 0]:
+            better = found[k, 0] > found[best, 0]
+        elif found[k, 1] != found[best, 1]:
+            better = found[k, 1] < found[best, 1]
+        else:
+            better = found[k, 3] > found[best, 3]
+        if better:
+            best = k
+    return found[best]
+
+
+# -- the gradient and its least value ------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
+def _add_pair(lanes, grad, y, row_i, row_j, units_i, units_j, both):
+    """Add y * (units_i row_i + units_j row_j + both) to grad; lower the lanes to it."""
+    real = grad.dtype.type
+    for k in range(lanes.size):
+        value = grad[k] + y[k] * (units_i * real(row_i[k]) + units_j * real(row_j[k]) + both)
+        grad[k] = value
+        lanes[k] = min(lanes[k], value)
+
+
+@njit(cache=True, nogil=True)
+def _note_least(course, thread, lanes, start, stop):
+    """Note the least gradient of a thread's vertices, given the least of each lane, and meet."""
+    grad, own = course.vertices.grad, course.found[_LEAST, thread]
+    lane = 0
+    for k in range(1, LANES):
+        if lanes[k] < lanes[lane]:
+            lane = k
+    place = start + lane
+    for k in range(start + lane, stop, LANES):
+        if grad[k] < grad[place]:
+            place = k
+    own[0], own[1], own[2] = lanes[lane], lane, place
+    meet(course.cells, thread)
+
+
+@njit(cache=True, nogil=True)
+def _find_least(course, thread, lanes):
+    """Find the least gradient, all threads together."""
+    grad = course.vertices.grad
+    start, stop = _share(grad.size, course.cells.shape[0], thread)
+    lanes[:] = np.inf
+    for s in range(start, stop, LANES):
+        lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
+    _note_least(course, thread, lanes, start, stop)
+
+
+@njit(cache=True, nogil=True)
+def _least_found(found):
+    """Vertex of least gradient, and that gradient, from what the threads found."""
+    best = 0
+    for k in range(1, found.shape[0]):  # of equals as a single scan of all vertices would choose
+        first_lane = found[k, 0] == found[best, 0] and found[k, 1] < found[best, 1]
+        if found[k, 0] < found[best, 0] or first_lane:
+            best = k
+    return int(found[best, 2]), found[best, 0]
+
+
+@njit(cache=True, nogil=True)
+def _step(course, thread, i, j, step, weight_j, lanes):
+    """Move `step` from vertex j to i and find the least gradient, each thread its vertices."""
+    alpha, grad, diag, y = course.vertices
+    _, signs, away, held = course.scanned
+    values, unit, slots, _ = course.block
+    real = grad.dtype.type
+    start, stop = _share(grad.size, course.cells.shape[0], thread)
+    # The diagonal of Q is exact, as in `move`.
+    if start <= i < stop:
+        grad[i] += real(step * (diag[i] - kernel_value(course.block, i, i) - 1.0))
+        alpha[i] += step
+        away[i] = held[i] = signs[i]
+    if start <= j < stop:
+        grad[j] -= real(step * (diag[j] - kernel_value(course.block, j, j) - 1.0))
+        alpha[j] = weight_j
+        if weight_j == 0.0:
+            away[j] = held[j] = 0
+    weight_i, weight_j = real(step * y[i]), real(-step * y[j])
+    both = weight_i + weight_j
+    units_i, units_j = real(weight_i * unit), real(weight_j * unit)
+    lanes[:] = np.inf
+    for s in range(start, stop, LANES):
+        e = min(s + LANES, stop)
+        row_i, row_j = piece(values, slots[i], s, e), piece(values, slots[j], s, e)
+        near = lanes[: e - s]
+        _add_pair(near, grad[s:e], signs[s:e], row_i, row_j, units_i, units_j, both)
+    _note_least(course, thread, lanes, start, stop)
+
+
+# -- all steps -----------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _share(m, n_threads, thread):
+    """First and last of a thread's vertices: whole lanes, but for the last ones."""
+    chunks = -(-m // LANES)
+    start, stop = chunks * thread // n_threads, chunks * (thread + 1) // n_threads
+    return min(start * LANES, m), min(stop * LANES, m)
+
+
+@njit(cache=True, nogil=True)
+def take_steps(course, thread):
+    """Part of one of the threads in `optimise_pairwise`; all return the same."""
+    alpha, grad, diag, y = course.vertices
+    slots, used = course.block.slots, course.block.used
+    real = grad.dtype.type
+    lanes = np.empty(LANES, grad.dtype)
+    rho = dot(alpha, grad)
+    drops = 0
+    steps = 0
+    missing = -1
+    _find_least(course, thread, lanes)
+    while True:
+        i, least = _least_found(course.found[_LEAST])
+        gap = 1.0 - least / rho
+        if gap <= course.tol or steps >= course.max_steps:
+            break
+        if slots[i] < 0:
+            missing = i
+            break
+        twice_y = course.scanned.labels[i] + course.scanned.labels[i]
+        chosen = _Chosen(real(least), real(1.0 / rho), course.scanned.diag[i], twice_y)
+        away = course.scanned.away
+        found = _find_away(course, thread, _AWAY, away, i, chosen, lanes)
+        if found[2] < 0:
+            break
+        if not course.whole and slots[int(found[2])] < 0:
+            # A cached row that serves nearly as well saves the computation of another.
+            held = course.scanned.held
+            other = _find_away(course, thread, _HELD, held, i, chosen, lanes)
+            if other[2] < 0 or other[4] - least < _NEARLY * (found[4] - least):
+                missing = int(found[2])
+                break
+            found = other
+        j = int(found[2])
+        q_ij = y[i] * y[j] * (kernel_value(course.block, i, j) + 1.0)
+        slope, weight = found[4] - least, found[5]
+        curvature = diag[i] + diag[j] - 2.0 * q_ij
+        step = weight
+        if curvature * step > slope:
+            step = slope / curvature
+        dropped = step >= weight
+        if thread == 0:
+            used[slots[i]] = used[slots[j]] = course.first_use + steps
+        drops += dropped
+        rho += step * (step * curvature - 2.0 * slope)
+        steps += 1
+        _step(course, thread, i, j, step, 0.0 if dropped else weight - step, lanes)
+    return steps, drops, gap, missing
+
+
+def optimise_pairwise(
+    vertices: Vertices,
+    block: KernelBlock,
+    first_use: int,
+    tol: float,
+    max_steps: int,
+    n_threads: int = 1,
+    together: Callable[[Callable[[int], Outcome], int], Outcome] | None = None,
+) -> Outcome:
+    """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
+
+    i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
+    step is the exact line search clipped at alpha_j; O(m). A float32 gradient halves the time and
+    loses about 1e-7 of rho a step. Step s writes ``first_use + s`` to `KernelBlock.used`.
+
+    ``together(run, n_threads)`` calls run(0), run(1), ... at the same time and returns what run(0)
+    does; no result depends on `n_threads`.
+    """
+    real = vertices.grad.dtype
+    labels = vertices.labels.astype(real)
+    away = np.where(vertices.alpha > 0, labels, real.type(0))
+    held = np.where(block.slots >= 0, away, real.type(0))
+    scanned = Scanned(vertices.diag.astype(real), labels, away, held)
+    course = Course(
+        *(vertices, scanned, block, bool(block.slots.min() >= 0), first_use, tol, max_steps),
+        cells=new_barrier(n_threads),
+        found=np.empty((3, n_threads, _FACTS)),
+    )
+    if together is None or n_threads == 1:
+        return take_steps(course, 0)
+    return together(lambda thread: take_steps(course, thread), n_threads)
