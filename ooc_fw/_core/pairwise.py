@@ -15,7 +15,7 @@ import numpy as np
 from ooc_fw._core.barrier import meet, new_barrier
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
-from ooc_fw._core.steps import LANES, KernelBlock, Vertices, kernel_value, lower_lanes, piece
+from ooc_fw._core.steps import LANES, KernelBlock, Vertices, kernel_value, lower_lanes
 from ooc_fw._core.types import Float64Array, FloatArray, Int64Array
 
 _ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
@@ -85,13 +85,13 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
 @njit(cache=True, nogil=True)
 def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
     """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own."""
-    values, slot = block.values, block.slots[i]
+    row = block.values[block.slots[i], : grad.size]
     lanes[:] = 0
     units = np.full(1, block.unit)
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
-        near, row = lanes[: e - s], piece(values, slot, s, e)
-        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row, units, chosen)
+        near = lanes[: e - s]
+        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, chosen)
     lane = 0
     for k in range(1, LANES):
         if lanes[k] > lanes[lane]:
@@ -103,8 +103,7 @@ def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
     for k in range(start + lane, stop, LANES):
         single[0] = 0
         e = k + 1
-        row = piece(values, slot, k, e)
-        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row, units, chosen)
+        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, chosen)
         if single[0] > best:
             best = single[0]
             place = k
@@ -212,6 +211,7 @@ def _step(course, thread, i, j, step, weight_j, lanes):
     _, signs, away, held = course.scanned
     values, unit, slots, _ = course.block
     real = grad.dtype.type
+    row_i, row_j = values[slots[i], : grad.size], values[slots[j], : grad.size]
     start, stop = _share(grad.size, course.cells.shape[0], thread)
     # The diagonal of Q is exact, as in `move`.
     if start <= i < stop:
@@ -229,9 +229,8 @@ def _step(course, thread, i, j, step, weight_j, lanes):
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
-        row_i, row_j = piece(values, slots[i], s, e), piece(values, slots[j], s, e)
         near = lanes[: e - s]
-        _add_pair(near, grad[s:e], signs[s:e], row_i, row_j, units_i, units_j, both)
+        _add_pair(near, grad[s:e], signs[s:e], row_i[s:e], row_j[s:e], units_i, units_j, both)
     _note_least(course, thread, lanes, start, stop)
 
 

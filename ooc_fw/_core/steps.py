@@ -16,9 +16,6 @@ from ooc_fw._core.types import FloatArray, Int64Array
 LANES = 512
 """Extrema that a scan keeps side by side, so that the compiler vectorises it."""
 
-PANEL = 4 * LANES
-"""Columns of a panel of kernel values."""
-
 _TILE = 64  # side of the squares by which a block is transposed, in values
 _STILL = 1e-9  # moved weight up to which an extrapolation direction is mostly rounding
 
@@ -37,18 +34,16 @@ class Vertices(NamedTuple):
 
 
 class KernelBlock(NamedTuple):
-    """Kernel values between vertices, in panels of `PANEL` columns.
-
-    The value of vertices k and j is ``values[j // PANEL, slots[k], j % PANEL] * unit``.
+    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * unit``.
 
     Parameters
     ----------
-    values : ndarray of uint16, float32 or float64, shape (n_panels, n_slots, at least PANEL)
+    values : ndarray of uint16, float32 or float64, shape (n_slots, at least m)
         Multiples of `unit`, which is a float32, or a float64 where `values` are.
     slots : ndarray of int64, shape (m,)
-        Row of each panel that belongs to each vertex, -1 where it is not held.
+        Row of `values` that belongs to each vertex, -1 where it is not held.
     used : ndarray of int64, shape (n_slots,)
-        Clock at which each row was last used; modified by steps.
+        Clock at which each row of `values` was last used; modified by steps.
     """
 
     values: Any
@@ -58,17 +53,9 @@ class KernelBlock(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def piece(values, slot, start, stop):
-    """Stored values of a row in columns start..stop, which are in one panel."""
-    first = start // PANEL * PANEL
-    return values[start // PANEL, slot, start - first : stop - first]
-
-
-@njit(cache=True, nogil=True)
 def kernel_value(block, k, j):
     """Kernel value of vertices k and j, in float64; the row of k is held."""
-    stored = block.values[j // PANEL, block.slots[k], j % PANEL]
-    return np.float64(stored) * np.float64(block.unit)
+    return np.float64(block.values[block.slots[k], j]) * np.float64(block.unit)
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -91,13 +78,9 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
     alpha, grad, diag, y = vertices
     unit = block.unit
     m = alpha.size
-    for s in range(0, m, PANEL):
-        e = min(s + PANEL, m)
-        row_i = piece(block.values, block.slots[i], s, e)
-        row_j = piece(block.values, block.slots[j], s, e)
-        _add_columns(
-            grad[s:e], y[s:e], scale, unit, row_i, weight_i * y[i], row_j, weight_j * y[j]
-        )
+    row_i = block.values[block.slots[i], :m]
+    row_j = block.values[block.slots[j], :m]
+    _add_columns(grad, y, scale, unit, row_i, weight_i * y[i], row_j, weight_j * y[j])
     # The diagonal of Q is exact, while the column just added has the rounding of K and no 1/C.
     grad[i] += weight_i * (diag[i] - kernel_value(block, i, i) - 1.0)
     grad[j] += weight_j * (diag[j] - kernel_value(block, j, j) - 1.0)
@@ -155,12 +138,12 @@ def away_vertex(alpha, grad):
 
 
 @njit(cache=True, nogil=True)
-def keep_vertices(sources, keep, values):
-    """Move row sources[a] of all panels to row a, with only the columns in `keep`; both increase."""
+def keep_vertices(sources, keep, K):
+    """Move row sources[a] of K to row a, with only the columns in `keep`; both increase."""
     for a in range(sources.size):
+        row = K[sources[a]]
         for b in range(keep.size):
-            kept = values[keep[b] // PANEL, sources[a], keep[b] % PANEL]
-            values[b // PANEL, a, b % PANEL] = kept
+            K[a, b] = row[keep[b]]
 
 
 @njit(cache=True, nogil=True)
@@ -211,47 +194,24 @@ def extrapolate_gradient(grad, grad_before, size):
 
 
 @njit(cache=True, nogil=True)
-def weigh_rows(values, slots, weights, out):
-    """out[r] = sum_k k(r, k) weights[k] over the stored values in the panel rows slots[r]."""
+def weigh_rows(K, slots, weights, out):
+    """out[r] = sum_k K[slots[r], k] weights[k]."""
     for r in range(out.size):
-        total = 0.0
-        for s in range(0, weights.size, PANEL):
-            e = min(s + PANEL, weights.size)
-            total += dot(weights[s:e], piece(values, slots[r], s, e))
-        out[r] = total
+        out[r] = dot(weights, K[slots[r], : weights.size])
 
 
 @njit(cache=True, nogil=True)
-def mirror_rows(values, slots, first, new_slots, start, stop):
+def mirror_rows(K, slots, first, new_slots, start, stop):
     """Copy rows of new vertices into their columns of the rows of vertices start..stop, if held.
 
     The new vertices are those from place `first` on, and `new_slots` holds the slots of their rows.
     """
-    last = first + new_slots.size
-    c = first
-    while c < last:
-        c_end = min(_tile_end(c), last)
-        k = start
-        while k < stop:
-            k_end = min(_tile_end(k), stop)
-            _mirror_tile(values, slots[k:k_end], new_slots[c - first : c_end - first], k, c)
-            k = k_end
-        c = c_end
-
-
-@njit(cache=True, nogil=True)
-def _tile_end(column):
-    """First column after that of the same tile; a panel has whole tiles."""
-    return (column // _TILE + 1) * _TILE
-
-
-@njit(cache=True, nogil=True)
-def _mirror_tile(values, slots, new_slots, k, c):
-    """Copy columns k, k + 1, ... of the rows `new_slots` into columns c, ... of the rows `slots`."""
-    sources, targets = values[k // PANEL], values[c // PANEL]
-    k_first, c_first = k % PANEL, c % PANEL
-    for a in range(slots.size):
-        if slots[a] >= 0:
-            target = targets[slots[a], c_first : c_first + new_slots.size]
-            for b in range(new_slots.size):
-                target[b] = sources[new_slots[b], k_first + a]
+    n_new = new_slots.size
+    for a in range(0, n_new, _TILE):
+        new = new_slots[a : a + _TILE]
+        for b in range(start, stop, _TILE):
+            for k in range(b, min(b + _TILE, stop)):
+                if slots[k] >= 0:
+                    target = K[slots[k], first + a : first + a + new.size]
+                    for r in range(new.size):
+                        target[r] = K[new[r], k]

@@ -32,7 +32,10 @@ _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient ar
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
 _LEAST_SHARE = 2048  # vertices of each thread from which several are faster than one
 _TRIAL_STEPS = 500  # steps by which the pace of one and of several threads is measured
-_LASTING = 50  # measurements of the pace after which the slower way is tried again
+_MOST_STEPS = 10_000  # steps with the faster of the two
+_LASTING = 10  # measurements of the pace after which the slower way is tried again
+_FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
+_MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
 _LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
@@ -58,7 +61,6 @@ class ActiveSet(VertexTable):
         self.rounding = math.inf
         self._largest_C = C if penalties is None else float(penalties.max())
         self._kernel_rows = kernel_rows
-        self._pace = _Pace()
         self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
         self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
 
@@ -147,8 +149,9 @@ class ActiveSet(VertexTable):
         self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
         self._kernel_rows.add(len(new), self.engine, self.operand)
         grad = self.gradient_at(before, self.alpha)
-        idle = np.zeros(len(new))
+        idle, unknown = np.zeros(len(new)), np.full(len(new), np.nan)
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
+        self._extend(exact_alpha=idle, exact_grad=unknown)
 
     def clear(self) -> None:
         """Forget all vertices."""
@@ -156,6 +159,8 @@ class ActiveSet(VertexTable):
 
     def _keep(self, places: Int64Array) -> None:
         self._kernel_rows.keep(places)
+        if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
+            self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
         super()._keep(places)
 
     # -- precision of kernel values --------------------------------------------------------------
@@ -215,8 +220,7 @@ class ActiveSet(VertexTable):
 
         The gradient is one of them: its last bits depend on the steps that led to it.
         """
-        names = ("ids", "alpha", "grad", "pinned", "rho", "rounding")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
         rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
         return {**own, **rows, "least_type": self._least_type.name}
 
@@ -226,7 +230,7 @@ class ActiveSet(VertexTable):
         self.add(state["ids"], rows, labels)
         held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
         self._kernel_rows.restore(held, self.engine, self.operand)
-        for name in ("alpha", "grad", "pinned"):
+        for name in _MOVING:
             getattr(self, name)[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
         self._least_type = np.dtype(state["least_type"])
@@ -248,25 +252,46 @@ class ActiveSet(VertexTable):
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
-        self.pinned[:] = False
+        self.pinned[:], self.exact_grad[:] = False, np.nan
         self._least_type = min(self._least_type, np.dtype(np.float32))
         self._hold(self._type_for(len(self)))
 
     def refresh(self) -> None:
-        """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them.
+        """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
 
         Steps update the gradient with float32 kernel values. Their rounding is proportional to the
         weight moved, so that steps and refreshes in turn converge far below float32 precision.
+        Where few weights have moved since the last refresh, only what they changed is computed.
         """
-        self.alpha[:] /= self.alpha.sum()
-        beta = self.alpha * self.labels
         x = self.engine.prepare(self.rows, exact=True)
-        sums = self.engine.symmetric_sum(x, beta)
-        self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+        error = float(self.engine.error_bound(x, x).max())
+        n_known = int(np.count_nonzero(np.isfinite(self.exact_grad)))
+        moved = np.flatnonzero(self.alpha != self.exact_alpha)
+        if n_known > 0 and len(moved) < _FEW_MOVED * len(self):
+            change = self.alpha - self.exact_alpha
+            self.grad[:n_known] = self.exact_grad[:n_known]
+            self.grad[:n_known] += self._gradient_of(change, moved, x, slice(n_known))
+            new = slice(n_known, len(self))
+            self.grad[new] = self._gradient_of(self.alpha, self.support, x, new)
+            error = max(error, self.rounding + error * float(np.abs(change).sum()))
+        else:
+            self.alpha[:] /= self.alpha.sum()
+            beta = self.alpha * self.labels
+            sums = self.engine.symmetric_sum(x, beta)
+            self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+        self.exact_alpha[:], self.exact_grad[:] = self.alpha, self.grad
         self.rho = float(self.alpha @ self.grad)
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
-        self.rounding = float(self.engine.error_bound(x, x).max()) + sums_over_vertices
+        self.rounding = error + sums_over_vertices
+
+    def _gradient_of(
+        self, weights: Float64Array, places: npt.NDArray[np.intp], x: Operand, part: slice
+    ) -> Float64Array:
+        """Part of Q times weights that are 0 but at `places`, given exact rows of all vertices."""
+        beta = (weights * self.labels)[places]
+        sums = self.engine.weighted_sum(x[part], x.take(places), beta) + beta.sum()
+        return np.asarray(self.labels[part] * sums + (weights / self.penalties)[part])
 
     def move(
         self, scale: float, i: int, weight_i: float, j: int = -1, weight_j: float = 0.0
@@ -291,16 +316,16 @@ class ActiveSet(VertexTable):
         vertices = self.vertices._replace(grad=grad)
         moved = False
         at_once = max(1, int(_STEP_WORK / len(self)))
+        pace = _Pace(self.engine.together_on(len(self) // _LEAST_SHARE))
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
-            n_threads = self._pace.choose(self.engine.together_on(len(self) // _LEAST_SHARE))
-            most = min(max_steps - steps, _TRIAL_STEPS if self._pace.tries else at_once)
+            n_threads, most = pace.choose()
+            most = min(most, at_once, max_steps - steps)
             started = time.perf_counter()
             taken, dropped, _, missing = optimise_pairwise(
                 *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.together
             )
-            if taken >= _TRIAL_STEPS:
-                self._pace.note(n_threads, (time.perf_counter() - started) / taken / len(self))
+            pace.note(n_threads, time.perf_counter() - started, taken)
             moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
             if is_late is not None and is_late():
@@ -321,31 +346,27 @@ class _Pace:
 
     Threads that wait for each other lose more than one thread does where other programs want the
     processors. What steps find does not depend on the number of threads.
-
-    Attributes
-    ----------
-    tries : bool
-        Whether the way chosen last has not been measured yet.
     """
 
-    def __init__(self) -> None:
-        self.tries = False
-        self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
+    def __init__(self, n_threads: int) -> None:
+        self._ways = [n_threads, 1] if n_threads > 1 else [1]
+        self._seconds: dict[int, float] = {}  # of a step, by number of threads
         self._n_noted = 0
 
-    def choose(self, n_threads: int) -> int:
-        """Either `n_threads` or 1."""
-        ways = {n_threads, 1}
-        untried = sorted(ways - self._seconds.keys())
-        self.tries = len(ways) > 1 and len(untried) > 0
-        return untried[0] if self.tries else min(ways, key=lambda n: self._seconds.get(n, 0.0))
+    def choose(self) -> tuple[int, int]:
+        """Number of threads, and steps to take before that is chosen again."""
+        untried = [n for n in self._ways if n not in self._seconds]
+        if untried and len(self._ways) > 1:
+            return untried[0], _TRIAL_STEPS
+        return min(self._ways, key=lambda n: self._seconds.get(n, 0.0)), _MOST_STEPS
 
-    def note(self, n_threads: int, seconds: float) -> None:
-        """Remember how long a step took for each vertex."""
-        self._seconds[n_threads] = seconds
-        self._n_noted += 1
-        if self._n_noted % _LASTING == 0:
-            self._seconds = {n_threads: seconds}
+    def note(self, n_threads: int, seconds: float, steps: int) -> None:
+        """Remember how long some steps took, unless they were few."""
+        if steps >= _TRIAL_STEPS:
+            self._seconds[n_threads] = seconds / steps
+            self._n_noted += 1
+            if self._n_noted % _LASTING == 0:
+                self._seconds = {n_threads: seconds / steps}
 
 
 def _soon_needed(
@@ -380,7 +401,7 @@ def _solve_systems(
         return 0, 0
 
     def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-        block = rows.part(rows.slots[places], places) + 1.0
+        block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
         block *= y[places, None] * y[places]
         np.fill_diagonal(block, active.diag[places])
         return np.asarray(block)

@@ -18,7 +18,7 @@ from ooc_fw.solver.state import Status, Stop
 logger = logging.getLogger(__name__)
 
 _LEAST_VIOLATORS = 512  # violators that a pass may always return
-_FEW_UNSCREENED = 0.5  # share of unscreened rows from which a pass looks at all, for a new screen
+_FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
 
 
 def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.steps import PANEL
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
 
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE: without it, Linux might refuse a large table of which little is used."""
-
-_PADDING = 16  # with panel rows a multiple of a page apart, a column would fall into one cache set
 
 
 class GrowingArray:
@@ -95,33 +92,29 @@ class GrowingRows:
 class LazyTable:
     """Rows of numbers, zeros at first, whose memory pages are taken when first written.
 
-    Columns are kept in panels: column j of row i is ``values[j // PANEL, i, j % PANEL]``. The table
-    grows to its full size without a copy, and its pages have 4 KiB rather than being huge, so that
-    only the part in use becomes resident.
+    `values` has at least `n_rows` rows and `n_columns` columns. It grows to its full size without a
+    copy, and its pages have 4 KiB rather than being huge, so that only the part in use becomes
+    resident.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
         item = np.dtype(dtype).itemsize
-        self._row_bytes = (PANEL + _PADDING) * item
-        shape = max(1, -(-n_columns // PANEL)), max(1, n_rows), PANEL + _PADDING
+        # With rows a multiple of a page apart, a column would fall into one set of the cache.
+        width = n_columns // 1024 * 1024 + 1040
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-        self._pages = mmap.mmap(-1, shape[0] * shape[1] * self._row_bytes, flags=flags)
+        self._pages = mmap.mmap(-1, max(1, n_rows) * width * item, flags=flags)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             self._pages.madvise(mmap.MADV_NOHUGEPAGE)
-        self.values = np.frombuffer(self._pages, dtype=dtype).reshape(shape)
+        self._stride = width * item
+        self.values = np.frombuffer(self._pages, dtype=dtype).reshape(-1, width)
 
     def row_bytes(self, n_columns: int) -> int:
         """Bytes of memory that a row takes of which `n_columns` were written."""
-        return -(-n_columns // PANEL) * self._row_bytes
+        # A row may begin and end within a page.
+        return min(self._stride, n_columns * self.values.itemsize + 2 * mmap.PAGESIZE)
 
     def release(self, n_rows: int) -> None:
         """Give the memory of the rows from `n_rows` on back; they are zeros again."""
-        if not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        for panel in range(len(self.values)):
-            first = panel * self.values.shape[1]
-            start, stop = (first + n_rows) * self._row_bytes, (first + self.values.shape[1])
-            start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-            stop = stop * self._row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-            if start < stop:
-                self._pages.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        start = -(-n_rows * self._stride // mmap.PAGESIZE) * mmap.PAGESIZE
+        if start < len(self._pages) and hasattr(mmap, "MADV_DONTNEED"):
+            self._pages.madvise(mmap.MADV_DONTNEED, start)

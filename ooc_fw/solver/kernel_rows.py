@@ -82,9 +82,8 @@ class KernelRows:
         self.unit = np.float32(_STEP16) if dtype == np.uint16 else unit
         self._table = LazyTable(min(self.capacity, self._side(dtype)), self.capacity, dtype)
         self.values = self._table.values
-        n_slots = self.values.shape[1]
-        self.used = np.zeros(n_slots, dtype=np.int64)
-        self._owners = np.full(n_slots, -1, dtype=np.int64)  # vertex of each slot
+        self.used = np.zeros(len(self.values), dtype=np.int64)
+        self._owners = np.full(len(self.values), -1, dtype=np.int64)  # vertex of each slot
         self.slots[:] = -1
 
     def __len__(self) -> int:
@@ -92,7 +91,7 @@ class KernelRows:
 
     @property
     def slots(self) -> Int64Array:
-        """Row of each vertex in the panels of `values`, -1 where it is not held; shape (m,)."""
+        """Place of each vertex's row in `values`, -1 where it is not held; shape (m,)."""
         return self._slots.view
 
     @property
@@ -113,12 +112,8 @@ class KernelRows:
     def row(self, place: int, engine: Engine, z: Operand) -> npt.NDArray[Any]:
         """Kernel values between one vertex and all, in float32 or float64."""
         self.fetch(np.array([place]), engine, z)
-        values = self.part(self.slots[[place]], np.arange(len(self)))[0]
+        values = self.values[self.slots[place], : len(self)]
         return values * self.unit if self.dtype == np.uint16 else values
-
-    def part(self, slots: Int64Array, columns: Int64Array) -> npt.NDArray[Any]:
-        """Copy of some columns of some rows, as they are stored."""
-        return self.values[columns // core.PANEL, slots[:, None], columns % core.PANEL]
 
     def change(self, dtype: npt.DTypeLike) -> None:
         """Hold values of another type from now on, but no row before `fill`."""
@@ -213,11 +208,6 @@ class KernelRows:
         self.used[held] = state["used"]
         self.clock = state["clock"]
 
-    @staticmethod
-    def _panels(m: int) -> list[slice]:
-        """Columns of each panel that has values of m vertices."""
-        return [slice(s, min(s + core.PANEL, m)) for s in range(0, m, core.PANEL)]
-
     # -- slots -----------------------------------------------------------------------------------
 
     def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
@@ -227,9 +217,7 @@ class KernelRows:
         whole = places[-1] - places[0] + 1 == len(places) and slots[-1] - slots[0] + 1 == len(slots)
         if whole:
             first = z[int(places[0]) : int(places[-1]) + 1]
-            for panel, cols in enumerate(self._panels(m)):
-                width = cols.stop - cols.start
-                engine.block(first, z[cols], self.values[panel, slots[0] : slots[-1] + 1, :width])
+            engine.block(first, z, self.values[slots[0] : slots[-1] + 1, :m])
         else:
             self._compute(places, slots, engine, z)
         self._own(slots, places)
@@ -244,8 +232,7 @@ class KernelRows:
             part = slice(start, start + batch)
             rows = np.empty((len(places[part]), m), dtype=self.values.dtype)
             engine.block(z.take(places[part]), z, rows)
-            for panel, cols in enumerate(self._panels(m)):
-                self.values[panel, slots[part], : cols.stop - cols.start] = rows[:, cols]
+            self.values[slots[part], :m] = rows
 
     def _take_slots(self, n: int) -> Int64Array:
         """Free slots, increasing; the rows used least recently give up theirs."""
@@ -269,7 +256,7 @@ class KernelRows:
 
     def _room(self, m: int) -> int:
         """Rows of m values that fit the budget."""
-        return max(2, min(len(self.used), self._budget // max(1, self._table.row_bytes(m))))
+        return max(2, min(len(self.values), self._budget // max(1, self._table.row_bytes(m))))
 
     def _make_room_for(self, m: int) -> int:
         """Give up rows until those held fit with m values each; return how many may be added.
@@ -277,7 +264,7 @@ class KernelRows:
         The rows used last stay and move to the front, and the memory behind them is released.
         """
         room = self._room(m)
-        if room == len(self.used):
+        if room == len(self.values):
             return room if room >= m else max(1, room // 2)
         held = np.flatnonzero(self._owners >= 0)
         if len(held) > room:
@@ -285,8 +272,8 @@ class KernelRows:
             self._release(held[recent[room:]])
         behind = np.flatnonzero(self._owners[room:] >= 0) + room
         free = np.flatnonzero(self._owners[:room] < 0)[: len(behind)]
-        for panel in range(len(self._panels(m))):  # the others are not to become resident
-            self.values[panel, free] = self.values[panel, behind]
+        for old, new in zip(behind.tolist(), free.tolist(), strict=True):
+            self.values[new, :m] = self.values[old, :m]  # the rest is not to become resident
         self.used[free] = self.used[behind]
         self._own(free, self._owners[behind])
         self._owners[behind] = -1

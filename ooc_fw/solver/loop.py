@@ -260,7 +260,8 @@ class _Run:
                 continue
             if course.idle_rounds >= _IDLE_ROUNDS // 2 and active.widen():
                 course.idle_rounds = 0
-            course.aim *= _TIGHTER
+            if course.idle_rounds != 1:  # one round more is enough where weights had moved far
+                course.aim *= _TIGHTER
         return Status.ROUNDING
 
     # -- one iteration ---------------------------------------------------------------------------
@@ -395,6 +396,7 @@ class _Run:
         if len(self.state.active.outside(worst)) == 0:
             return False
         self.state.add_vertices(worst[: self._room()])
+        self.state.refresh()
         return True
 
     def _finish(self, status: Status) -> Solution:

@@ -31,6 +31,8 @@ class VertexTable:
     grad: Float64Array = _vector("grad")  # gradient Q alpha
     diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
     pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
+    exact_alpha: Float64Array = _vector("exact_alpha")  # weights of the last float64 gradient
+    exact_grad: Float64Array = _vector("exact_grad")  # that gradient; NaN where it is not known
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
     terms: npt.NDArray[Any] = _vector("terms")
 
@@ -43,6 +45,7 @@ class VertexTable:
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
         names = ("ids", "labels", "alpha", "grad", "diag", "pinned", "norms", "terms")
+        names += ("exact_alpha", "exact_grad")
         self._vectors = {name: GrowingArray(types.get(name, np.float64)) for name in names}
 
     def __len__(self) -> int:
