@@ -133,7 +133,9 @@ def first_rows(name: str, n: int, positive: str) -> Texts:
     def write(data: Path, folder: Path) -> tuple[Path, Path]:
         targets = folder / "train.txt", folder / "test.txt"
         lines = _lines(data / name, positive)
-        for target, part in zip(targets, (islice(lines, n), islice(lines, 0, None, 10)), strict=True):
+        for target, part in zip(
+            targets, (islice(lines, n), islice(lines, 0, None, 10)), strict=True
+        ):
             with target.open("w") as out:
                 out.writelines(part)
         return targets

@@ -210,8 +210,8 @@ def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
 @njit(cache=True, nogil=True)
 def _largest(row):
     best = np.int32(0)
-    for bits in row:
-        best = max(best, bits)
+    for j in range(row.size):  # unlike a loop over the values, this one is vectorised
+        best = max(best, row[j])
     return best
 
 

@@ -198,9 +198,7 @@ def test_optimise_pairwise_on_a_float32_gradient(plain, tol):
     assert plain.objective() <= before
 
 
-@given(
-    actives(sizes=(1, 511, 513, 1100, 2100)), st.sampled_from([np.float32, np.float64]), SEEDS
-)
+@given(actives(sizes=(1, 511, 513, 1100, 2100)), st.sampled_from([np.float32, np.float64]), SEEDS)
 def test_handed_the_rows_threads_share_scans_without_a_difference(plain, real, seed):
     """Equal rows give equal gains and gradients, whose order must not depend on the threads."""
     rng = np.random.default_rng(seed)
