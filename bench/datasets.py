@@ -133,9 +133,8 @@ def first_rows(name: str, n: int, positive: str) -> Texts:
     def write(data: Path, folder: Path) -> tuple[Path, Path]:
         targets = folder / "train.txt", folder / "test.txt"
         lines = _lines(data / name, positive)
-        for target, part in zip(
-            targets, (islice(lines, n), islice(lines, 0, None, 10)), strict=True
-        ):
+        parts = islice(lines, n), islice(lines, 0, None, 10)
+        for target, part in zip(targets, parts, strict=True):
             with target.open("w") as out:
                 out.writelines(part)
         return targets
@@ -238,7 +237,7 @@ def words(rng: random.Random) -> Iterator[str]:
 
 
 def topics(rng: random.Random) -> Iterator[str]:
-    """Sparse: 100 classes, 160 of 50,000 columns a row, as of texts; half of the rows are for tests.
+    """Sparse: 100 classes, 160 of 50,000 columns a row, as of texts.
 
     A class has 300 columns of its own, from which a row takes a quarter of its values; the others
     come from all columns, low ones more often. Rows have length 1.

@@ -16,7 +16,7 @@ from ooc_fw._core.barrier import meet, new_barrier
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.steps import LANES, KernelBlock, Vertices, kernel_value, lower_lanes
-from ooc_fw._core.types import Float64Array, FloatArray, Int64Array
+from ooc_fw._core.types import Float64Array, Int64Array
 
 _ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
 _TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
@@ -35,10 +35,10 @@ class Scanned(NamedTuple):
     kernel rows are in memory. Both are modified by steps.
     """
 
-    diag: FloatArray
-    labels: FloatArray
-    away: FloatArray
-    held: FloatArray
+    diag: Any
+    labels: Any
+    away: Any
+    held: Any
 
 
 class Course(NamedTuple):
@@ -324,6 +324,9 @@ def optimise_pairwise(
         cells=new_barrier(n_threads),
         found=np.empty((3, n_threads, _FACTS)),
     )
-    if together is None or n_threads == 1:
-        return take_steps(course, 0)
-    return together(lambda thread: take_steps(course, thread), n_threads)
+
+    def run(thread: int) -> Outcome:
+        outcome: Outcome = take_steps(course, thread)
+        return outcome
+
+    return run(0) if together is None else together(run, n_threads)

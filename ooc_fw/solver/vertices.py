@@ -44,8 +44,8 @@ class VertexTable:
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
-        names = ("ids", "labels", "alpha", "grad", "diag", "pinned", "norms", "terms")
-        names += ("exact_alpha", "exact_grad")
+        names = ["ids", "labels", "alpha", "grad", "diag", "pinned", "norms", "terms"]
+        names += ["exact_alpha", "exact_grad"]
         self._vectors = {name: GrowingArray(types.get(name, np.float64)) for name in names}
 
     def __len__(self) -> int:
