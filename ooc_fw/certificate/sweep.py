@@ -323,7 +323,8 @@ def certify(
     findings = _Findings(least, support.rounding, n_violators, none, np.empty(0))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
-    here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
+    # The engine has threads of its own; one block is read and prepared while another is searched.
+    here = nullcontext(LocalWorkers(min(2, engine.threads)))
     with here if dask is None else borrow_workers(dask, engine.threads) as workers:
         recipe = partial(_decisions, engine.recipe(), rows, alpha, labels)
         common = Shared(decisions, recipe), shared_source(source, workers), target
