@@ -201,6 +201,23 @@ def weigh_rows(K, slots, weights, out):
 
 
 @njit(cache=True, nogil=True)
+def join_blocks(first, between, second, out):
+    """Symmetric block of kernel values [[first, between], [between', second]] into `out`."""
+    n = first.shape[0]
+    m = out.shape[0]
+    for i in range(n):
+        out[i, :n] = first[i]
+        out[i, n:] = between[i]
+    for a in range(n, m, _TILE):
+        for b in range(0, n, _TILE):
+            for i in range(a, min(a + _TILE, m)):
+                for j in range(b, min(b + _TILE, n)):
+                    out[i, j] = between[j, i - n]
+        for i in range(a, min(a + _TILE, m)):
+            out[i, n:] = second[i - n]
+
+
+@njit(cache=True, nogil=True)
 def mirror_rows(K, slots, first, new_slots, start, stop):
     """Copy rows of new vertices into their columns of the rows of vertices start..stop, if held.
 

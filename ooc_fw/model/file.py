@@ -2,18 +2,24 @@
 
 Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, status, class_names``
 and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
-float32 rows as in the training data, dense or a CSR group like a data file's ``/X``. Each group
-``/machines/<k>`` has the fields of a `BinaryClassifier`, in the order of `ooc_fw.model.pairs`; its
-data set ``C`` is there only where rows have penalties of their own. Landmark models have format 2:
-the root attribute ``decision`` and, in each group, the attribute ``kind`` = "landmarks" and the
-fields of a `LandmarkClassifier`. The attribute ``content_crc32`` covers all of it and is compared
-on loading; a file without it is read nevertheless.
+float32 rows as in the training data, dense or a CSR group like a data file's ``/X``.
+
+Classifiers are in the order of `ooc_fw.model.pairs`. In format 1, of exact models, each group
+``/machines/<k>`` has the fields of a `BinaryClassifier`; its data set ``C`` is there only where
+rows have penalties of their own. Format 2, of landmark models, has the root attribute ``decision``
+and, in each group, the attribute ``kind`` = "landmarks" and the fields of a `LandmarkClassifier`.
+Format 3, of exact models with many classifiers, has one data set for each field of a
+`BinaryClassifier` in ``/machines``: numbers of all classifiers, NaN where one is not known, and
+arrays one after the other, those of classifier k from ``indptr[k]`` to ``indptr[k + 1]``.
+
+The attribute ``content_crc32`` covers all of it and is compared on loading; a file without it is
+read nevertheless.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from io import BytesIO
@@ -35,8 +41,10 @@ from ooc_fw.system.errors import DamageError, InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-FORMAT_VERSION, LANDMARKS_VERSION = 1, 2
-"""Formats of exact models, which programs read that know no landmarks, and of landmark models."""
+FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION = 1, 2, 3
+"""Formats of exact models, of landmark models, and of exact models with many classifiers."""
+
+_FEW = 10  # classifiers that have a group each, as programs read that know no tables
 
 # Fields of classifiers; all others are numbers.
 _ARRAYS = {
@@ -93,10 +101,9 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = int(attributes["format_version"])
-    if version not in (FORMAT_VERSION, LANDMARKS_VERSION):
+    if version not in (FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION):
         raise InputError(
-            f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} and "
-            f"{LANDMARKS_VERSION}"
+            f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} to {TABLE_VERSION}"
         )
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
@@ -107,9 +114,13 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         degree=int(attributes["degree"]),
         coef0=float(attributes["coef0"]),
     )
-    groups = [file[f"machines/{k}"] for k in range(len(file["machines"]))]
+    machines = file["machines"]
     classes = _class_values(attributes["class_names"])
-    classifiers = [_read_classifier(group) for group in groups]
+    classifiers: list[Classifier]
+    if version == TABLE_VERSION:
+        classifiers = _read_table(machines)
+    else:
+        classifiers = [_read_classifier(machines[str(k)]) for k in range(len(machines))]
     decision = decision_of(classifiers, len(classes))
     if "decision" in attributes and get_text(attributes, "decision") != decision:
         raise InputError(
@@ -135,7 +146,9 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def _write(file: h5py.File, model: Model) -> None:
     exact = model.kind == "exact"
-    file.attrs["format_version"] = FORMAT_VERSION if exact else LANDMARKS_VERSION
+    table = exact and len(model.classifiers) > _FEW
+    version = TABLE_VERSION if table else FORMAT_VERSION
+    file.attrs["format_version"] = version if exact else LANDMARKS_VERSION
     if not exact:
         put_text(file.attrs, "decision", model.decision)
     put_text(file.attrs, "kernel", model.kernel.name)
@@ -147,6 +160,9 @@ def _write(file: h5py.File, model: Model) -> None:
     if model.scaling is not None:
         model.scaling.write(file)
     _write_rows(file, "support_vectors", model.support_vectors)
+    if table:
+        _write_table(file.create_group("machines"), model.classifiers)
+        return
     for k, classifier in enumerate(model.classifiers):
         group = file.create_group(f"machines/{k}")
         if not exact:
@@ -158,6 +174,45 @@ def _write(file: h5py.File, model: Model) -> None:
                 group.attrs[name] = _storable(np.asarray(value))[()]
             elif value is not None:
                 group.attrs[name] = float(value)
+
+
+def _write_table(group: h5py.Group, classifiers: Sequence[Classifier]) -> None:
+    """Write the fields of all classifiers, a data set for each."""
+    lengths = [len(classifier.alpha) for classifier in classifiers]
+    group["indptr"] = np.concatenate([[0], np.cumsum(lengths)])
+    for field in fields(BinaryClassifier):
+        values = [getattr(classifier, field.name) for classifier in classifiers]
+        if field.name in _CLASSES:
+            group[field.name] = _storable(np.asarray(values))
+        elif field.name not in _ARRAYS:
+            group[field.name] = np.array([np.nan if one is None else one for one in values])
+        elif values[0] is not None:  # all or none have penalties of their own
+            group[field.name] = np.concatenate(values).astype(_ARRAYS[field.name])
+
+
+def _read_table(group: h5py.Group) -> list[Classifier]:
+    """Classifiers from what `_write_table` wrote."""
+    indptr = _vector(group["indptr"], np.int64)
+    n = len(indptr) - 1
+    columns: dict[str, Sequence[Any]] = {}
+    for field in fields(BinaryClassifier):
+        name, optional = field.name, str(field.type).endswith("None")
+        if name in _CLASSES:
+            columns[name] = _class_values(group[name]).tolist()
+        elif name not in _ARRAYS:
+            numbers = _vector(group[name], np.float64).tolist()
+            columns[name] = [None if optional and one != one else one for one in numbers]
+        elif name in group or not optional:
+            whole = _vector(group[name], _ARRAYS[name])
+            if n < 1 or indptr[0] != 0 or indptr[-1] != len(whole) or (np.diff(indptr) < 0).any():
+                raise InputError(f"{group.name}/indptr does not divide {name}")
+            columns[name] = np.split(whole, indptr[1:-1])
+        else:
+            columns[name] = [None] * n
+        if len(columns[name]) != n:
+            raise InputError(f"{group.name}/{name} has {len(columns[name])} parts instead of {n}")
+    rows = zip(*columns.values(), strict=True)
+    return [BinaryClassifier(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def _read_classifier(group: h5py.Group) -> Classifier:

@@ -27,11 +27,12 @@ from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import choose_method, plan_run
 from ooc_fw.solver.start import Warm
-from ooc_fw.solver.state import Callback, Solution, SolverState, Status
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan
 from ooc_fw.training.partition import ClassPair, Partition, partition_classes
+from ooc_fw.training.small_pairs import SmallPairs
 
 _PAIRS_BYTES = 512 << 20
 """Bytes of kernel values that the classifiers of several pairs may keep together."""
@@ -111,10 +112,13 @@ class PairTrainer:
         if len(self._pairs) > 1:
             largest = partition.pair(*self._pairs[int(self._work.argmax())])
             plan_run(largest.source, options, partition.held_bytes)
+        self._small = SmallPairs(problem, partition, options, self._pairs)
+        self._stopped = False  # whether a callback asked for a stop after a small pair
         self._last: Sequence[Warm] | None = None
         self._paths: list[Path] = []
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self._resources = ExitStack()
+        self._resources.enter_context(self._small)
 
     def __enter__(self) -> Self:
         return self
@@ -132,18 +136,44 @@ class PairTrainer:
         started = time.perf_counter() if started is None else started
         before = self._last if warm is None else warm
         done: list[PairSolution] = []
+        self._small.forget()
         with self._interrupt:
             for k, places in enumerate(self._pairs):
                 interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
-                options, reason = self._budget(k, started, interrupted)
-                first = None if before is None else before[k]
-                keep = self._keeps and reason is None
-                solution = self._solve(k, replace(options, C=C), first, keep)
-                done.append(
-                    PairSolution(*places, replace(solution, status=reason or solution.status))
-                )
+                options, reason = self._budget(k, started, interrupted or self._stopped)
+                solution = None if reason else self._small.solution(k, C, before)
+                if solution is None:
+                    first = None if before is None else before[k]
+                    keep = self._keeps and reason is None
+                    solution = self._solve(k, replace(options, C=C), first, keep)
+                    solution = replace(solution, status=reason or solution.status)
+                else:
+                    self._tell(k, solution, started)
+                done.append(PairSolution(*places, solution))
         self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
         return done
+
+    def _tell(self, k: int, solution: Solution, started: float) -> None:
+        """Tell callbacks of a small pair; a signal, or a False from one of them, ends training."""
+        self._interrupt.defer()
+        state = SolverState(
+            machine=k,
+            n_machines=len(self._pairs),
+            phase=Phase.CERTIFY,
+            iteration=solution.iterations,
+            objective=solution.objective,
+            sampled_gap=solution.sampled_gap,
+            certified_gap=solution.certified_gap,
+            n_active=solution.rows_read,
+            n_support=len(solution.alpha),
+            rows_read=solution.rows_read,
+            bytes_read=solution.bytes_read,
+            kernel_evaluations=solution.kernel_evaluations,
+            elapsed_s=time.perf_counter() - started,
+            steps=solution.steps,
+        )
+        ended = [callback(state.copy()) is False for callback in self._callbacks]
+        self._stopped = any(ended) or self._interrupt.noted is not None
 
     def _budget(
         self, k: int, started: float, interrupted: bool

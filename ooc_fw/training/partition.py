@@ -106,6 +106,11 @@ class Partition:
         held = [source for source in (whole, *sources) if source.in_memory]
         self.held_bytes = sum(source.decoded_bytes for source in held)
 
+    def class_rows(self, code: int) -> tuple[Int64Array, Rows]:
+        """Rows of a class of more than two: their numbers in the whole data set, and themselves."""
+        source = self._sources[code]
+        return self._rows[code], source.read(0, source.n_rows)
+
     def pair(self, negative: int, positive: int) -> ClassPair:
         """The rows of two classes."""
         whole = self._whole

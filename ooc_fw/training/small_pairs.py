@@ -1,0 +1,262 @@
+"""Classifiers of pairs of small classes, trained on the kernel values of all rows of both.
+
+A pair of few rows needs no samples, no active set and no passes over a file: all its rows are
+vertices, and their kernel values are float64, so that the gradient after the last step is that of a
+certificate. Several pairs are trained side by side, one on each thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from ooc_fw._core.pairwise import optimise_pairwise
+from ooc_fw._core.steps import KernelBlock, Vertices, join_blocks
+from ooc_fw.certificate.sweep import Certificate, certificate_of_all
+from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem, StoppingTest
+from ooc_fw.solver.setup import choose_method
+from ooc_fw.solver.start import Warm
+from ooc_fw.solver.state import Solution, Status, StepKind
+from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.training.partition import Partition
+
+_MOST_ROWS = 3000  # of a pair whose rows are all vertices
+_MOST_BYTES = 256 << 20  # of kernel values that are held, and of rows
+_LIMIT_SHARE = 0.25  # the same as a share of a memory limit
+_GROUP_BYTES = 16 << 20  # of kernel values between one class and those it is paired with at once
+_FIRST_ROWS = 60  # of each class that have weight in the beginning, at most
+_ROUNDS = 8  # of steps and a new gradient, after which a pair is trained in another way
+_STEPS_PER_ROW = 200  # in one round
+_NO_BUDGET = (None, None)  # of iterations and of support vectors
+_AIM = 0.9  # share of the tolerance to which steps optimise
+
+Places = tuple[int, int]
+"""The negative and the positive class of a pair."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """Weights of all rows of a pair, and what is known of them."""
+
+    alpha: Float64Array
+    certificate: Certificate
+    rounds: int
+    drops: int
+
+
+class SmallPairs:
+    """Trains the classifiers of those pairs of classes that have few rows; a context manager.
+
+    Parameters
+    ----------
+    problem, partition, options
+        See `ooc_fw.training.pairs.PairTrainer`.
+    pairs : sequence of tuple of int
+        All pairs of classes, in the order in which `solution` is asked for them.
+    """
+
+    def __init__(
+        self, problem: Problem, partition: Partition, options: TrainOptions, pairs: Sequence[Places]
+    ) -> None:
+        self._problem, self._options, self._pairs = problem, options, pairs
+        self._n_rows = np.bincount(problem.codes, minlength=problem.n_classes)
+        self._small = self._choose()
+        self._found: dict[int, Solution | None] = {}
+        self._local = threading.local()
+        self._resources = ExitStack()
+        if self._small:
+            self._load(partition)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def _choose(self) -> set[Places]:
+        """Pairs that are trained here; none where the options or the memory are not for it."""
+        options, pairs, sizes = self._options, self._pairs, self._n_rows
+        method, lmo, _ = choose_method(options, len(self._problem.codes))
+        unusual = not STEP_RULES[method].takes_many or not options.certify or options.lmo != "auto"
+        if len(pairs) == 1 or unusual or (options.max_iter, options.max_support) != _NO_BUDGET:
+            return set()
+        small = {(a, b) for a, b in pairs if sizes[a] + sizes[b] <= _MOST_ROWS}
+        classes = sorted({code for pair in small for code in pair})
+        largest = max((int(sizes[a] + sizes[b]) for a, b in small), default=0)
+        needed = 8 * (int((sizes[classes] ** 2).sum()) + options.threads * largest**2)
+        source = self._problem.source
+        needed += source.decoded_bytes * int(sizes[classes].sum()) // source.n_rows
+        most = _MOST_BYTES
+        if options.memory_limit is not None:
+            most = min(most, int(_LIMIT_SHARE * options.memory_limit))
+        return small if needed <= most else set()
+
+    def _load(self, partition: Partition) -> None:
+        """Read the rows of the classes, and compute the kernel values within each."""
+        self._classes = sorted({code for pair in self._small for code in pair})
+        parts = [partition.class_rows(code) for code in self._classes]
+        self._numbers = {code: own for code, (own, _) in zip(self._classes, parts, strict=True)}
+        rows = concat_rows([own for _, own in parts])
+        self._row_bytes = rows_bytes(rows) / len(rows)
+        self._none = take_rows(rows, np.empty(0, dtype=np.int64))
+        kernel = self._problem.kernel
+        engine = Engine(kernel, self._options.threads, choose_arithmetic(kernel, rows))
+        self._engine = self._resources.enter_context(engine)
+        self._x = engine.prepare(rows, exact=True)
+        self._error = float(engine.error_bound(self._x, self._x).max())
+        stops = np.cumsum([len(own) for own, _ in parts])
+        self._slices = {
+            code: slice(int(stop) - len(self._numbers[code]), int(stop))
+            for code, stop in zip(self._classes, stops, strict=True)
+        }
+        self._within = {code: self._values(code, self._slices[code]) for code in self._classes}
+
+    def _values(self, code: int, others: slice) -> Float64Array:
+        """Kernel values between the rows of a class and others."""
+        values = np.empty((len(self._numbers[code]), others.stop - others.start))
+        self._engine.block(self._x[self._slices[code]], self._x[others], values)
+        return values
+
+    # -- pair by pair ----------------------------------------------------------------------------
+
+    def solution(self, k: int, C: float, warm: Sequence[Warm | None] | None) -> Solution | None:
+        """Solution of pair `k`, which begins with weights of `warm`, those of all pairs; or None.
+
+        None says that the pair has to be trained in another way. Solutions are asked for in order.
+        """
+        if self._pairs[k] not in self._small:
+            return None
+        if k not in self._found:
+            self._found = self._solve_group(k, C, warm)
+        return self._found.pop(k)
+
+    def forget(self) -> None:
+        """Forget solutions that were not asked for, since weights or penalties will be others."""
+        self._found.clear()
+
+    def _solve_group(
+        self, k: int, C: float, warm: Sequence[Warm | None] | None
+    ) -> dict[int, Solution | None]:
+        """Solutions of pair `k` and those after it that share its first class."""
+        first, second = self._pairs[k]
+        group, stop = [k], self._slices[second].stop
+        most = _GROUP_BYTES // (8 * len(self._numbers[first]))
+        for other in range(k + 1, len(self._pairs)):
+            a, b = self._pairs[other]
+            if a != first or self._pairs[other] not in self._small:
+                break
+            if self._slices[b].stop - self._slices[second].start > most:
+                break
+            group.append(other)
+            stop = self._slices[b].stop
+        start = self._slices[second].start
+        values = self._values(first, slice(start, stop))
+
+        def solve(own: int) -> Solution | None:
+            place = self._slices[self._pairs[own][1]]
+            between = values[:, place.start - start : place.stop - start]
+            before = None if warm is None else warm[own]
+            return self._solve(self._pairs[own], between, C, before)
+
+        return dict(zip(group, self._engine.map(solve, group), strict=True))
+
+    def _solve(
+        self, pair: Places, between: Float64Array, C: float, warm: Warm | None
+    ) -> Solution | None:
+        """Solution of a pair, given the kernel values between its classes."""
+        started = time.perf_counter()
+        rows = np.concatenate([self._numbers[code] for code in pair])
+        n_first, m = len(between), len(rows)
+        y = np.where(np.arange(m) < n_first, -1.0, 1.0)
+        every = self._problem.penalties
+        penalties = np.full(m, C) if every is None else every[rows]
+        trained = self._train(pair, between, y, penalties, self._start(rows, y, warm))
+        if trained is None:
+            return None
+        support, own = np.flatnonzero(trained.alpha), trained.certificate
+        shared = self._problem.n_classes - 1  # pairs that use the values within a class
+        evaluations = between.size + (n_first**2 + (m - n_first) ** 2) // shared
+        method, lmo = choose_method(self._options, m)[0], "full"
+        return Solution(
+            status=Status.CONVERGED,
+            method=method,
+            lmo=lmo,
+            choice=f"method {method}, {lmo} oracle: all {m} rows are vertices",
+            alpha=trained.alpha[support],
+            labels=y[support].astype(np.int8),
+            rows=rows[support],
+            support_vectors=self._none,
+            objective=own.objective,
+            rho=own.rho,
+            sampled_gap=own.certified_gap - own.rounding,
+            certified_gap=own.certified_gap,
+            pair_gap=own.pair_gap,
+            iterations=trained.rounds,
+            steps=dict.fromkeys(StepKind, 0)
+            | {StepKind.CORRECTIVE: trained.rounds, StepKind.DROP: trained.drops},
+            kernel_evaluations=evaluations,
+            passes=evaluations / (m * len(support)),
+            rows_read=m,
+            bytes_read=int(m * self._row_bytes),
+            seconds=time.perf_counter() - started,
+            penalties=None if every is None else penalties[support],
+        )
+
+    def _start(
+        self, rows: Int64Array, y: Float64Array, warm: Warm | None
+    ) -> Float64Array:
+        """Weights to begin with: those given, or the same for a few rows of each class."""
+        alpha = np.zeros(len(rows))
+        if warm is None:
+            for own in (np.flatnonzero(y < 0), np.flatnonzero(y > 0)):
+                alpha[own[:: -(-len(own) // _FIRST_ROWS)]] = 1.0
+            return alpha
+        order = np.argsort(rows)
+        alpha[order[np.searchsorted(rows, warm[0], sorter=order)]] = warm[1]
+        return alpha
+
+    def _train(
+        self,
+        pair: Places,
+        between: Float64Array,
+        y: Float64Array,
+        penalties: Float64Array,
+        alpha: Float64Array,
+    ) -> _Trained | None:
+        """Weights with a certificate that passes the test; None where rounding prevents it."""
+        m, options = len(y), self._options
+        Q = self._matrix(m)
+        join_blocks(self._within[pair[0]], between, self._within[pair[1]], Q)
+        block = KernelBlock(Q, np.float64(1), np.arange(m), np.zeros(m, dtype=np.int64))
+        diag = Q.diagonal() + 1 + 1 / penalties
+        constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
+        test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
+        drops, share = 0, _AIM
+        for n_rounds in range(_ROUNDS + 1):
+            alpha /= alpha.sum()
+            beta = alpha * y
+            grad = y * (Q @ beta + beta.sum()) + alpha / penalties
+            own = certificate_of_all(alpha, grad, self._error)
+            if own.certified_gap <= test.relative_tolerance(own.rho):
+                return _Trained(alpha, own, n_rounds, drops)
+            vertices, aim = Vertices(alpha, grad, diag, y), test.target(own.rho, share)
+            drops += optimise_pairwise(vertices, block, 0, aim, _STEPS_PER_ROW * m)[1]
+            share *= _AIM
+        return None
+
+    def _matrix(self, m: int) -> Float64Array:
+        """Memory of this thread for m x m numbers, which are not initialised."""
+        if len(getattr(self._local, "values", ())) < m * m:
+            self._local.values = np.empty(m * m)
+        values: Float64Array = self._local.values[: m * m].reshape(m, m)
+        return values
