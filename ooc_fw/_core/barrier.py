@@ -17,7 +17,7 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.types import Int64Array
 
 _LINE = 8  # cells of a cache line, which no two threads should write to
-_PATIENCE = 10_000  # looks at a cell before the processor is left to other threads
+_PATIENCE = 2_000  # looks at a cell before the processor is left to other threads
 
 _leave_processor = types.ExternalFunction(
     "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32()

@@ -344,9 +344,7 @@ def certify(
     return _certificate(rho, support.grad, findings)
 
 
-def certificate_of_all(
-    alpha: Float64Array, grad: Float64Array, rounding: float
-) -> Certificate:
+def certificate_of_all(alpha: Float64Array, grad: Float64Array, rounding: float) -> Certificate:
     """Bound the duality gap of some weights, given the gradient of every row in float64.
 
     `rounding` bounds the error of each gradient. Violators are not looked for.

@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 _FLOAT32_GAP = 1e-4  # relative gap down to which steps on a float32 gradient are trusted
 _STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes a second or less
 _LEAST_SHARE = 2048  # vertices of each thread from which several are faster than one
-_TRIAL_STEPS = 500  # steps by which the pace of one and of several threads is measured
-_MOST_STEPS = 10_000  # steps with the faster of the two
-_LASTING = 10  # measurements of the pace after which the slower way is tried again
+_TRIAL_STEPS = 100  # steps by which the pace of one and of several threads is measured
+_MOST_STEPS = 5_000  # steps with the faster of the two
+_LASTING = 0.2  # seconds of steps after which the slower way is tried again
 _FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
@@ -61,6 +61,7 @@ class ActiveSet(VertexTable):
         self.rounding = math.inf
         self._largest_C = C if penalties is None else float(penalties.max())
         self._kernel_rows = kernel_rows
+        self._pace = _Pace()
         self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
         self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
 
@@ -316,16 +317,16 @@ class ActiveSet(VertexTable):
         vertices = self.vertices._replace(grad=grad)
         moved = False
         at_once = max(1, int(_STEP_WORK / len(self)))
-        pace = _Pace(self.engine.together_on(len(self) // _LEAST_SHARE))
+        n_together = self.engine.together_on(len(self) // _LEAST_SHARE)
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
-            n_threads, most = pace.choose()
+            n_threads, most = self._pace.choose(n_together)
             most = min(most, at_once, max_steps - steps)
             started = time.perf_counter()
             taken, dropped, _, missing = optimise_pairwise(
                 *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.together
             )
-            pace.note(n_threads, time.perf_counter() - started, taken)
+            self._pace.note(n_threads, time.perf_counter() - started, taken, len(self))
             moved = moved or taken > 0
             steps, drops, rows.clock = steps + taken, drops + dropped, rows.clock + taken
             if is_late is not None and is_late():
@@ -348,25 +349,29 @@ class _Pace:
     processors. What steps find does not depend on the number of threads.
     """
 
-    def __init__(self, n_threads: int) -> None:
-        self._ways = [n_threads, 1] if n_threads > 1 else [1]
-        self._seconds: dict[int, float] = {}  # of a step, by number of threads
-        self._n_noted = 0
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}  # of a step and vertex, by number of threads
+        self._since = 0.0  # seconds of steps since both ways were tried
 
-    def choose(self) -> tuple[int, int]:
-        """Number of threads, and steps to take before that is chosen again."""
-        untried = [n for n in self._ways if n not in self._seconds]
-        if untried and len(self._ways) > 1:
-            return untried[0], _TRIAL_STEPS
-        return min(self._ways, key=lambda n: self._seconds.get(n, 0.0)), _MOST_STEPS
+    def choose(self, n_threads: int) -> tuple[int, int]:
+        """`n_threads` or 1, and steps to take before that is chosen again."""
+        ways = [n_threads, 1]
+        if n_threads == 1:
+            return 1, _MOST_STEPS
+        for way in ways:
+            if way not in self._seconds:
+                return way, _TRIAL_STEPS
+        ways.sort(key=lambda way: self._seconds[way])
+        if self._since > _LASTING:
+            return ways[1], _TRIAL_STEPS
+        return ways[0], _MOST_STEPS
 
-    def note(self, n_threads: int, seconds: float, steps: int) -> None:
-        """Remember how long some steps took, unless they were few."""
+    def note(self, n_threads: int, seconds: float, steps: int, m: int) -> None:
+        """Remember how long some steps on m vertices took, unless they were few."""
         if steps >= _TRIAL_STEPS:
-            self._seconds[n_threads] = seconds / steps
-            self._n_noted += 1
-            if self._n_noted % _LASTING == 0:
-                self._seconds = {n_threads: seconds / steps}
+            slower = self._seconds.get(n_threads, 0.0) > min(self._seconds.values(), default=0.0)
+            self._since = 0.0 if slower else self._since + seconds
+            self._seconds[n_threads] = seconds / (steps * m)
 
 
 def _soon_needed(

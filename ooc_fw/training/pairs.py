@@ -1,4 +1,4 @@
-"""Binary classifiers of all pairs of classes (one-versus-one), trained one after another.
+"""Binary classifiers of all pairs of classes (one-versus-one).
 
 The predicted class is the one that most classifiers vote for, see `ooc_fw.model.pairs`.
 
@@ -10,8 +10,10 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Self
@@ -30,12 +32,14 @@ from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import MemoryPlan
+from ooc_fw.system.memory import MemoryPlan, memory_total
 from ooc_fw.training.partition import ClassPair, Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs
 
 _PAIRS_BYTES = 512 << 20
 """Bytes of kernel values that the classifiers of several pairs may keep together."""
+
+_SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
 
 def train_pairs(
@@ -86,7 +90,8 @@ class PairTrainer:
 
     Each classifier begins with the weights that it had for the C before. With a `plan` it keeps
     rows and kernel values, too, unless those of all pairs might exceed `_PAIRS_BYTES` or there is a
-    limit of memory or time: then one classifier at a time takes memory. A context manager.
+    limit of memory or time. Without a plan or a limit, as many classifiers as there are threads are
+    trained side by side, where memory permits. A context manager.
 
     `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows.
     Callbacks are told which classifier a state is of. InputError where memory is too small.
@@ -101,29 +106,35 @@ class PairTrainer:
         plan: MemoryPlan | None = None,
     ) -> None:
         self.problem, self._partition, self._options = problem, partition, options
-        self._callbacks, self._plan = callbacks, plan
+        self._plan = plan
         self._pairs = class_pairs(problem.n_classes)
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
-        # Bytes of all kernel values if every row is a support vector: 4 for each.
         unlimited = options.memory_limit is None and options.max_time is None
-        small = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
-        self._keeps = plan is not None and (small or len(self._pairs) == 1)
+        # Bytes of all kernel values if every row is a support vector: 4 for each.
+        few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
+        self._keeps = plan is not None and (few_bytes or len(self._pairs) == 1)
         if len(self._pairs) > 1:
             largest = partition.pair(*self._pairs[int(self._work.argmax())])
             plan_run(largest.source, options, partition.held_bytes)
-        self._small = SmallPairs(problem, partition, options, self._pairs)
-        self._stopped = False  # whether a callback asked for a stop after a small pair
         self._last: Sequence[Warm] | None = None
-        self._paths: list[Path] = []
+        self._paths: dict[int, Path] = {}
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
+        self._turns = _Turns(callbacks, len(self._pairs))
         self._resources = ExitStack()
+        self._small = SmallPairs(problem, partition, options, self._pairs)
         self._resources.enter_context(self._small)
+        side_by_side = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
+        self._n_together = options.threads if unlimited and plan is None and side_by_side else 1
+        self._ahead: dict[int, Future[Solution]] = {}
+        self._pool = ThreadPoolExecutor(self._n_together)
+        self._resources.callback(self._pool.shutdown, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._turns.stopped = True  # of what is still trained after an error
         self._resources.close()
 
     def fit(
@@ -137,28 +148,43 @@ class PairTrainer:
         before = self._last if warm is None else warm
         done: list[PairSolution] = []
         self._small.forget()
+        self._turns.stopped = False
         with self._interrupt:
             for k, places in enumerate(self._pairs):
-                interrupted = bool(done) and done[-1].solution.status is Status.INTERRUPTED
-                options, reason = self._budget(k, started, interrupted or self._stopped)
+                self._turns.move_on(k)
+                interrupted = any(pair.solution.status is Status.INTERRUPTED for pair in done[-1:])
+                options, reason = self._budget(k, started, interrupted or self._turns.stopped)
                 solution = None if reason else self._small.solution(k, C, before)
-                if solution is None:
+                if solution is not None:
+                    self._tell(k, solution)
+                elif k in self._ahead or (reason is None and self._n_together > 1):
+                    solution = self._side_by_side(k, replace(options, C=C), before)
+                else:
                     first = None if before is None else before[k]
                     keep = self._keeps and reason is None
                     solution = self._solve(k, replace(options, C=C), first, keep)
                     solution = replace(solution, status=reason or solution.status)
-                else:
-                    self._tell(k, solution, started)
                 done.append(PairSolution(*places, solution))
         self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
         return done
 
-    def _tell(self, k: int, solution: Solution, started: float) -> None:
+    def _side_by_side(
+        self, k: int, options: TrainOptions, before: Sequence[Warm | None] | None
+    ) -> Solution:
+        """Solution of a pair, while pairs after it are trained on the other threads."""
+        options = replace(options, threads=1)
+        for other in range(k, len(self._pairs)):
+            if len(self._ahead) == self._n_together or self._turns.stopped:
+                break
+            if other not in self._ahead and (other == k or not self._small.takes(other)):
+                first = None if before is None else before[other]
+                self._ahead[other] = self._pool.submit(self._solve, other, options, first, False)
+        return self._ahead.pop(k).result()
+
+    def _tell(self, k: int, solution: Solution) -> None:
         """Tell callbacks of a small pair; a signal, or a False from one of them, ends training."""
         self._interrupt.defer()
         state = SolverState(
-            machine=k,
-            n_machines=len(self._pairs),
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
             objective=solution.objective,
@@ -169,11 +195,12 @@ class PairTrainer:
             rows_read=solution.rows_read,
             bytes_read=solution.bytes_read,
             kernel_evaluations=solution.kernel_evaluations,
-            elapsed_s=time.perf_counter() - started,
-            steps=solution.steps,
+            elapsed_s=solution.seconds,
+            steps=dict(solution.steps),
         )
-        ended = [callback(state.copy()) is False for callback in self._callbacks]
-        self._stopped = any(ended) or self._interrupt.noted is not None
+        self._turns.callback(k)(state)
+        if self._interrupt.noted is not None:
+            self._turns.stopped = True
 
     def _budget(
         self, k: int, started: float, interrupted: bool
@@ -210,25 +237,59 @@ class PairTrainer:
 
     def _path(self, k: int, pair: ClassPair) -> Path:
         """The path of a pair, which is opened when it is first asked for."""
-        if k == len(self._paths):
+        if k not in self._paths:
             plan = self._plan if len(self._pairs) == 1 else None
             path = Path(pair.problem(self.problem), self._options, self._session(k), plan)
-            self._paths.append(self._resources.enter_context(path))
+            self._paths[k] = self._resources.enter_context(path)
         return self._paths[k]
 
     def _session(self, k: int) -> Session:
-        told = [_numbered(callback, k, len(self._pairs)) for callback in self._callbacks]
+        told = [self._turns.callback(k)]
         return Session(told, held=self._partition.held_bytes, interrupt=self._interrupt)
 
 
-def _numbered(callback: Callback, machine: int, n_machines: int) -> Callback:
-    """`callback`, told which classifier its state is of."""
+class _Turns:
+    """Lets callbacks see one classifier after another while several are trained side by side.
 
-    def told(state: SolverState) -> bool | None:
-        state.machine, state.n_machines = machine, n_machines
-        return callback(state)
+    Of a classifier whose turn has not come they see the last state, when it comes.
 
-    return told
+    Attributes
+    ----------
+    stopped : bool
+        Whether all training is to end, as a callback may ask.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], n_machines: int) -> None:
+        self.stopped = False
+        self._callbacks, self._n_machines = callbacks, n_machines
+        self._telling = threading.Lock()
+        self._turn = 0
+        self._waiting: dict[int, SolverState] = {}
+
+    def callback(self, k: int) -> Callback:
+        """What the training of classifier `k` calls."""
+
+        def told(state: SolverState) -> bool:
+            state.machine, state.n_machines = k, self._n_machines
+            with self._telling:
+                if k == self._turn:
+                    self._tell(state)
+                else:
+                    self._waiting[k] = state
+            return not self.stopped
+
+        return told
+
+    def move_on(self, k: int) -> None:
+        """Let the turn of classifier `k` begin."""
+        with self._telling:
+            self._turn = k
+            if k in self._waiting:
+                self._tell(self._waiting.pop(k))
+
+    def _tell(self, state: SolverState) -> None:
+        if any([callback(state) is False for callback in self._callbacks]):
+            self.stopped = True
 
 
 def describe_method(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:

@@ -86,7 +86,7 @@ class SmallPairs:
     def _choose(self) -> set[Places]:
         """Pairs that are trained here; none where the options or the memory are not for it."""
         options, pairs, sizes = self._options, self._pairs, self._n_rows
-        method, lmo, _ = choose_method(options, len(self._problem.codes))
+        method = choose_method(options, len(self._problem.codes))[0]
         unusual = not STEP_RULES[method].takes_many or not options.certify or options.lmo != "auto"
         if len(pairs) == 1 or unusual or (options.max_iter, options.max_support) != _NO_BUDGET:
             return set()
@@ -134,11 +134,15 @@ class SmallPairs:
 
         None says that the pair has to be trained in another way. Solutions are asked for in order.
         """
-        if self._pairs[k] not in self._small:
+        if not self.takes(k):
             return None
         if k not in self._found:
             self._found = self._solve_group(k, C, warm)
         return self._found.pop(k)
+
+    def takes(self, k: int) -> bool:
+        """Whether pair `k` is likely trained here."""
+        return self._pairs[k] in self._small
 
     def forget(self) -> None:
         """Forget solutions that were not asked for, since weights or penalties will be others."""
@@ -212,9 +216,7 @@ class SmallPairs:
             penalties=None if every is None else penalties[support],
         )
 
-    def _start(
-        self, rows: Int64Array, y: Float64Array, warm: Warm | None
-    ) -> Float64Array:
+    def _start(self, rows: Int64Array, y: Float64Array, warm: Warm | None) -> Float64Array:
         """Weights to begin with: those given, or the same for a few rows of each class."""
         alpha = np.zeros(len(rows))
         if warm is None:
