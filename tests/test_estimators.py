@@ -235,7 +235,8 @@ def test_warm_start_takes_less_and_certifies_the_same(table, several):
     warm = FrankWolfeSVC(C=5, warm_start=True, random_state=0).fit(table.X, y)
     cold = warm.n_iter_
     warm.fit(table.X, y)
-    assert warm.n_iter_ <= len(warm.pairs_) < cold
+    assert warm.n_iter_ <= len(warm.pairs_)
+    assert warm.n_iter_ < cold
     warm.set_params(C=8).fit(table.X, y)
     fresh = FrankWolfeSVC(C=8, random_state=0).fit(table.X, y)
     assert warm.certified_gap_ <= 1e-3

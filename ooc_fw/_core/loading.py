@@ -9,6 +9,7 @@ temporary files. Without any of them, every process compiles again.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import stat
@@ -24,18 +25,25 @@ _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load_numba_alone() -> None:
-    """Import numba without scipy.linalg, which would double the time its types take to load.
+    """Import numba without what it looks for and no function here needs: half of the time.
 
-    numba looks there for the BLAS of a compiled `np.dot`, which no function here calls. For
-    processes that are only a command, since `np.dot` could not be compiled later.
+    It would take the BLAS of a compiled `np.dot` from scipy.linalg, and tell coverage what it
+    compiles. Nor is there any garbage to look for among what it loads. For processes that are only
+    a command, since `np.dot` could not be compiled later.
     """
-    if "scipy.linalg" in sys.modules or "numba" in sys.modules:
+    if "numba" in sys.modules:
         return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]  # importing it fails from here
+    absent = [name for name in ("scipy.linalg", "coverage") if name not in sys.modules]
+    for name in absent:
+        sys.modules[name] = None  # type: ignore[assignment]  # importing it fails from here
+    gc.disable()
     try:
         import numba.np.arraymath  # noqa: F401
     finally:
-        del sys.modules["scipy.linalg"]
+        gc.freeze()
+        gc.enable()
+        for name in absent:
+            del sys.modules[name]
 
 
 @contextmanager

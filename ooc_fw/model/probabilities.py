@@ -21,6 +21,7 @@ from ooc_fw.model.pairs import Decision, class_pairs
 # Newton's method for a sigmoid, which takes about ten steps.
 _MAX_STEPS = 100
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
+_LEAST_SCALE = 1e-300  # of values that are not all 0 but for underflow
 _RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
 _SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
 _SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
@@ -55,7 +56,9 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     n_negative = len(positive) - n_positive
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
     # The tolerances suit values of the order of 1.
-    scale = float(np.abs(values).max(initial=0)) or 1.0
+    scale = float(np.abs(values).max(initial=0))
+    if scale < _LEAST_SCALE:
+        scale = 1.0
     scaled = values / scale
     a, b = 0.0, float(np.log((n_negative + 1) / (n_positive + 1)))
     loss = _mean_loss(scaled, targets, a, b)

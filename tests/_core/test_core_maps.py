@@ -12,6 +12,7 @@ from ooc_fw._core.maps import (
     KernelMap,
     MapCode,
     exp2_nonpositive,
+    fill_tile,
     map_tile,
     raise_largest,
     sum_tile,
@@ -74,6 +75,26 @@ def test_tiles_become_values_of_the_formula_or_their_weighted_sums(number, unit,
     sum_tile(kernel_map, tile, *terms, weights, out)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(tile, mapped)
+
+
+@PRECISIONS
+@given(case=tiles(), whole=st.booleans())
+def test_filled_tiles_are_the_mapped_ones(number, unit, case, whole):
+    """Values as they are, or as whole multiples of a unit, rows some way apart."""
+    kernel_map, *arrays = case
+    kernel_map = kernel_map._replace(scale=number(kernel_map.scale), shift=number(kernel_map.shift))
+    tile, *terms = (array.astype(number) for array in arrays)
+    mapped = tile.copy()
+    map_tile(kernel_map, mapped, *terms)
+    n, m = mapped.shape
+    units, half, dtype = (
+        (number(7), number(0.5), np.int32) if whole else (number(1), number(0), number)
+    )
+    expected = (mapped * units + half).astype(dtype)
+    out = np.full((n, m + 3), 5, dtype=dtype)
+    fill_tile(kernel_map, tile, *terms, out.ravel()[: (n - 1) * (m + 3) + m], m + 3, units, half)
+    np.testing.assert_array_equal(out[:, :m], expected)
+    np.testing.assert_array_equal(out[:, m:], 5)
 
 
 @pytest.mark.parametrize("degree", [3, 7, 8, 31, 1_000_003])

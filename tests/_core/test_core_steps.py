@@ -316,3 +316,12 @@ def test_add_column_and_extrapolate_gradient(n, seed):
     np.testing.assert_allclose(grad, expected, rtol=1e-13, atol=1e-13)
     core.extrapolate_gradient(grad, before, 1.5)
     np.testing.assert_allclose(grad, expected + 1.5 * (expected - before), rtol=1e-12, atol=1e-12)
+
+
+@given(st.integers(1, 150), st.integers(1, 150), SEEDS)
+def test_join_blocks(n, m, seed):
+    rng = np.random.default_rng(seed)
+    first, between, second = (rng.normal(size=shape) for shape in ((n, n), (n, m), (m, m)))
+    out = np.full((n + m, n + m), np.nan)
+    core.join_blocks(first, between, second, out)
+    np.testing.assert_array_equal(out, np.block([[first, between], [between.T, second]]))

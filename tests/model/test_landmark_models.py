@@ -272,7 +272,7 @@ def test_layout_is_the_documented_one(tmp_path):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda f: f.attrs.__setitem__("format_version", 3), "its format is 3"),
+        (lambda f: f.attrs.__setitem__("format_version", 9), "its format is 9"),
         (lambda f: f.attrs.__setitem__("decision", "ovo"), "its decision is 'ovo'"),
         (lambda f: f["machines/0"].attrs.__setitem__("kind", "x"), "of a kind 'x'"),
         (lambda f: f["machines/0"].attrs.__delitem__("kind"), "damaged"),

@@ -321,7 +321,7 @@ def replace_part(file, name, values):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda f: f.attrs.__setitem__("format_version", 3), "its format is 3"),
+        (lambda f: f.attrs.__setitem__("format_version", 9), "its format is 9"),
         (lambda f: f.attrs.__setitem__("kernel", "other"), "kernel must be one of"),
         (lambda f: f.attrs.__delitem__("C"), "damaged"),
         (lambda f: f.__delitem__("support_vectors"), "damaged"),

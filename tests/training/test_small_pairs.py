@@ -1,0 +1,139 @@
+"""Pairs of few rows, trained on all their kernel values: certificates, budgets, ways out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw.data.sources import ArraySource, CSRSource
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.testing.reference import SmallProblem, to_csr
+from ooc_fw.testing.strategies import SEEDS
+from ooc_fw.training import small_pairs
+from ooc_fw.training.fit import fit
+
+KERNELS = [
+    make_kernel("rbf", gamma=0.5),
+    make_kernel("laplacian", gamma=0.3),
+    make_kernel("linear"),
+    make_kernel("poly", gamma=0.5, degree=3, coef0=1.0),
+]
+
+
+def make_classes(seed, n_classes=3, n_rows=60, kernel=KERNELS[0], sparse=False, weighted=False):
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.arange(n_rows) % n_classes)
+    X = (rng.normal(size=(n_rows, 4)) + codes[:, None]).astype(np.float32)
+    X[rng.random(X.shape) < 0.3] = 0
+    penalties = rng.uniform(0.1, 10, n_rows) if weighted else None
+    return X, Problem(CSRSource(to_csr(X)) if sparse else ArraySource(X), codes, kernel, penalties)
+
+
+@given(SEEDS, st.sampled_from(KERNELS), st.booleans(), st.booleans(), st.sampled_from([0.1, 100]))
+def test_certificates_are_those_of_brute_force(seed, kernel, sparse, weighted, C):
+    X, problem = make_classes(seed, kernel=kernel, sparse=sparse, weighted=weighted)
+    options = TrainOptions(C=C, tol=1e-3, threads=2)
+    for pair in fit(problem, options).pairs:
+        solution = pair.solution
+        here = np.flatnonzero(np.isin(problem.codes, [pair.negative, pair.positive]))
+        y = np.where(problem.codes[here] == pair.positive, 1, -1).astype(np.int8)
+        own = C if problem.penalties is None else problem.penalties[here]
+        truth = SmallProblem(kernel, X[here], y, own)
+        places = np.searchsorted(here, solution.rows)
+        found = truth.truth(places, solution.alpha)
+        assert found.gap <= solution.certified_gap <= options.tol
+        assert solution.pair_gap == pytest.approx(float(found.pair_gap), abs=1e-6)
+        assert (solution.alpha > 0).all()
+        assert solution.alpha.sum() == pytest.approx(1, abs=1e-12)
+        assert solution.objective == pytest.approx(truth.optimum.objective, rel=2e-3)
+        np.testing.assert_array_equal(solution.labels, y[places])
+        if weighted:
+            np.testing.assert_array_equal(solution.penalties, problem.penalties[solution.rows])
+
+
+@pytest.mark.parametrize("most_rows", [small_pairs._MOST_ROWS, 0])
+@pytest.mark.parametrize("stopping", ["relative", "absolute", "meb"])
+def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
+    """With and without classifiers of few rows, which are trained side by side either way."""
+    monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
+    _, problem = make_classes(1, n_classes=5, n_rows=400)
+    options = TrainOptions(C=10.0, tol=1e-4, stopping=stopping)
+    one, two, three = (fit(problem, replace(options, threads=n)).pairs for n in (1, 2, 3))
+    assert {pair.solution.status for pair in one} == {Status.CONVERGED}
+    assert {pair.solution.lmo for pair in one} == {"sampled" if most_rows == 0 else "full"}
+    for first, *others in zip(one, two, three, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(first.solution.rows, other.solution.rows)
+            np.testing.assert_array_equal(first.solution.alpha, other.solution.alpha)
+            assert first.solution.certified_gap == other.solution.certified_gap
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TrainOptions(method="swap"),
+        TrainOptions(lmo="sampled"),
+        TrainOptions(certify=False),
+        TrainOptions(max_iter=50),
+        TrainOptions(max_support=20),
+        TrainOptions(memory_limit=400 << 20),
+    ],
+)
+def test_options_that_ask_for_another_way_get_it(options, monkeypatch):
+    monkeypatch.setattr(small_pairs, "_LIMIT_SHARE", 1e-6)
+    _, problem = make_classes(2)
+    chosen = {pair.solution.choice for pair in fit(problem, options).pairs}
+    assert not any("all 40 rows are vertices" in choice for choice in chosen)
+
+
+def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way(monkeypatch):
+    monkeypatch.setattr(small_pairs, "_STEPS_PER_ROW", 0)
+    _, problem = make_classes(3)
+    for pair in fit(problem, TrainOptions(tol=1e-3)).pairs:
+        assert pair.solution.status is Status.CONVERGED
+        assert pair.solution.lmo == "sampled"
+        assert np.isin(problem.codes[pair.solution.rows], [pair.negative, pair.positive]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("most_rows", [small_pairs._MOST_ROWS, 45, 0])
+def test_callbacks_see_one_classifier_after_another(most_rows, threads, monkeypatch):
+    """Also where some classifiers have few rows (40) and others more (50)."""
+    monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
+    codes = np.repeat(np.arange(4), [20, 20, 30, 20])
+    X = np.random.default_rng(0).normal(size=(len(codes), 3)).astype(np.float32)
+    problem = Problem(ArraySource(X + codes[:, None]), codes, KERNELS[0])
+    seen = []
+    told = Session([lambda state: seen.append((state.machine, state.n_machines))])
+    fit(problem, TrainOptions(threads=threads), told)
+    assert sorted(seen) == seen
+    assert set(seen) == {(k, 6) for k in range(6)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("most_rows", [small_pairs._MOST_ROWS, 0])
+def test_a_callback_ends_training(most_rows, threads, monkeypatch):
+    monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
+    _, problem = make_classes(4, n_classes=6, n_rows=300)
+    pairs = fit(problem, TrainOptions(threads=threads), Session([lambda s: s.machine < 3])).pairs
+    statuses = [pair.solution.status for pair in pairs]
+    assert statuses[:3] == [Status.CONVERGED] * 3
+    assert statuses[6:] == [Status.INTERRUPTED] * 9
+    assert all(len(pair.solution.alpha) > 0 for pair in pairs)
+
+
+def test_a_warm_start_begins_at_the_weights_given():
+    _, problem = make_classes(5)
+    options = TrainOptions(C=5.0, tol=1e-3)
+    first = fit(problem, options).pairs
+    warm = [(pair.solution.rows, pair.solution.alpha) for pair in first]
+    again = fit(problem, options, warm=warm).pairs
+    for pair, before in zip(again, first, strict=True):
+        assert pair.solution.iterations == 0
+        assert pair.solution.objective == pytest.approx(before.solution.objective, rel=1e-12)
