@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -33,15 +33,19 @@ from ooc_fw.training.partition import Partition
 _MOST_ROWS = 3000  # of a pair whose rows are all vertices
 _MOST_BYTES = 256 << 20  # of kernel values that are held, and of rows
 _LIMIT_SHARE = 0.25  # the same as a share of a memory limit
-_GROUP_BYTES = 16 << 20  # of kernel values between one class and those it is paired with at once
+_GROUP_BYTES = 32 << 20  # of kernel values of the pairs that are trained at once
+_WITHIN_BYTES = 16 << 20  # of kernel values within all classes, up to which they are kept
 _FIRST_ROWS = 60  # of each class that have weight in the beginning, at most
 _ROUNDS = 8  # of steps and a new gradient, after which a pair is trained in another way
 _STEPS_PER_ROW = 200  # in one round
 _NO_BUDGET = (None, None)  # of iterations and of support vectors
 _AIM = 0.9  # share of the tolerance to which steps optimise
 
-Places = tuple[int, int]
+Places: TypeAlias = tuple[int, int]
 """The negative and the positive class of a pair."""
+
+_Values: TypeAlias = tuple[Float64Array, Float64Array, Float64Array]
+"""Kernel values within the first class of a pair, between the two, and within the second."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class SmallPairs:
         small = {(a, b) for a, b in pairs if sizes[a] + sizes[b] <= _MOST_ROWS}
         classes = sorted({code for pair in small for code in pair})
         largest = max((int(sizes[a] + sizes[b]) for a, b in small), default=0)
-        needed = 8 * (int((sizes[classes] ** 2).sum()) + options.threads * largest**2)
+        needed = _GROUP_BYTES + _WITHIN_BYTES + 8 * options.threads * largest**2
         source = self._problem.source
         needed += source.decoded_bytes * int(sizes[classes].sum()) // source.n_rows
         most = _MOST_BYTES
@@ -119,13 +123,18 @@ class SmallPairs:
             code: slice(int(stop) - len(self._numbers[code]), int(stop))
             for code, stop in zip(self._classes, stops, strict=True)
         }
-        self._within = {code: self._values(code, self._slices[code]) for code in self._classes}
+        kept = 8 * sum(len(own) ** 2 for own in self._numbers.values()) <= _WITHIN_BYTES
+        self._kept = self._within(self._classes) if kept else {}
 
     def _values(self, code: int, others: slice) -> Float64Array:
         """Kernel values between the rows of a class and others."""
         values = np.empty((len(self._numbers[code]), others.stop - others.start))
         self._engine.block(self._x[self._slices[code]], self._x[others], values)
         return values
+
+    def _within(self, codes: Iterable[int]) -> dict[int, Float64Array]:
+        """Kernel values within each of some classes."""
+        return {code: self._values(code, self._slices[code]) for code in codes}
 
     # -- pair by pair ----------------------------------------------------------------------------
 
@@ -152,44 +161,57 @@ class SmallPairs:
         self, k: int, C: float, warm: Sequence[Warm | None] | None
     ) -> dict[int, Solution | None]:
         """Solutions of pair `k` and those after it that share its first class."""
-        first, second = self._pairs[k]
-        group, stop = [k], self._slices[second].stop
-        most = _GROUP_BYTES // (8 * len(self._numbers[first]))
-        for other in range(k + 1, len(self._pairs)):
-            a, b = self._pairs[other]
-            if a != first or self._pairs[other] not in self._small:
-                break
-            if self._slices[b].stop - self._slices[second].start > most:
-                break
-            group.append(other)
-            stop = self._slices[b].stop
-        start = self._slices[second].start
+        group = self._group(k)
+        first, (start, stop) = self._pairs[k][0], self._span(group)
+        codes = {code for own in group for code in self._pairs[own]}
+        within = self._kept or self._within(sorted(codes))
         values = self._values(first, slice(start, stop))
 
         def solve(own: int) -> Solution | None:
-            place = self._slices[self._pairs[own][1]]
+            second = self._pairs[own][1]
+            place = self._slices[second]
             between = values[:, place.start - start : place.stop - start]
             before = None if warm is None else warm[own]
-            return self._solve(self._pairs[own], between, C, before)
+            return self._solve(
+                self._pairs[own], (within[first], between, within[second]), C, before
+            )
 
         return dict(zip(group, self._engine.map(solve, group), strict=True))
 
-    def _solve(
-        self, pair: Places, between: Float64Array, C: float, warm: Warm | None
-    ) -> Solution | None:
-        """Solution of a pair, given the kernel values between its classes."""
+    def _group(self, k: int) -> list[int]:
+        """Pair `k` and those after it with the same first class, as many as fit in memory."""
+        first, group = self._pairs[k][0], [k]
+        for other in range(k + 1, len(self._pairs)):
+            if self._pairs[other][0] != first or not self.takes(other):
+                break
+            start, stop = self._span([k, other])
+            n_bytes = 8 * (stop - start) * len(self._numbers[first])
+            if not self._kept:
+                n_bytes += 8 * sum(len(self._numbers[self._pairs[own][1]]) ** 2 for own in group)
+            if n_bytes > _GROUP_BYTES:
+                break
+            group.append(other)
+        return group
+
+    def _span(self, group: Sequence[int]) -> tuple[int, int]:
+        """First and last place of the rows of the second classes of a group."""
+        first, last = (self._slices[self._pairs[own][1]] for own in (group[0], group[-1]))
+        return first.start, last.stop
+
+    def _solve(self, pair: Places, values: _Values, C: float, warm: Warm | None) -> Solution | None:
+        """Solution of a pair, given the kernel values of its rows."""
         started = time.perf_counter()
         rows = np.concatenate([self._numbers[code] for code in pair])
-        n_first, m = len(between), len(rows)
+        (n_first, n_second), m = values[1].shape, len(rows)
         y = np.where(np.arange(m) < n_first, -1.0, 1.0)
         every = self._problem.penalties
         penalties = np.full(m, C) if every is None else every[rows]
-        trained = self._train(pair, between, y, penalties, self._start(rows, y, warm))
+        trained = self._train(values, y, penalties, self._start(rows, y, warm))
         if trained is None:
             return None
         support, own = np.flatnonzero(trained.alpha), trained.certificate
-        shared = self._problem.n_classes - 1  # pairs that use the values within a class
-        evaluations = between.size + (n_first**2 + (m - n_first) ** 2) // shared
+        shared = self._problem.n_classes - 1 if self._kept else 1  # pairs that use them
+        evaluations = values[1].size + (n_first**2 + n_second**2) // shared
         method, lmo = choose_method(self._options, m)[0], "full"
         return Solution(
             status=Status.CONVERGED,
@@ -229,8 +251,7 @@ class SmallPairs:
 
     def _train(
         self,
-        pair: Places,
-        between: Float64Array,
+        values: _Values,
         y: Float64Array,
         penalties: Float64Array,
         alpha: Float64Array,
@@ -238,7 +259,7 @@ class SmallPairs:
         """Weights with a certificate that passes the test; None where rounding prevents it."""
         m, options = len(y), self._options
         Q = self._matrix(m)
-        join_blocks(self._within[pair[0]], between, self._within[pair[1]], Q)
+        join_blocks(*values, Q)
         block = KernelBlock(Q, np.float64(1), np.arange(m), np.zeros(m, dtype=np.int64))
         diag = Q.diagonal() + 1 + 1 / penalties
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
