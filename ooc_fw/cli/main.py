@@ -29,12 +29,16 @@ from ooc_fw.cli import (
     train,
     tune,
     verify,
+    warm_up,
 )
 from ooc_fw.cli.common import FAILED, USAGE, Commands, Parser
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
-MODULES = (convert, info, plan, verify, train, tune, predict, evaluate, certify, report, guide)
+MODULES = (
+    *(convert, info, plan, verify, train, tune, predict, evaluate, certify, report, guide),
+    warm_up,
+)
 """Modules of commands, in the order in which ``--help`` lists them."""
 
 CLOSED_PIPE = 141
@@ -110,9 +114,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 @functools.cache  # once
 def _announce_compilation() -> None:
-    if sys.stderr.isatty():  # in place of a bar that stands still
-        text = "ooc-fw: compiling, which may take half a minute; the compiled code is kept"
-        print(f"\r\x1b[K{text}", file=sys.stderr)
+    begin = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a bar that stands still
+    print(
+        f"{begin}ooc-fw: compiling, which may take half a minute, once for each installation "
+        f"(ooc-fw warm-up does all of it ahead)",
+        file=sys.stderr,
+    )
 
 
 def _fail(message: str, status: int) -> int:

@@ -30,7 +30,7 @@ from ooc_fw.solver.state import Solution, Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.training.partition import Partition
 
-_MOST_ROWS = 3000  # of a pair whose rows are all vertices
+_MOST_ROWS = 2500  # of a pair whose rows are all vertices
 _MOST_BYTES = 256 << 20  # of kernel values that are held, and of rows
 _LIMIT_SHARE = 0.25  # the same as a share of a memory limit
 _GROUP_BYTES = 32 << 20  # of kernel values of the pairs that are trained at once

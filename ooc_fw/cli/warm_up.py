@@ -1,0 +1,85 @@
+"""``ooc-fw warm-up``: compile ahead of time what the other commands need."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import lzma
+import shlex
+import time
+from importlib.resources import files
+from pathlib import Path
+
+from ooc_fw.cli.common import DONE, Commands
+from ooc_fw.system.files import write_atomic
+from ooc_fw.system.scratch import scratch_directory
+
+OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landmarks 50")
+"""Options of training: kernel values of 32, 16 and 64 bits, another kernel, landmarks."""
+
+WORK = (
+    "convert a1a.xz sparse.h5 --quiet",
+    "convert a1a.xz dense.h5 --dense --scale standard --quiet",
+    "convert classes.txt classes.h5 --quiet",
+    *(
+        f"train {data} -o {data}.model --quiet {options}"
+        for data in ("sparse.h5", "dense.h5")
+        for options in OPTIONS
+    ),
+    "train classes.h5 -o classes.model --quiet",
+    "train sparse.h5 -o other.model --quiet --kernel laplacian --gamma 0.1",
+    *(
+        f"{command} {data}.model {data} --quiet"
+        for data in ("sparse.h5", "dense.h5")
+        for command in ("evaluate", "certify")
+    ),
+    "predict classes.model classes.h5 -o predictions.txt --quiet",
+)
+"""Commands that use all that is compiled for the usual kernels, storages and precisions."""
+
+
+def add_commands(commands: Commands) -> None:
+    """Declare the command."""
+    parser = commands.add("warm-up", run)
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile what the other commands need, once for each installation.
+
+    Run the other commands on a small data set that comes with the program, so that all that they
+    use is compiled, and say where the compiled code is kept. Nothing is compiled a second time.
+    """
+    from tqdm import tqdm
+
+    from ooc_fw._core.loading import noting_compilation
+    from ooc_fw._core.steps import move
+    from ooc_fw.cli.main import main
+
+    compiled: list[float] = []
+    started = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(noting_compilation(lambda: compiled.append(time.perf_counter())))
+        directory = stack.enter_context(scratch_directory())
+        sample = (files("ooc_fw.data") / "samples" / "a1a.xz").read_bytes()
+        write_atomic(directory / "a1a.xz", sample)
+        _write_classes(directory / "classes.txt", lzma.decompress(sample))
+        stack.enter_context(contextlib.chdir(directory))
+        for command in tqdm(WORK, "warm-up", unit="command", disable=args.quiet, leave=False):
+            with contextlib.redirect_stdout(io.StringIO()):
+                status = main(shlex.split(command))
+            if status != DONE:
+                return status
+    if not args.quiet:
+        seconds = time.perf_counter() - started
+        what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
+        print(f"{what}; the code is kept in {move.stats.cache_path}")
+    return DONE
+
+
+def _write_classes(path: Path, text: bytes) -> None:
+    """Write labelled rows with three classes in turn in place of their own."""
+    rows = text.splitlines()[:300]
+    lines = [b"%d %s" % (k % 3, row.partition(b" ")[2]) for k, row in enumerate(rows)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
