@@ -37,6 +37,7 @@ _SETTLED = 8.0
 """Factor of a margin's excess over 1 in a pass after the first: it will not change as much."""
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
+_FEW_MOVED = 2  # vertices of a step, as of single steps, whose columns are kept for the next ones
 
 
 @dataclass(frozen=True)
@@ -341,17 +342,30 @@ class FullLMO(LMO):
             self.reset()
             return
         before = self._grad.copy() if self._keeps_before else None
-        scale = record.scale
-        for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
-            column = self._column(row_id, active)
-            core.add_column(self._grad, self._y, scale, column, weight * self._y[row_id])
-            self._grad[row_id] += weight / self._C[row_id]
-            scale = 1.0
+        if len(record.ids) > _FEW_MOVED:
+            self._add_moved(record, active)
+        else:
+            scale = record.scale
+            for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
+                column = self._column(row_id, active)
+                core.add_column(self._grad, self._y, scale, column, weight * self._y[row_id])
+                scale = 1.0
+        self._grad[record.ids] += record.weights / self._C[record.ids]
         if record.extrapolation > 0:
             core.extrapolate_gradient(self._grad, self._before, record.extrapolation)
         # The gradient of the active set is more precise, and progress is measured by it.
         self._grad[active.ids] = active.grad
         self._before = before
+
+    def _add_moved(self, record: StepRecord, active: ActiveSet) -> None:
+        """Add the part of many vertices in one pass over the rows, which keeps no columns."""
+        assert self._grad is not None
+        vertices = active.operand.take(active.places_of(record.ids))
+        beta = record.weights * self._y[record.ids]
+        for start, x in self._operands(active):
+            part = slice(start, start + len(x))
+            sums = self._engine.weighted_sum(x, vertices, beta) + beta.sum()
+            self._grad[part] = record.scale * self._grad[part] + self._y[part] * sums
 
     def reset(self) -> None:
         """Forget the gradient; the next proposal computes it anew."""

@@ -15,7 +15,7 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import BlockLMO, FullLMO, Request, SampledLMO
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.testing.files import write_dense
+from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
 from ooc_fw.testing.strategies import SEEDS
 
@@ -141,6 +141,24 @@ def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
         bench.propose(lmo, Request())
         assert bench.source.rows_read <= rows_read + 1
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_step_of_many_vertices_takes_one_pass(sparse, tmp_path):
+    problem, write = Bench().problem, write_sparse if sparse else write_dense
+    with open_source(write(tmp_path / "data.h5", problem.X, problem.y)) as source:
+        bench = Bench(source=source, sparse=sparse, start=30)
+        lmo = bench.full(keeps_rows=False, column_bytes=0)
+        bench.propose(lmo)
+        rule = STEP_RULES["corrective"]()
+        rule.inner_tol = 1e-3
+        record = rule.step(bench.active, int(np.argmin(bench.active.grad)))
+        rows_read, evaluations = source.rows_read, bench.engine.evaluations
+        lmo.update(record, bench.active)
+        assert len(record.ids) > 10
+        assert source.rows_read == rows_read + N_ROWS
+        assert bench.engine.evaluations == evaluations + N_ROWS * len(record.ids)
+        bench.assert_proposal(bench.propose(lmo))
 
 
 def test_full_oracle_computes_the_gradient_anew_after_a_reset():
