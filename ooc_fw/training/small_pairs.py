@@ -28,11 +28,12 @@ from ooc_fw.solver.setup import choose_method
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.system.memory import PROGRAM_BYTES
 from ooc_fw.training.partition import Partition
 
 _MOST_ROWS = 2500  # of a pair whose rows are all vertices
-_MOST_BYTES = 256 << 20  # of kernel values that are held, and of rows
-_LIMIT_SHARE = 0.25  # the same as a share of a memory limit
+_MOST_BYTES = 256 << 20  # of rows and kernel values, without a memory limit
+_ROW_COPIES = 3  # of the rows: as read, one after the other, made ready for products
 _GROUP_BYTES = 32 << 20  # of kernel values of the pairs that are trained at once
 _WITHIN_BYTES = 16 << 20  # of kernel values within all classes, up to which they are kept
 _FIRST_ROWS = 60  # of each class that have weight in the beginning, at most
@@ -74,7 +75,8 @@ class SmallPairs:
     ) -> None:
         self._problem, self._options, self._pairs = problem, options, pairs
         self._n_rows = np.bincount(problem.codes, minlength=problem.n_classes)
-        self._small = self._choose()
+        self._n_threads = options.threads
+        self._small = self._choose(partition.held_bytes)
         self._found: dict[int, Solution | None] = {}
         self._local = threading.local()
         self._resources = ExitStack()
@@ -87,23 +89,29 @@ class SmallPairs:
     def __exit__(self, *_: object) -> None:
         self._resources.close()
 
-    def _choose(self) -> set[Places]:
-        """Pairs that are trained here; none where the options or the memory are not for it."""
+    def _choose(self, held_bytes: int) -> set[Places]:
+        """Pairs that are trained here, on as many threads as there is memory for.
+
+        None are where the options ask for another way. A memory limit is for all pairs or none,
+        since those of other pairs know of no memory but their own.
+        """
         options, pairs, sizes = self._options, self._pairs, self._n_rows
         method = choose_method(options, len(self._problem.codes))[0]
         unusual = not STEP_RULES[method].takes_many or not options.certify or options.lmo != "auto"
         if len(pairs) == 1 or unusual or (options.max_iter, options.max_support) != _NO_BUDGET:
             return set()
         small = {(a, b) for a, b in pairs if sizes[a] + sizes[b] <= _MOST_ROWS}
-        classes = sorted({code for pair in small for code in pair})
-        largest = max((int(sizes[a] + sizes[b]) for a, b in small), default=0)
-        needed = _GROUP_BYTES + _WITHIN_BYTES + 8 * options.threads * largest**2
-        source = self._problem.source
-        needed += source.decoded_bytes * int(sizes[classes].sum()) // source.n_rows
         most = _MOST_BYTES
         if options.memory_limit is not None:
-            most = min(most, int(_LIMIT_SHARE * options.memory_limit))
-        return small if needed <= most else set()
+            most = options.memory_limit - PROGRAM_BYTES - held_bytes
+            if len(small) < len(pairs):
+                return set()
+        source, classes = self._problem.source, sorted({code for pair in small for code in pair})
+        share = float(sizes[classes].sum()) / source.n_rows
+        most -= _GROUP_BYTES + _WITHIN_BYTES + int(_ROW_COPIES * share * source.decoded_bytes)
+        block = 8 * max((int(sizes[a] + sizes[b]) for a, b in small), default=1) ** 2
+        self._n_threads = min(options.threads, most // block)
+        return small if self._n_threads > 0 else set()
 
     def _load(self, partition: Partition) -> None:
         """Read the rows of the classes, and compute the kernel values within each."""
@@ -114,7 +122,7 @@ class SmallPairs:
         self._row_bytes = rows_bytes(rows) / len(rows)
         self._none = take_rows(rows, np.empty(0, dtype=np.int64))
         kernel = self._problem.kernel
-        engine = Engine(kernel, self._options.threads, choose_arithmetic(kernel, rows))
+        engine = Engine(kernel, self._n_threads, choose_arithmetic(kernel, rows))
         self._engine = self._resources.enter_context(engine)
         self._x = engine.prepare(rows, exact=True)
         self._error = float(engine.error_bound(self._x, self._x).max())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.model.pairs import class_pairs
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
@@ -17,6 +18,7 @@ from ooc_fw.testing.reference import SmallProblem, to_csr
 from ooc_fw.testing.strategies import SEEDS
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
+from ooc_fw.training.partition import partition_classes
 
 KERNELS = [
     make_kernel("rbf", gamma=0.5),
@@ -82,14 +84,25 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
         TrainOptions(certify=False),
         TrainOptions(max_iter=50),
         TrainOptions(max_support=20),
-        TrainOptions(memory_limit=400 << 20),
+        TrainOptions(memory_limit=360 << 20),
     ],
 )
-def test_options_that_ask_for_another_way_get_it(options, monkeypatch):
-    monkeypatch.setattr(small_pairs, "_LIMIT_SHARE", 1e-6)
+def test_options_that_ask_for_another_way_get_it(options):
     _, problem = make_classes(2)
     chosen = {pair.solution.choice for pair in fit(problem, options).pairs}
     assert not any("all 40 rows are vertices" in choice for choice in chosen)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 4])
+def test_memory_limits_the_threads(threads):
+    """A pair has 40 rows, whose kernel values take 12,800 bytes on each thread."""
+    fixed = small_pairs._GROUP_BYTES + small_pairs._WITHIN_BYTES + small_pairs.PROGRAM_BYTES
+    _, problem = make_classes(2)
+    options = TrainOptions(threads=4, memory_limit=fixed + threads * 12_800 + 10_000)
+    with partition_classes(problem.source, problem.codes, 3) as partition:
+        with small_pairs.SmallPairs(problem, partition, options, class_pairs(3)) as small:
+            assert small.takes(0)
+            assert small._engine.threads == threads
 
 
 def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way(monkeypatch):
