@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from bench.micro import inner, kernels, parser, reads
+from bench.micro import inner, kernels, pairs, parser, reads
 
-BENCHMARKS = {"kernels": kernels, "inner": inner, "parser": parser, "reads": reads}
+BENCHMARKS = {
+    "kernels": kernels,
+    "inner": inner,
+    "pairs": pairs,
+    "parser": parser,
+    "reads": reads,
+}
 
 
 def main(names: list[str]) -> int:

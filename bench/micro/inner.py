@@ -1,4 +1,4 @@
-"""Microseconds of a pairwise step of the inner solver, against the memory it has to read."""
+"""The active set: its growth, its gradient anew, and the pairwise steps of the inner solver."""
 
 from __future__ import annotations
 
@@ -12,34 +12,61 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.system.groups import cpu_count
 
-SIZES = (1000, 6000)
+SIZES = (1000, 6000, 20_000)
 FEATURES = 22
-STEPS = 2000
+STEPS = 4000
 
 
-def step_microseconds(m: int, steps: int) -> float:
-    """Time of one step on an active set of m vertices, all with weight."""
+def seconds_of_parts(m: int, threads: int, steps: int = STEPS) -> tuple[float, float, float]:
+    """Seconds in which m vertices are added, their gradient is computed anew, and a step is taken.
+
+    All vertices have weight, and kernel values are held in 16 bits.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(m, FEATURES)).astype(np.float32)
     labels = np.where(np.square(X[:, :4]).sum(axis=1) > 3.36, 1, -1).astype(np.int8)
-    with Engine(make_kernel("rbf", gamma=1 / (2 * FEATURES))) as engine:
+    with Engine(make_kernel("rbf", gamma=1 / (2 * FEATURES)), threads) as engine:
         active = ActiveSet(engine, 10.0, KernelRows(m, 8 * m * m, quantised=True))
-        active.add(np.arange(m), X, labels)
+        half = m // 2
+        active.add(np.arange(half), X[:half], labels[:half])
+        started = time.perf_counter()
+        active.add(np.arange(half, m), X[half:], labels[half:])
+        growth = time.perf_counter() - started
         active.set_weights(np.full(m, 1 / m))
-        active.optimise(0.0, 10)  # compiles
+        active.exact_grad[:] = np.nan
+        started = time.perf_counter()
+        active.refresh()
+        gradient = time.perf_counter() - started
+        active.optimise(0.0, 500)  # compiles, and finds out whether threads are worthwhile
         started = time.perf_counter()
         taken, _ = active.optimise(0.0, steps)
-        return 1e6 * (time.perf_counter() - started) / taken
+        return growth, gradient, (time.perf_counter() - started) / taken
 
 
 def tables() -> Iterator[str]:
-    """One row for each size."""
+    """One row for each size and number of threads."""
     rows = []
+    seconds_of_parts(SIZES[0], 2, 1000)  # compiles
     for m in SIZES:
-        micro = step_microseconds(m, STEPS)
-        # Two rows of the block, gradient (read and written), labels, diagonal, weights, losses.
-        read_bytes = m * (2 * 4 + 6 * 8)
-        rows.append([m, f"{micro:.1f}", f"{read_bytes / micro / 1e3:.1f}"])
-    yield "## Pairwise step of the inner solver, one core"
-    yield table(["support vectors", "microseconds", "GB/s touched"], rows)
+        for threads in sorted({1, cpu_count()}):
+            growth, gradient, step = seconds_of_parts(m, threads)
+            # Two rows of the block, gradient (read and written), labels, diagonal, weights.
+            read_bytes = m * (2 * 2 + 6 * 4)
+            values = m * m * 3 / 8  # of new vertices with all; the others mirror these
+            rows.append(
+                [
+                    *(m, threads, f"{1e3 * growth:.0f}", f"{values / growth / 1e6:.0f}"),
+                    *(f"{1e3 * gradient:.0f}", f"{m * m / 2 / gradient / 1e6:.0f}"),
+                    *(f"{1e6 * step:.1f}", f"{read_bytes / step / 1e9:.1f}"),
+                ]
+            )
+    yield (
+        "## Active set that doubles, its float64 gradient, and a pairwise step\n\n"
+        "Values are millions of kernel values a second."
+    )
+    growth_columns = ["vertices", "threads", "growth, ms", "values"]
+    yield table(
+        [*growth_columns, "gradient, ms", "values", "step, microseconds", "GB/s touched"], rows
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import findings
-from bench.micro import inner, kernels, parser, reads
+from bench.micro import inner, kernels, pairs, parser, reads
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,7 @@ def test_micro_benchmarks_run_on_small_inputs(monkeypatch):
         assert kernels.limit_rate(case) > 0
         assert kernels.sum_rate(case) > 0
         assert kernels.sweep_rate(case) > 0
-    assert inner.step_microseconds(50, steps=20) > 0
+    assert min(inner.seconds_of_parts(50, threads=2, steps=20)) > 0
+    assert pairs.classifiers_per_second(3, 10, threads=1) > 0
     for module in (parser, reads):
         assert "|" in "".join(module.tables(size=100_000))
