@@ -11,7 +11,7 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
-from ooc_fw.cli.common import DONE, Commands
+from ooc_fw.cli.common import DONE, Commands, add_results
 from ooc_fw.system.files import write_atomic
 from ooc_fw.system.scratch import scratch_directory
 
@@ -42,7 +42,7 @@ WORK = (
 def add_commands(commands: Commands) -> None:
     """Declare the command."""
     parser = commands.add("warm-up", run)
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw._core.loading import noting_compilation
     from ooc_fw._core.steps import move
     from ooc_fw.cli.main import main
+    from ooc_fw.report.progress import to_json
 
     compiled: list[float] = []
     started = time.perf_counter()
@@ -71,10 +72,12 @@ def run(args: argparse.Namespace) -> int:
                 status = main(shlex.split(command))
             if status != DONE:
                 return status
-    if not args.quiet:
-        seconds = time.perf_counter() - started
+    seconds, kept = time.perf_counter() - started, move.stats.cache_path
+    if args.json:
+        print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": kept}))
+    elif not args.quiet:
         what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
-        print(f"{what}; the code is kept in {move.stats.cache_path}")
+        print(f"{what}; the code is kept in {kept}")
     return DONE
 
 
