@@ -7,6 +7,7 @@ for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import sys
@@ -96,6 +97,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{name}{error.strerror or error}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
+
+
+def program() -> int:
+    """Run the command of this process, which ends without a look for garbage among all it loaded."""
+    status = main()
+    gc.freeze()
+    return status
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -215,4 +223,4 @@ class _Sentence(logging.Formatter):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

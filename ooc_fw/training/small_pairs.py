@@ -34,7 +34,7 @@ from ooc_fw.training.partition import Partition
 _MOST_ROWS = 2500  # of a pair whose rows are all vertices
 _MOST_BYTES = 256 << 20  # of rows and kernel values, without a memory limit
 _ROW_COPIES = 3  # of the rows: as read, one after the other, made ready for products
-_GROUP_BYTES = 32 << 20  # of kernel values of the pairs that are trained at once
+_GROUP_BYTES = 24 << 20  # of kernel values of the pairs that are trained at once
 _WITHIN_BYTES = 16 << 20  # of kernel values within all classes, up to which they are kept
 _FIRST_ROWS = 60  # of each class that have weight in the beginning, at most
 _ROUNDS = 8  # of steps and a new gradient, after which a pair is trained in another way
