@@ -12,8 +12,10 @@ with the RBF kernel and on the scale where the margin is 1:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +94,10 @@ def hinge_pair_gap(
     return float(minus_y_gradient[up].max() - minus_y_gradient[low].min())
 
 
+ARRAYS = {"alpha", "labels", "sv", "rows", "C"}
+"""Fields of a machine that are arrays; all others are numbers or labels."""
+
+
 def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     """Gaps of a model file over its training file, and the certified gap that it states.
 
@@ -109,19 +115,33 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
         C, gamma = float(file.attrs["C"]), float(file.attrs["gamma"])
         found, stated = [], []
-        for machine in file["machines"].values():
-            support, alpha = machine["rows"][:], machine["alpha"][:]
-            pair = machine.attrs["negative"], machine.attrs["positive"]
+        for machine in _machines(file["machines"]):
+            support, alpha = machine["rows"], machine["alpha"]
+            pair = machine["negative"], machine["positive"]
             rows = np.flatnonzero(np.isin(labels, pair))
             y = np.where(labels[rows] == pair[1], 1.0, -1.0)
             places = np.searchsorted(rows, support)
-            if not np.isin(support, rows).all() or (machine["labels"][:] != y[places]).any():
+            if not np.isin(support, rows).all() or (machine["labels"] != y[places]).any():
                 raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-            penalties = machine["C"][:] if "C" in machine else C
+            penalties = machine.get("C", C)
             found.append(squared_hinge_gaps(X[rows], y, places, alpha, penalties, gamma))
-            stated.append(machine.attrs.get("certified_gap"))
+            stated.append(machine.get("certified_gap"))
     worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
     return worst, None if None in stated else max(stated)
+
+
+def _machines(group: h5py.Group) -> Iterator[dict[str, Any]]:
+    """Fields of each binary classifier, which has a group of its own, or a part of each array."""
+    if "indptr" not in group:
+        for machine in group.values():
+            yield {name: own[:] for name, own in machine.items()} | dict(machine.attrs)
+        return
+    columns = {name: own[:] for name, own in group.items()}
+    indptr = columns.pop("indptr")
+    for k, (start, stop) in enumerate(itertools.pairwise(indptr.tolist())):
+        parts = {name: columns[name][start:stop] for name in ARRAYS & columns.keys()}
+        numbers = {name: columns[name][k] for name in columns.keys() - ARRAYS}
+        yield parts | {name: own for name, own in numbers.items() if own == own}  # not NaN
 
 
 def main() -> int:

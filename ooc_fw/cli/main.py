@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """Run the command of this process, which ends without a look for garbage among all it loaded."""
+    """Run the command of this process, at whose end nobody looks for garbage in all it loaded."""
     status = main()
     gc.freeze()
     return status

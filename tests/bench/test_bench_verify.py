@@ -13,6 +13,8 @@ from sklearn.svm import SVC
 
 from bench.process import ROOT
 from bench.verify import hinge_pair_gap, model_gaps, rbf_sums, squared_hinge_gaps
+from ooc_fw.cli.main import main
+from ooc_fw.testing.files import write_dense
 
 
 def naive_kernel(X: np.ndarray, gamma: float) -> np.ndarray:
@@ -65,3 +67,12 @@ def test_libsvm_keeps_the_violation_below_its_tolerance(table, C):
     weights = svc.dual_coef_.ravel()
     assert hinge_pair_gap(X, y, svc.support_, weights, C, 0.3) <= 1.001e-4
     assert hinge_pair_gap(X, y, svc.support_, 0.5 * weights, C, 0.3) > 1e-4
+
+
+def test_certificates_of_many_classifiers_are_confirmed(table, tmp_path):
+    """They share the arrays of a file; here of all pairs of six classes."""
+    codes = np.arange(len(table.y)) % 6
+    data, model = write_dense(tmp_path / "d.h5", table.X, codes.astype(float)), tmp_path / "m.h5"
+    assert main(["train", str(data), "-o", str(model), "--gamma", "0.5", "--quiet"]) == 0
+    gaps, stated = model_gaps(model, data)
+    assert stated == pytest.approx(gaps.relative, rel=0.01, abs=1e-6)
