@@ -261,6 +261,34 @@ def test_a_prune_spares_few_vertices_and_those_that_violate(filled):
     np.testing.assert_array_equal(active.prune(), [*range(4), *range(15, 30)])
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("moves", [0, 1, 4, 30])
+def test_a_refresh_computes_what_moved_and_errs_by_no_more_than_it_says(
+    filled, name, sparse, moves
+):
+    """Among them the weights of vertices added since, and of one that leaves in between."""
+    problem, active, add = filled(30, name, sparse=sparse, C=100.0)
+    rng = np.random.default_rng(moves)
+    for turn in range(4):
+        add([30 + turn])
+        m = len(active)
+        for _ in range(moves):
+            i, j = rng.permutation(m)[:2]
+            active.move(1.0, i, float(active.alpha[j]), j, -float(active.alpha[j]))
+        if turn == 2:
+            active.prune(spare=0.0)
+            m = len(active)
+        evaluations = active.engine.evaluations
+        active.refresh()
+        if moves <= 1 and turn != 2:
+            assert active.engine.evaluations - evaluations <= m + 2 * moves * m
+        truth = problem.truth(active.ids, active.alpha)
+        error = np.abs(active.grad - truth.gradient[active.ids]).max()
+        assert error <= active.rounding
+        assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
+
+
 def test_steps_and_refreshes_in_turn_converge_beyond_float32(filled):
     problem, active, _ = filled(N_ROWS, C=1000.0, overlap=3)
     for _ in range(10):
