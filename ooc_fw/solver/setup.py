@@ -143,6 +143,7 @@ def workload(source: RowSource, options: TrainOptions, held: int | None = None) 
         block_bytes=int(max(2 * CHUNK_BYTES, rows_at_once * row_bytes)),
         n_features=source.n_features,
         read_bytes=source.read_bytes,
+        chunk_bytes=int(source.chunk_rows * row_bytes),
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,

@@ -39,6 +39,7 @@ _ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of scr
 _FULL_ORACLE_BYTES = 32  # in addition for a full oracle: its gradient, and the one before
 _FEATURE_BYTES = 64  # for each column: mean and sums
 _VERTEX_BYTES = 256  # for each vertex beside its row: weight, gradient, label, slot, position
+_LARGE_CHUNK = 8 << 20  # ooc-fw convert writes smaller ones
 _KERNEL_ROW_PADDING = 16 << 10  # for each kernel row beside its values, at most
 
 # Counts.
@@ -75,6 +76,7 @@ class Workload:
     block_bytes: int  # of the largest block of rows that is read at once
     n_features: int = 1
     read_bytes: int = 0  # that reading takes besides the rows: `RowSource.read_bytes`
+    chunk_bytes: int = 0  # of the rows that the storage reads together
     held_bytes: int = 0  # of rows that the caller holds in memory anyway
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
@@ -166,7 +168,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     }
     needed = sum(least.values())
     if limit is not None and limit < needed:
-        raise InputError(_too_small(limit, least))
+        raise InputError(_too_small(limit, least, work.chunk_bytes))
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
     keeps_rows = work.decoded_bytes <= _CACHE_BYTES and cache <= _CACHE_SHARE * rest
     more_columns = full * min(_CACHE_BYTES, int(_CACHE_SHARE * rest))
@@ -261,13 +263,19 @@ def landmarks_that_fit(
     return bisect.bisect_left(range(1, work.n_rows + 1), True, key=lambda n: not fits(n))
 
 
-def _too_small(limit: int, least: dict[str, int]) -> str:
+def _too_small(limit: int, least: dict[str, int], chunk_bytes: int) -> str:
     largest = max(least, key=lambda name: least[name])
     needed = -(-sum(least.values()) // (1 << 20))
+    chunks = ""
+    if largest == "buffers" and chunk_bytes > _LARGE_CHUNK:
+        chunks = (
+            f" (the rows are stored in chunks of {format_bytes(chunk_bytes)}; ooc-fw convert "
+            f"writes smaller ones)"
+        )
     return (
         f"a memory limit of {format_bytes(limit)} cannot be met: the largest part, "
-        f"{_TERMS[largest]}, takes {format_bytes(least[largest])} alone; the smallest limit that "
-        f"would do is {needed}MiB"
+        f"{_TERMS[largest]}, takes {format_bytes(least[largest])} alone{chunks}; the smallest "
+        f"limit that would do is {needed}MiB"
     )
 
 

@@ -10,6 +10,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from ooc_fw.data.sources import iter_blocks, open_source
 from ooc_fw.data.sources.chunked import DecodedChunks
@@ -42,6 +43,32 @@ def test_a_chunk_is_read_once_and_when_it_is_asked_for():
     assert array.n_read == 20  # a chunk is decoded whole, whatever is asked of it
     source.take(np.array([31, 36]))
     assert array.n_read == 20
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_bytes_read_are_those_decoded(kind):
+    """A pass in small blocks decodes every chunk once; a single row costs a whole chunk."""
+    X = sp.random_array((2000, 50), density=0.3, format="csr", rng=0)
+    file = h5py.File(io.BytesIO(), "w")
+    if kind == "dense":
+        node = file.create_dataset("X", data=X.toarray(), chunks=(500, 50), compression=1)
+        stored, a_chunk = 8 * X.shape[0] * X.shape[1], 8 * 500 * 50
+    else:
+        node = file.create_group("X")
+        node.attrs["shape"] = X.shape
+        for part in ("data", "indices", "indptr"):
+            chunks = len(X.data) // 4 if part != "indptr" else None
+            compression = 1 if part != "indptr" else None
+            values = getattr(X, part)
+            node.create_dataset(part, data=values, chunks=chunks, compression=compression)
+        width = X.data.itemsize + X.indices.itemsize
+        stored, a_chunk = width * len(X.data), width * (len(X.data) // 4)
+    with open_source(node, np.ones(2000)) as source:
+        source.take(np.array([3]))
+        assert source.bytes_read == a_chunk
+        for start in range(0, 2000, 30):
+            source.read(start, min(start + 30, 2000))
+        assert source.bytes_read == stored
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bad"), ValueError("bad")])

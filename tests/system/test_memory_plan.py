@@ -59,6 +59,9 @@ def test_a_refusal_names_the_largest_part_and_the_way_out():
     work = Workload(n_rows=10**8, decoded_bytes=10**10, block_bytes=MIB)
     with pytest.raises(InputError, match=r"numbers for each row .* 5.9. GiB .* would do is \d+MiB"):
         plan_memory(work, 1 << 30, 0)
+    large = Workload(n_rows=10**4, decoded_bytes=10**9, block_bytes=1, read_bytes=1 << 30)
+    with pytest.raises(InputError, match=r"chunks of 128 MiB; ooc-fw convert .*would do is \d+MiB"):
+        plan_memory(replace(large, chunk_bytes=128 * MIB), 1 << 30, 0)
 
 
 @given(workloads(), st.integers(0, 1 << 42))

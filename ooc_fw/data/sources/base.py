@@ -100,6 +100,14 @@ class FileStamp:
             )
 
 
+class Decoder(Protocol):
+    """An array whose parts are decoded, or computed, in units of its own."""
+
+    @property
+    def bytes_decoded(self) -> int:
+        """Bytes decoded so far, whether or not anybody asked for all of them."""
+
+
 class RowSource(ABC):
     """Rows of a labelled data set, wherever they are kept.
 
@@ -125,6 +133,7 @@ class RowSource(ABC):
     cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
+    decoders: Sequence[Decoder] = ()  # arrays that count the bytes read; none: the reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
     labels_hint = "pass one label a row as labels"
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
@@ -227,8 +236,9 @@ class RowSource(ABC):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes (uncompressed) fetched from storage so far."""
-        return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
+        """Bytes (uncompressed) fetched from storage so far; a chunk is fetched and decoded whole."""
+        own = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
+        return own + sum(parent.bytes_read for parent in self._parents)
 
     def count(self, n_rows: int, n_bytes: int) -> None:
         """Add what another process read of these rows to the counters."""
@@ -304,6 +314,11 @@ class RowSource(ABC):
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
 
+    def _count_fetched(self, *arrays: AnyArray) -> None:
+        """Count the bytes of a fetch, unless the arrays that it comes from do so."""
+        if not self.decoders:
+            self._count(0, sum(array.nbytes for array in arrays))
+
     def _count(self, n_rows: int, n_bytes: int) -> None:
         with self._counting:  # several threads read from one source
             self.rows_read += n_rows
@@ -370,14 +385,14 @@ class ArraySource(RowSource):
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         block = self._array[start:stop]
-        self._count(0, block.nbytes)
+        self._count_fetched(block)
         return block  # type: ignore[no-any-return]
 
     def _take(self, indices: Int64Array) -> Rows:
         if not self.in_memory:
             return super()._take(indices)
         block = self._array[indices]  # scattered access costs nothing extra in RAM
-        self._count(0, block.nbytes)
+        self._count_fetched(block)
         rows = as_float32(block)
         check_finite(rows, self.name, indices)
         return rows
@@ -417,7 +432,7 @@ class CSRSource(RowSource):
         indptr = self._indptr[start : stop + 1]
         part = slice(int(indptr[0]), int(indptr[-1]))
         data, indices = self._data[part], self._indices[part]
-        self._count(0, data.nbytes + indices.nbytes)
+        self._count_fetched(data, indices)
         return canonical_csr(data, indices, indptr, self.n_features, self.name)
 
 

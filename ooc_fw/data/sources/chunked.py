@@ -49,6 +49,7 @@ class DecodedChunks:
         self.chunk_rows = int(np.diff(ends, prepend=0).max(initial=0))
         most = max(KEPT_BYTES, 2 * self.chunk_rows * self._row_bytes)
         self.kept_bytes = min(most, shape[0] * self._row_bytes)
+        self.bytes_decoded = 0
         self._kept: OrderedDict[int, Future[AnyArray]] = OrderedDict()
         self._choosing = threading.Lock()
 
@@ -59,7 +60,7 @@ class DecodedChunks:
         """Rows ``key.start:key.stop``; a view of a kept chunk if they all lie in it."""
         start, stop, _ = key.indices(len(self))
         if stop <= start:
-            return self._decode(start, start)
+            return self._rows(start, start)
         first = bisect_right(self._borders, start) - 1
         last = bisect_left(self._borders, stop) - 1
         begin, end = self._borders[first], self._borders[last + 1]
@@ -71,7 +72,7 @@ class DecodedChunks:
         if head:
             pieces.append(self._chunk(first)[start - begin : stop - begin])
         if low < high:
-            pieces.append(self._decode(low, high))
+            pieces.append(self._rows(low, high))
         if tail:
             pieces.append(self._chunk(last)[: stop - high])
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -84,7 +85,7 @@ class DecodedChunks:
             self._kept.move_to_end(number)
         if mine:
             try:
-                promise.set_result(self._decode(self._borders[number], self._borders[number + 1]))
+                promise.set_result(self._rows(self._borders[number], self._borders[number + 1]))
             except BaseException as error:
                 with self._choosing:
                     del self._kept[number]
@@ -92,6 +93,13 @@ class DecodedChunks:
             else:
                 self._evict()
         return promise.result()
+
+    def _rows(self, start: int, stop: int) -> AnyArray:
+        """Rows of whole chunks, decoded and counted."""
+        rows = self._decode(start, stop)
+        with self._choosing:
+            self.bytes_decoded += rows.nbytes
+        return rows
 
     def _evict(self) -> None:
         """Drop the chunks that were not used for longest until the others fit."""
@@ -151,6 +159,7 @@ def open_chunked(array: Any, labels: Sliceable | None = None) -> ArraySource:
     source = ArraySource(chunks, labels, name=name, chunk_rows=chunks.chunk_rows)
     source.max_gap = source.span_rows = source.chunk_rows
     source.cache_bytes = chunks.kept_bytes
+    source.decoders = [chunks]
     # A decoded chunk, what it is made of, and the chunks that are kept.
     span_bytes = source.span_rows * source.n_features * chunks.dtype.itemsize
     source.overhead_bytes = 2 * span_bytes + chunks.kept_bytes

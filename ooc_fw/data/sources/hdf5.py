@@ -94,6 +94,11 @@ class DatasetSlices:
         self._chunks = DecodedChunks(self.shape, self.dtype, self._decode, length)
         self.kept_bytes = self._chunks.kept_bytes
 
+    @property
+    def decoder(self) -> DecodedChunks | None:
+        """What decodes and counts the chunks; None where the library reads them part by part."""
+        return self._chunks
+
     def __len__(self) -> int:
         return int(self._dataset.shape[0])
 
@@ -281,6 +286,9 @@ def open_rows(
         source.max_gap = source.span_rows = source.chunk_rows
     # A span of rows as stored.
     source.overhead_bytes += source.read_bytes * -(-int(values.dtype.itemsize) // 4)
+    decoders = [getattr(array, "decoder", None) for array in arrays.values()]
+    if None not in decoders:
+        source.decoders = decoders
     if root is not None:
         arrays |= _adopt(source, root, sums)
     for dataset, array in arrays.items():
