@@ -236,7 +236,7 @@ class RowSource(ABC):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes (uncompressed) fetched from storage so far; a chunk is fetched and decoded whole."""
+        """Bytes (uncompressed) fetched from storage so far, a compressed chunk always whole."""
         own = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
         return own + sum(parent.bytes_read for parent in self._parents)
 
