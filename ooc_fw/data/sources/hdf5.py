@@ -286,8 +286,9 @@ def open_rows(
         source.max_gap = source.span_rows = source.chunk_rows
     # A span of rows as stored.
     source.overhead_bytes += source.read_bytes * -(-int(values.dtype.itemsize) // 4)
-    decoders = [getattr(array, "decoder", None) for array in arrays.values()]
-    if None not in decoders:
+    found = [getattr(array, "decoder", None) for array in arrays.values()]
+    decoders = [decoder for decoder in found if decoder is not None]
+    if len(decoders) == len(arrays):  # otherwise reads are counted, not chunks
         source.decoders = decoders
     if root is not None:
         arrays |= _adopt(source, root, sums)
