@@ -230,16 +230,14 @@ def sum_columns(tile, indptr, sums, values, out):
 def raise_largest(tile, width, first, largest, place):
     """Raise largest[i] to the largest of `width` values of row i, and set place[i] to its column.
 
-    Columns are counted from `first`. Values are not negative and so compare like their bits as
-    integers, whose maximum is vectorised while that of floats is not.
+    Columns are counted from `first`. Values and largest are the bits, as int32, of float32 numbers
+    that are not negative and so compare alike; a maximum of floats would not be vectorised.
     """
-    values = tile.view(np.int32)
-    largest_bits = largest.view(np.int32)
-    for i in range(values.shape[0]):
-        row = values[i, :width]
+    for i in range(tile.shape[0]):
+        row = tile[i, :width]
         best = _largest(row)
-        if best > largest_bits[i]:
-            largest_bits[i] = best
+        if best > largest[i]:
+            largest[i] = best
             for j in range(row.size):
                 if row[j] == best:
                     place[i] = first + j

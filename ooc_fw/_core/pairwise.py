@@ -15,8 +15,11 @@ import numpy as np
 from ooc_fw._core.barrier import meet, new_barrier
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
-from ooc_fw._core.steps import LANES, KernelBlock, Vertices, kernel_value, lower_lanes
+from ooc_fw._core.steps import KernelBlock, Vertices, kernel_value
 from ooc_fw._core.types import Float64Array, Int64Array
+
+LANES = 512
+"""Extrema that a scan keeps side by side, so that the compiler vectorises it."""
 
 _ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
 _TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
@@ -53,6 +56,7 @@ class Course(NamedTuple):
     max_steps: int
     cells: Int64Array  # where the threads meet
     found: Float64Array  # (3, n_threads, _FACTS): what each found last
+    lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
 
 
 class _Chosen(NamedTuple):
@@ -71,7 +75,7 @@ class _Chosen(NamedTuple):
 def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
     """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
 
-    `units` holds the unit of the row, whose type is that of the arithmetic on kernel values.
+    `units` are those of `KernelBlock`; their type is that of the arithmetic on kernel values.
     """
     number = units.dtype.type
     unit = units[0]
@@ -87,11 +91,10 @@ def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
     """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own."""
     row = block.values[block.slots[i], : grad.size]
     lanes[:] = 0
-    units = np.full(1, block.unit)
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
         near = lanes[: e - s]
-        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, chosen)
+        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], block.units, chosen)
     lane = 0
     for k in range(1, LANES):
         if lanes[k] > lanes[lane]:
@@ -103,7 +106,7 @@ def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
     for k in range(start + lane, stop, LANES):
         single[0] = 0
         e = k + 1
-        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, chosen)
+        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], block.units, chosen)
         if single[0] > best:
             best = single[0]
             place = k
@@ -183,13 +186,19 @@ def _note_least(course, thread, lanes, start, stop):
 
 
 @njit(cache=True, nogil=True)
+def _lower_lanes(lanes, values):
+    for k in range(lanes.size):
+        lanes[k] = min(lanes[k], values[k])
+
+
+@njit(cache=True, nogil=True)
 def _find_least(course, thread, lanes):
     """Find the least gradient, all threads together."""
     grad = course.vertices.grad
     start, stop = _share(grad.size, course.cells.shape[0], thread)
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
-        lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
+        _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
     _note_least(course, thread, lanes, start, stop)
 
 
@@ -209,7 +218,7 @@ def _step(course, thread, i, j, step, weight_j, lanes):
     """Move `step` from vertex j to i and find the least gradient, each thread its vertices."""
     alpha, grad, diag, y = course.vertices
     _, signs, away, held = course.scanned
-    values, unit, slots, _ = course.block
+    values, units, slots, _ = course.block
     real = grad.dtype.type
     row_i, row_j = values[slots[i], : grad.size], values[slots[j], : grad.size]
     start, stop = _share(grad.size, course.cells.shape[0], thread)
@@ -225,7 +234,7 @@ def _step(course, thread, i, j, step, weight_j, lanes):
             away[j] = held[j] = 0
     weight_i, weight_j = real(step * y[i]), real(-step * y[j])
     both = weight_i + weight_j
-    units_i, units_j = real(weight_i * unit), real(weight_j * unit)
+    units_i, units_j = real(weight_i * units[0]), real(weight_j * units[0])
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
@@ -251,7 +260,7 @@ def take_steps(course, thread):
     alpha, grad, diag, y = course.vertices
     slots, used = course.block.slots, course.block.used
     real = grad.dtype.type
-    lanes = np.empty(LANES, grad.dtype)
+    lanes = course.lanes[thread]
     rho = dot(alpha, grad)
     drops = 0
     steps = 0
@@ -323,6 +332,7 @@ def optimise_pairwise(
         *(vertices, scanned, block, bool(block.slots.min() >= 0), first_use, tol, max_steps),
         cells=new_barrier(n_threads),
         found=np.empty((3, n_threads, _FACTS)),
+        lanes=np.empty((n_threads, LANES), dtype=real),
     )
 
     def run(thread: int) -> Outcome:

@@ -54,10 +54,11 @@ def _dot_column(data, indices, indptr, places, columns, out):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def dot_tile(data, indices, indptr, places, columns, out):
+def dot_tile(data, indices, indptr, places, columns, scratch, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
-    `columns` may be wider than `out`. O(stored values x width), without those of features that no
+    `columns` may be wider than `out`, and `scratch` holds two arrays as long as the longest row, of
+    the types of `data` and of `places`. O(stored values x width), without those of features that no
     vertex has; taking four stored values at a time saves three of four passes over the running
     sums. Function calls in place of the inner loops would take as long as the loops.
     """
@@ -65,8 +66,7 @@ def dot_tile(data, indices, indptr, places, columns, out):
     if width == 1:
         _dot_column(data, indices, indptr, places, columns, out)
         return
-    longest = np.max(indptr[1:] - indptr[:-1]) if indptr.size > 1 else 0
-    values, lines = np.empty(longest, data.dtype), np.empty(longest, places.dtype)
+    values, lines = scratch
     for i in range(indptr.size - 1):
         n = 0
         for p in range(indptr[i], indptr[i + 1]):

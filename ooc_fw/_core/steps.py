@@ -13,9 +13,6 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.types import FloatArray, Int64Array
 
-LANES = 512
-"""Extrema that a scan keeps side by side, so that the compiler vectorises it."""
-
 _TILE = 64  # side of the squares by which a block is transposed, in values
 _STILL = 1e-9  # moved weight up to which an extrapolation direction is mostly rounding
 
@@ -34,12 +31,12 @@ class Vertices(NamedTuple):
 
 
 class KernelBlock(NamedTuple):
-    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * unit``.
+    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * units[0]``.
 
     Parameters
     ----------
     values : ndarray of uint16, float32 or float64, shape (n_slots, at least m)
-        Multiples of `unit`, which is a float32, or a float64 where `values` are.
+    units : ndarray of float32, or of float64 where `values` are, shape (1,)
     slots : ndarray of int64, shape (m,)
         Row of `values` that belongs to each vertex, -1 where it is not held.
     used : ndarray of int64, shape (n_slots,)
@@ -47,7 +44,7 @@ class KernelBlock(NamedTuple):
     """
 
     values: Any
-    unit: Any
+    units: Any
     slots: Int64Array
     used: Int64Array
 
@@ -55,7 +52,7 @@ class KernelBlock(NamedTuple):
 @njit(cache=True, nogil=True)
 def kernel_value(block, k, j):
     """Kernel value of vertices k and j, in float64; the row of k is held."""
-    return np.float64(block.values[block.slots[k], j]) * np.float64(block.unit)
+    return np.float64(block.values[block.slots[k], j]) * np.float64(block.units[0])
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -76,7 +73,7 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
     Toward, away and pairwise steps are cases of this. Returns rho.
     """
     alpha, grad, diag, y = vertices
-    unit = block.unit
+    unit = block.units[0]
     m = alpha.size
     row_i = block.values[block.slots[i], :m]
     row_j = block.values[block.slots[j], :m]
@@ -89,40 +86,6 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
     alpha[i] += weight_i
     alpha[j] += weight_j
     return dot(alpha, grad)
-
-
-@njit(cache=True, nogil=True)
-def lower_lanes(lanes, values):
-    for k in range(lanes.size):
-        lanes[k] = min(lanes[k], values[k])
-
-
-@njit(cache=True, nogil=True)
-def argmin(values):
-    """Place of the least value, -1 when all are inf; the first of equals in a lane.
-
-    Only a minimum over lanes is vectorised: `LANES` minima are kept side by side, then the lane of
-    the least one is searched.
-    """
-    lanes = np.full(LANES, np.inf, values.dtype)
-    whole = values.size - values.size % LANES
-    for s in range(0, whole, LANES):
-        lower_lanes(lanes, values[s : s + LANES])
-    lane = 0
-    for k in range(1, LANES):
-        if lanes[k] < lanes[lane]:
-            lane = k
-    place = -1
-    best = np.inf
-    for k in range(lane, whole, LANES):
-        if values[k] < best:
-            best = values[k]
-            place = k
-    for k in range(whole, values.size):
-        if values[k] < best:
-            best = values[k]
-            place = k
-    return place
 
 
 @njit(cache=True, nogil=True)
@@ -201,20 +164,26 @@ def weigh_rows(K, slots, weights, out):
 
 
 @njit(cache=True, nogil=True)
+def _copy(values, out):
+    for j in range(out.size):
+        out[j] = values[j]
+
+
+@njit(cache=True, nogil=True)
 def join_blocks(first, between, second, out):
     """Symmetric block of kernel values [[first, between], [between', second]] into `out`."""
     n = first.shape[0]
     m = out.shape[0]
     for i in range(n):
-        out[i, :n] = first[i]
-        out[i, n:] = between[i]
+        _copy(first[i], out[i, :n])
+        _copy(between[i], out[i, n:])
     for a in range(n, m, _TILE):
         for b in range(0, n, _TILE):
             for i in range(a, min(a + _TILE, m)):
                 for j in range(b, min(b + _TILE, n)):
                     out[i, j] = between[j, i - n]
         for i in range(a, min(a + _TILE, m)):
-            out[i, n:] = second[i - n]
+            _copy(second[i - n], out[i, n:])
 
 
 @njit(cache=True, nogil=True)

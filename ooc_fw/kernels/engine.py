@@ -200,8 +200,9 @@ class Engine:
             own = np.ascontiguousarray(matrix[:, cols])
             sum_tile(kernel_map, tile, xt.terms, zt.terms, own, out[rows])
             if nearest is not None:
-                values, first = tile.astype(np.float32, copy=False), nearest.n_seen + cols.start
-                raise_largest(values, len(zt), first, nearest.value[rows], nearest.place[rows])
+                bits = tile.astype(np.float32, copy=False).view(np.int32)
+                largest, first = nearest.value[rows].view(np.int32), nearest.n_seen + cols.start
+                raise_largest(bits, len(zt), first, largest, nearest.place[rows])
 
         self._for_tiles(x, z, add)
         if nearest is not None:

@@ -235,7 +235,10 @@ class _SparseProduct(_Product):
             x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
             distance_tile(*rows, x_norms, self._places, self._columns, z_norms, tile)
         else:
-            dot_tile(*rows, self._places, self._columns, tile)
+            data, _, indptr = rows
+            longest = int(np.diff(indptr).max(initial=0))
+            scratch = np.empty(longest, data.dtype), np.empty(longest, self._places.dtype)
+            dot_tile(*rows, self._places, self._columns, scratch, tile)
 
     def unload(self) -> None:
         if self._z is not None:

@@ -97,7 +97,7 @@ class KernelRows:
     @property
     def block(self) -> core.KernelBlock:
         """The rows as compiled functions take them."""
-        return core.KernelBlock(self.values, self.unit, self.slots, self.used)
+        return core.KernelBlock(self.values, np.array([self.unit]), self.slots, self.used)
 
     @property
     def dtype(self) -> np.dtype[Any]:

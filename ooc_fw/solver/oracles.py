@@ -95,7 +95,7 @@ class LMO(ABC):
 def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
     """The proposal of an oracle that found the toward vertex in the active set."""
     none = np.empty(0, dtype=np.int64)
-    least = float(active.grad[core.argmin(active.grad)])
+    least = float(active.grad.min())
     return Candidates(none, None, none.astype(np.int8), np.empty(0), least, n_scanned, exact)
 
 
@@ -148,8 +148,7 @@ class SampledLMO(LMO):
     ) -> npt.NDArray[np.intp]:
         """Places of the rows to propose: here the best one, if it beats the active set."""
         k = int(np.argmin(grads))
-        least = active.grad[core.argmin(active.grad)]
-        useful = grads[k] < min(request.threshold, least)
+        useful = grads[k] < min(request.threshold, active.grad.min())
         return np.array([k] if useful else [], dtype=np.intp)
 
 
@@ -297,7 +296,7 @@ class FullLMO(LMO):
                 grad[part] = self._y[part] * active.decision_at(x)
             grad[active.ids] = active.grad
             self._grad = grad
-        worst = int(core.argmin(self._grad))
+        worst = int(self._grad.argmin())
         seen = nothing_outside(active, len(self._grad), exact=True)
         seen = replace(
             seen,

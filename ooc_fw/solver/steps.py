@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import second_order_away
+from ooc_fw._core.pairwise import LANES, second_order_away
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import StepKind
@@ -196,7 +196,7 @@ class SecondOrderPairwise(Pairwise):
 
     def away_place(self, active: ActiveSet, i: int) -> int:
         away = np.where(active.alpha > 0, active.labels, 0.0)
-        scratch = np.empty(core.LANES)
+        scratch = np.empty(LANES)
         block = active.hold([i])
         return int(second_order_away(active.vertices, away, block, i, 1 / active.rho, scratch))
 

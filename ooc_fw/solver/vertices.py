@@ -95,7 +95,7 @@ class VertexTable:
 
     def relative_gap(self) -> float:
         """Relative duality gap of the problem restricted to the vertices."""
-        return relative_gap(self.rho, float(self.grad[core.argmin(self.grad)]))
+        return relative_gap(self.rho, float(self.grad.min()))
 
     def squared_norm(self) -> float:
         """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""

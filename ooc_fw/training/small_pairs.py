@@ -268,7 +268,7 @@ class SmallPairs:
         m, options = len(y), self._options
         Q = self._matrix(m)
         join_blocks(*values, Q)
-        block = KernelBlock(Q, np.float64(1), np.arange(m), np.zeros(m, dtype=np.int64))
+        block = KernelBlock(Q, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
         diag = Q.diagonal() + 1 + 1 / penalties
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None
         test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)

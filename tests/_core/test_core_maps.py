@@ -164,7 +164,8 @@ def test_raise_largest(width, n_tiles, spare, seed):
     largest, place = np.zeros(5, dtype=np.float32), np.zeros(5, dtype=np.int64)
     for k, tile in enumerate(tiles):
         padded = np.concatenate([tile, np.full((5, spare), 99, dtype=np.float32)], axis=1)
-        raise_largest(padded, width, k * width, largest, place)
+        bits = padded.view(np.int32), largest.view(np.int32)
+        raise_largest(bits[0], width, k * width, bits[1], place)
     whole = np.concatenate(tiles, axis=1)
     np.testing.assert_array_equal(largest, whole.max(axis=1))
     np.testing.assert_array_equal(place, whole.argmax(axis=1))

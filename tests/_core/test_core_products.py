@@ -58,7 +58,8 @@ def test_dot_and_distance_tiles(distance, dtype, rtol, X, spare):
         expected = np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
         scale = norms[:cut, None] + norms[cut:]
     else:
-        dot_tile(*x, *z, out)
+        scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
+        dot_tile(*x, *z, scratch, out)
         expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
     assert (np.abs(out - expected) <= rtol * scale).all()
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import optimise_pairwise, second_order_away
+from ooc_fw._core.pairwise import LANES, optimise_pairwise, second_order_away
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.testing.reference import kernel_values, make_problem, minimise
 from ooc_fw.testing.strategies import SEEDS
@@ -50,7 +50,7 @@ class Plain:
 
     @property
     def block(self):
-        return core.KernelBlock(self.K, self.unit, self.slots, self.used)
+        return core.KernelBlock(self.K, np.array([self.unit]), self.slots, self.used)
 
     def vertices(self, grad=None):
         return core.Vertices(self.alpha, self.grad if grad is None else grad, self.diag, self.y)
@@ -96,23 +96,6 @@ def test_move(plain, seed, scale):
     assert rho == pytest.approx(expected @ plain.Q @ expected, rel=1e-11, abs=1e-11)
 
 
-@given(st.integers(0, 3 * core.LANES), st.integers(1, 4), SEEDS)
-def test_argmin(size, distinct, seed):
-    """Any place of the least value will do, the first one among the same lane's."""
-    values = np.random.default_rng(seed).integers(0, distinct, size).astype(np.float64)
-    place = core.argmin(values)
-    assert values[place] == values.min() if size else place == -1
-
-
-@pytest.mark.parametrize("size", [0, 1, core.LANES - 1, core.LANES, core.LANES + 1, 2000])
-def test_argmin_finds_every_place(size):
-    assert core.argmin(np.full(size, np.inf)) == -1
-    for place in range(size):
-        values = np.full(size, np.inf)
-        values[place] = -1.0
-        assert core.argmin(values) == place
-
-
 @given(actives(), SEEDS)
 def test_away_vertex_is_the_support_vertex_of_largest_gradient(plain, seed):
     plain.grad = np.random.default_rng(seed).normal(size=len(plain.grad))
@@ -136,7 +119,7 @@ def test_second_order_away(plain, seed):
         plain.block,
         i,
         1 / plain.objective(),
-        np.empty(core.LANES),
+        np.empty(LANES),
     )
     if not gains:
         assert j == -1
