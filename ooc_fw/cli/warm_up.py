@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import compileall
 import contextlib
 import io
 import lzma
@@ -53,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     use is compiled, and say where the compiled code is kept. Nothing is compiled a second time.
     Python's own bytecode is written where the installer has not done so.
     """
+    import compileall
+
     from tqdm import tqdm
 
     from ooc_fw._core.loading import noting_compilation

@@ -11,7 +11,6 @@ import json
 import logging
 import math
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -223,6 +222,8 @@ def _meet(points: Sequence[tuple[float, float]], goal: float) -> float:
     The gap of Frank-Wolfe methods falls exponentially or like a power of the time: its logarithm is
     linear in the time, or in the logarithm of the time.
     """
+    import statistics
+
     best, end = -_LEAST_CORRELATION, math.inf
     if len(points) >= _LEAST_TREND[1] and points[0][1] != points[-1][1]:
         times, gaps = zip(*points, strict=True)

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -183,7 +182,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     place = _locate(path, streamed=False)
     target = place.target
     stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST_STEM])
-    temporary = target.with_name(f".{stem}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{stem}.{os.urandom(4).hex()}.tmp")
     remove_unlocked(target.parent, rf"\.{re.escape(stem)}\.[0-9a-f]{{8}}\.tmp", Path.unlink)
 
     def create() -> Path:
