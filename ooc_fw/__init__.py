@@ -14,6 +14,7 @@ Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A 
 ones below it, never back (``tests/test_layers.py`` holds this).
 
 ==================  ===============================================================================
+``__main__.py``     ``python -m ooc_fw``
 ``estimators.py``   `FrankWolfeSVC`, the scikit-learn estimator
 ``cli/``            the command line: ``main.py`` and the modules of its commands
 ``testing/``        contract tests, strategies and reference solvers for tests

@@ -5,14 +5,15 @@ Data on disk are passed on unread; only arrays in RAM go through scikit-learn's 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,31 +25,43 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.labels import TwoLabels, encode_labels, inexact_label, inexact_labels
+from ooc_fw.data.labels import codes_of, encode_labels, inexact_label, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
 from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
-from ooc_fw.data.statistics import sigma2
-from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel, resolve_gamma
+from ooc_fw.kernels.given import GivenKernel
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import KernelOptions, TrainOptions, option_fields
+from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions, option_fields
 from ooc_fw.problem import Problem
-from ooc_fw.report.progress import Progress
+from ooc_fw.report.progress import EventLog, Progress
+from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.solver.stream import MAX_SUPPORT, Stream, pools
+from ooc_fw.solver.stream import MAX_SUPPORT
 from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
-from ooc_fw.training.penalties import check_sample_weight, row_penalties
+from ooc_fw.training.penalties import check_sample_weight, class_factors, row_penalties
+from ooc_fw.training.result import describe
+from ooc_fw.training.streams import PairStreams, solutions_of, support_of_classes, union_of_vectors
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+logger = logging.getLogger(__name__)
+
+_CHECKED_ROWS = 64
+"""Rows on which a kernel that is a function is looked at before training."""
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -64,6 +77,9 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     model_: Model
     pairs_: list[PairSolution]
     landmarks_: LandmarkSolution | None
+    class_weight_: Float64Array
+    n_support_: npt.NDArray[np.int32]
+    fit_status_: int
     n_jobs: int | None
     decision_function_shape: str
     dask: str | None
@@ -82,7 +98,7 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 
     @property
     def support_(self) -> Int64Array:
-        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
+        return _support_rows(self.pairs_, self.landmarks_)
 
     @property
     def support_vectors_(self) -> Rows:
@@ -101,6 +117,13 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     @property
     def intercept_(self) -> Float64Array:
         return np.asarray(self.dual_coef_.sum(axis=1))
+
+    @property
+    def coef_(self) -> Float64Array:
+        if self.model_.kernel.name != "linear":
+            raise AttributeError("coef_ is there for the linear kernel only")
+        vectors = self.support_vectors_
+        return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
 
     @property
     def certified_gap_(self) -> float | None:
@@ -181,7 +204,7 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """The model as its file. Without a stream: a copy continues as after `fit`."""
         state = dict(super().__getstate__())
-        state.pop("_stream", None)
+        state.pop("_streams", None)
         if hasattr(self, "model_"):
             state["model_"] = self.model_.to_bytes()
             state["pairs_"] = _with_vectors(self.pairs_, self.support_vectors_[:0])
@@ -193,7 +216,8 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what `__getstate__` gave."""
         if "model_" in state:
-            model, pairs = Model.from_bytes(state["model_"]), state["pairs_"]
+            function = state["kernel"] if callable(state["kernel"]) else None
+            model, pairs = Model.from_bytes(state["model_"], function), state["pairs_"]
             if len(pairs) == 1:
                 pairs = _with_vectors(pairs, model.support_vectors)
             solution = state.get("landmarks_")
@@ -223,15 +247,18 @@ class FrankWolfeSVC(_FittedSVC):
 
     Parameters
     ----------
-    kernel : {"rbf", "linear", "poly", "laplacian"}
-        Kernel.
-    gamma : float or "auto"
-        Scale of the kernel; "auto" takes it from the average squared distance of two rows, see
+    kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "tanimoto"} or callable
+        Kernel; a function gets two blocks of rows and returns their kernel values, which is slow:
+        see `ooc_fw.kernels.given.GivenKernel`.
+    gamma : float, "auto" or "scale"
+        Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
+        from the variance of all values, as scikit-learn does: see
         `ooc_fw.kernels.functions.resolve_gamma`.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma x.z + coef0)^degree.
-    C, method, lmo, sample_size, tol, stopping, certify, max_iter, max_time
-        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`.
+    C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
+        As for `ooc_fw.TrainOptions`; `max_time` covers the whole of `fit`, and `memory_limit` is of
+        the process.
     n_jobs : int or None
         Threads; None is 1, -1 all CPUs.
     random_state : int, RandomState or None
@@ -283,6 +310,14 @@ class FrankWolfeSVC(_FittedSVC):
         Of a landmark model the weights of the landmarks, of any sign, for each class.
     intercept_ : ndarray of float64, shape (n_classifiers,)
         Bias, divided by rho.
+    coef_ : ndarray of float64, shape (n_classifiers, n_features)
+        Weights of the features, of the linear kernel only; signs are those of `dual_coef_`.
+    n_support_ : ndarray of int32, shape (n_classes,)
+        Number of rows of each class among the support vectors.
+    class_weight_ : ndarray of float64, shape (n_classes,)
+        Factor of `C` of each class.
+    fit_status_ : int
+        0 when the gap reached `tol`, otherwise 1, with a warning.
     kind_, gap_scope_ : str
         "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or
         "span", the best weights of these landmarks.
@@ -313,7 +348,7 @@ class FrankWolfeSVC(_FittedSVC):
     chunk and the rows kept. It says nothing of earlier rows and is no certificate.
     """
 
-    kernel: str = KernelOptions.kernel
+    kernel: str | KernelFunction = KernelOptions.kernel
     gamma: float | str = KernelOptions.gamma
     degree: int = KernelOptions.degree
     coef0: float = KernelOptions.coef0
@@ -322,6 +357,7 @@ class FrankWolfeSVC(_FittedSVC):
     lmo: str = TrainOptions.lmo
     sample_size: int = TrainOptions.sample_size
     tol: float = TrainOptions.tol
+    start: str = TrainOptions.start
     stopping: str = TrainOptions.stopping
     certify: bool = TrainOptions.certify
     max_iter: int | None = TrainOptions.max_iter
@@ -337,8 +373,19 @@ class FrankWolfeSVC(_FittedSVC):
     class_weight: Mapping[Any, float] | str | None = None
     warm_start: bool = False
     probability: bool = False
+    memory_limit: int | str | None = TrainOptions.memory_limit
 
-    def fit(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: npt.ArrayLike | None = None,
+        *,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: float | str = CheckpointPlan.every_s,
+        resume: PathLike | None = None,
+        log: PathLike | None = None,
+    ) -> Self:
         """Train on `X`, from the beginning or, with `warm_start`, from the last weights.
 
         Parameters
@@ -350,15 +397,27 @@ class FrankWolfeSVC(_FittedSVC):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
+        checkpoint, checkpoint_every : path and duration, optional
+            Where the state of the run is written, and how often: seconds, or text such as "5m".
+        resume : path, optional
+            Checkpoint of the same data and parameters, from which the run continues; only
+            `max_iter`, `max_time` and `n_jobs` may differ. Models of two classes have checkpoints.
+        log : path, optional
+            File of one JSON object per event, for ``ooc-fw report`` and ``ooc-fw plot``; `resume`
+            appends.
         """
         started = time.perf_counter()
         options = self._options()
+        files = _RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
+        if resume is not None and self.random_state is None:
+            identity, _ = load_checkpoint(resume)
+            options = replace(options, seed=identity["options"]["seed"])
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(
                 f"decision_function_shape must be 'ovr' or 'ovo', not "
                 f"{self.decision_function_shape!r}"
             )
-        self.__dict__.pop("_stream", None)
+        self.__dict__.pop("_streams", None)
         if not _is_out_of_core(X):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         else:
@@ -376,10 +435,15 @@ class FrankWolfeSVC(_FittedSVC):
             self.n_features_in_ = source.n_features
             self.n_rows_seen_ = source.n_rows
             self.classes_ = classes
-            fitted = self._train(source, codes, penalties, options, warm, started)
+            fitted = self._train(source, codes, penalties, options, warm, started, files)
+            self.class_weight_ = class_factors(classes, codes, self.class_weight, weights)
+            support = _support_rows(fitted.pairs, fitted.landmarks)
+            counts = np.bincount(codes[support], minlength=len(classes))
+            self.n_support_ = counts.astype(np.int32)
         fitted = fitted if kept is None else fitted.renumbered(kept)
         self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
         status = Status(self.model_.status)
+        self.fit_status_ = int(not status.reached)
         if not status.reached:
             more = "" if status is Status.ROUNDING else "; allow more with max_iter or tol"
             message = fitted.explain(options) + more
@@ -394,6 +458,7 @@ class FrankWolfeSVC(_FittedSVC):
         options: TrainOptions,
         warm: list[Warm | None] | LandmarkStart | None,
         started: float,
+        files: _RunFiles,
     ) -> Fit:
         if self.probability:
             check_can_hold_out(self.classes_, codes)
@@ -404,17 +469,24 @@ class FrankWolfeSVC(_FittedSVC):
                 kernel = self._kernel(source, options, workers)
             warn_of_gamma(source, kernel)
             problem = Problem(source, codes, kernel, penalties, self.classes_)
-            with self._progress(options) as progress:
+            own = with_time_for_sigmoids(options) if self.probability else options
+            log = files.open_log(problem, options, self.class_weight)
+            with self._progress(options, log) as progress:
+                callbacks = progress.callbacks
+                session = Session(callbacks, workers, started, files.checkpoint, files.resume)
+                fitted = fit(problem, own, session, warm)
+                if log is not None:
+                    log.write("end", describe(fitted, problem, options))
+            if not self.probability:
+                return fitted
+            with self._progress(options) as progress:  # the log describes the training only
                 session = Session(progress.callbacks, workers, started)
-                if not self.probability:
-                    return fit(problem, options, session, warm)
-                fitted = fit(problem, with_time_for_sigmoids(options), session, warm)
                 sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
         return fitted if sigmoids is None else fitted.with_sigmoids(sigmoids)
 
-    def _progress(self, options: TrainOptions) -> Progress:
+    def _progress(self, options: TrainOptions, log: EventLog | None = None) -> Progress:
         tol = options.tol if options.stopping == "relative" else None
-        return Progress(quiet=not self.verbose, tol=tol)
+        return Progress(quiet=not self.verbose, tol=tol, log=log)
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
@@ -450,7 +522,13 @@ class FrankWolfeSVC(_FittedSVC):
             warm.append((places, solution.alpha[there]) if there.any() else None)
         return warm
 
-    def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Self:
         """Train further, on a chunk of rows that need not be seen again.
 
         The rows of the chunk that violate their margin join the active set, the weights on it are
@@ -458,7 +536,8 @@ class FrankWolfeSVC(_FittedSVC):
         dropped. Where more than `max_support` remain, training continues with a random share of the
         rows, past and future. Equal rows with one label count once, so that chunks may come again:
         when none of them holds a violator any more, and none was forgotten, the model is that of
-        `fit` on all different rows, within `tol`. See `ooc_fw.solver.stream`.
+        `fit` on all different rows, within `tol`. See `ooc_fw.solver.stream`. Each pair of classes
+        has a stream of its own.
 
         Parameters
         ----------
@@ -466,27 +545,33 @@ class FrankWolfeSVC(_FittedSVC):
             Any number of rows; more than 64 MiB of them are taken as several chunks. Where they
             cannot be used, an error leaves the model as it was.
         y : array-like of shape (n_rows,), path or None
-            Labels, of one class or both; None takes those stored in the file `X`.
-        classes : array-like of shape (2,)
-            Both classes; needed in the first call, and not changed by later ones.
+            Labels, of any of the classes; None takes those stored in the file `X`.
+        classes : array-like of shape (n_classes,)
+            All classes; needed in the first call, and not changed by later ones.
+        sample_weight : array-like of shape (n_rows,), optional
+            Factors of the penalty of each row, as for `fit`. Rows that come again count once where
+            they have the same weight.
 
         Notes
         -----
         Kernel and gamma are fixed by the first chunk: ``gamma="auto"`` takes the average squared
         distance of its rows, which should represent what is to come. After `fit`, training
         continues from its model and kernel. `C`, `tol`, `stopping`, `n_jobs` and `max_support` may
-        change between calls; `method`, `lmo`, `sample_size`, `certify`, `max_iter` and
-        `random_state` have no effect.
+        change between calls; `method`, `lmo`, `sample_size`, `start`, `certify`, `max_iter`,
+        `memory_limit` and `random_state` have no effect. `class_weight` is a weight for each label:
+        the rows of each class are not known before the end, so that "balanced" is refused.
         """
         options = self._options()
         first = not hasattr(self, "model_")
-        weighted = not first and any(own.C is not None for own in self.model_.classifiers)
-        if weighted or self.class_weight is not None:
-            raise InputError("partial_fit takes no weights, and cannot continue a fit with weights")
         if self.landmarks is not None or (not first and self.landmarks_ is not None):
             raise InputError(
                 "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
                 "out, and fit with exact=True before or not at all"
+            )
+        if isinstance(self.class_weight, str):
+            raise InputError(
+                "partial_fit does not know how many rows each class will have; give class_weight "
+                "a weight for each label"
             )
         known = _agreed_classes(None if first else self.classes_, classes)
         if not _is_out_of_core(X):
@@ -501,46 +586,120 @@ class FrankWolfeSVC(_FittedSVC):
                     f"{source.name} has {source.n_features} features, but earlier chunks had "
                     f"{self.n_features_in_}; give all chunks the same columns"
                 )
-            signs = TwoLabels("the chunk", known).encode(source.labels(0, source.n_rows))
-            stream = self._stream_of(source, options)
+            codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
+            weights = None
+            if sample_weight is not None:
+                weights = check_sample_weight(sample_weight, source.n_rows)
+            factors = class_factors(known, codes, self.class_weight)
+            if self.class_weight is not None:
+                weights = factors[codes] * (1.0 if weights is None else weights)
+            streams = self._streams_of(source, len(known), options)
             with self._progress(options) as progress:
-                stream.learn(pools(source, signs), progress.callbacks)
+                streams.learn(source, codes, weights, progress.callbacks)
+            pairs = streams.solutions(source.read(0, 1))
             scaling = source.scaling if first else self.model_.scaling
             self.n_features_in_ = source.n_features
-        solution = stream.solution
-        assert solution is not None
-        self._stream = stream
-        self.classes_ = known
-        self.n_rows_seen_ = stream.n_rows
-        self.model_ = Model.from_solution(
-            solution, kernel=stream.kernel, C=options.C, classes=known, scaling=scaling
+        vectors = union_of_vectors(pairs)
+        self._streams = streams
+        self.classes_, self.class_weight_ = known, factors
+        self.n_rows_seen_ = streams.n_rows
+        self.model_ = Model.from_pairs(
+            pairs, vectors, kernel=streams.kernel, C=options.C, classes=known, scaling=scaling
         )
-        self.pairs_, self.landmarks_ = [PairSolution(0, 1, solution)], None
+        self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
+        self.landmarks_ = None
+        self.n_support_ = support_of_classes(pairs, len(known))
+        self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
 
-    def _stream_of(self, source: RowSource, options: TrainOptions) -> Stream:
-        """The stream of earlier calls, one that continues after `fit`, or a new one."""
+    def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
+        """The streams of earlier calls, those that continue after `fit`, or new ones."""
         room = options.max_support or MAX_SUPPORT
-        if hasattr(self, "_stream"):
-            self._stream.retune(options, room)
-            return self._stream
+        if hasattr(self, "_streams"):
+            self._streams.retune(options, room)
+            return self._streams
         if hasattr(self, "model_"):
-            kernel, n_rows = self.model_.kernel, self.n_rows_seen_
-            solution = self.pairs_[0].solution
-            return Stream(kernel, options, room, solution=solution, n_rows=n_rows)
-        return Stream(self._kernel(source, options), options, room)
+            kernel, found = self.model_.kernel, solutions_of(self.model_, self.pairs_)
+            trained = replace(options, C=self.model_.C)
+            streams = PairStreams(n_classes, kernel, trained, room, found, self.n_rows_seen_)
+            streams.retune(options, room)
+            return streams
+        return PairStreams(n_classes, self._kernel(source, options), options, room)
 
     def _kernel(
         self, source: RowSource, options: TrainOptions, workers: Workers | None = None
     ) -> Kernel:
-        average = partial(sigma2, source, options.threads, dask=workers)
-        gamma = resolve_gamma(self.kernel, self.gamma, average, source.n_features)
-        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        average, spread = (
+            partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
+        )
+        gamma = resolve_gamma(self.kernel, self.gamma, average, source.n_features, spread)
+        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        if isinstance(kernel, GivenKernel):
+            places = np.unique(np.linspace(0, source.n_rows - 1, _CHECKED_ROWS, dtype=np.int64))
+            kernel.check(source.take(places))
+            logger.warning(
+                "kernel values come from the function %s, in Python and block by block: expect "
+                "many times the seconds of a kernel that is called by its name",
+                kernel.function_name,
+            )
+        return kernel
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
         given = {name: value for name, value in self.get_params(False).items() if name in names}
         return TrainOptions(**given, seed=_seed(self.random_state), threads=_threads(self.n_jobs))
+
+
+@dataclass(frozen=True)
+class _RunFiles:
+    """Files that a run writes and reads beside its data."""
+
+    checkpoint: CheckpointPlan | None
+    resume: PathLike | None
+    log: PathLike | None
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: PathLike | None,
+        every: float | str,
+        resume: PathLike | None,
+        log: PathLike | None,
+        inputs: Sequence[Any],
+    ) -> _RunFiles:
+        """Checked arguments of `FrankWolfeSVC.fit`; no output may be one of the inputs."""
+        given = [path for path in inputs if isinstance(path, str | os.PathLike)]
+        outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
+        check_outputs(outputs, [None if resume is None else os.fspath(resume)])
+        plan = None
+        if checkpoint is not None:
+            outputs.append(Output("checkpoint", os.fspath(checkpoint)))
+            every_s = Option("checkpoint_every", **DURATION).check("checkpoint_every", every)
+            plan = CheckpointPlan(checkpoint, every_s)
+        check_outputs(outputs, given)
+        return cls(plan, resume, log)
+
+    def open_log(
+        self, problem: Problem, options: TrainOptions, class_weight: Any
+    ) -> EventLog | None:
+        """The log, if there is one, begun with what is known of the run."""
+        if self.log is None:
+            return None
+        return EventLog.begin(
+            os.fspath(self.log),
+            resume=None if self.resume is None else os.fspath(self.resume),
+            data=problem.source.name,
+            class_weight=class_weight,
+            n_rows=problem.source.n_rows,
+            n_features=problem.source.n_features,
+            kernel=problem.kernel.to_dict(),
+            options=asdict(options),
+        )
+
+
+def _support_rows(pairs: Sequence[PairSolution], landmarks: LandmarkSolution | None) -> Int64Array:
+    """Rows of the support vectors of all binary classifiers."""
+    return union_of_rows(pairs) if landmarks is None else landmarks.rows
 
 
 def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:
@@ -590,7 +749,7 @@ def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
 def _agreed_classes(
     known: npt.NDArray[Any] | None, classes: npt.ArrayLike | None
 ) -> npt.NDArray[Any]:
-    """The two classes of `partial_fit`, `known` from earlier calls or given now."""
+    """The classes of `partial_fit`, `known` from earlier calls or given now."""
     given = known if classes is None else np.unique(np.asarray(classes))
     if given is None:
         raise InputError(
@@ -603,10 +762,8 @@ def _agreed_classes(
             f"classes {format_labels(given)} differ from those of earlier calls, "
             f"{format_labels(known)}; leave them out, or start again with another estimator"
         )
-    if len(given) != 2:
-        raise InputError(
-            f"partial_fit takes two classes, not {format_labels(given)}; fit takes more"
-        )
+    if len(given) < 2:
+        raise InputError(f"partial_fit needs two classes or more, not {format_labels(given)}")
     return given
 
 

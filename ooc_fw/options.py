@@ -176,11 +176,12 @@ class KernelOptions(_Checked):
     """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
 
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "rbf, linear, poly or laplacian")
+    kernel: str = option("rbf", "rbf, linear, poly, laplacian, cosine or tanimoto")
     gamma: float | str = option(
         "auto",
-        "auto, from the average squared distance of two rows, or a number",
-        choices=("auto",),
+        "auto, from the average squared distance of two rows; scale, 1 / (columns x variance of "
+        "all values) as in scikit-learn; or a number",
+        choices=("auto", "scale"),
         **_POSITIVE,
     )
     degree: int = option(2, "of the poly kernel", low=1, high=2**31 - 1, whole=True)

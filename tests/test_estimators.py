@@ -25,6 +25,7 @@ import ooc_fw
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
+from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import (
@@ -146,8 +147,8 @@ def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypa
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"kernel": "cosine"}, "kernel must be one of"),
-        ({"gamma": "wide"}, 'gamma must be "auto" or a positive number'),
+        ({"kernel": "cubic"}, "kernel must be one of"),
+        ({"gamma": "wide"}, "or a positive number, not 'wide'"),
         ({"method": "newton"}, "newton"),
         ({"C": -1}, "C must be a positive number"),
         ({"n_jobs": 0}, "n_jobs must be"),
@@ -273,7 +274,7 @@ def test_other_rows_are_begun_anew(table):
 
 def same_attributes(one, other):
     """Both have the attributes of a fit, with equal values."""
-    assert vars(one).keys() - {"_stream"} == vars(other).keys() - {"_stream"}
+    assert vars(one).keys() - {"_streams"} == vars(other).keys() - {"_streams"}
     for name in ("classes_", "support_", "dual_coef_", "intercept_", "n_iter_", "certified_gap_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(to_dense(one.support_vectors_), to_dense(other.support_vectors_))
@@ -331,12 +332,154 @@ def test_names_of_features(table, data_file):
     assert not hasattr(again.fit(data_file), "feature_names_in_")
 
 
-def test_partial_fit_takes_no_weights(table):
-    with pytest.raises(InputError, match="partial_fit takes no weights"):
+# -- what an SVC has -------------------------------------------------------------------------------
+
+
+def test_attributes_of_an_svc(table):
+    y = three_classes(table)
+    X = table.X.astype(np.float64)
+    weights = {"low": 2.0, "top": 0.5}
+    model = FrankWolfeSVC("linear", C=3, class_weight=weights).fit(X, y)
+    model.decision_function_shape = "ovo"
+    np.testing.assert_array_equal(model.class_weight_, [2.0, 1.0, 0.5])
+    expected = [np.count_nonzero(y[model.support_] == name) for name in model.classes_]
+    np.testing.assert_array_equal(model.n_support_, expected)
+    assert model.fit_status_ == 0
+    values = model.decision_function(X)
+    np.testing.assert_allclose(-(X @ model.coef_.T + model.intercept_), values, atol=1e-4)
+    sparse = FrankWolfeSVC("linear", C=3, class_weight=weights).fit(scipy.sparse.csr_array(X), y)
+    np.testing.assert_allclose(sparse.coef_, model.coef_, atol=1e-5)
+    assert not hasattr(FrankWolfeSVC().fit(X, y), "coef_")
+    with pytest.warns(ConvergenceWarning):
+        assert FrankWolfeSVC(max_iter=1, method="fw").fit(X, y == "low").fit_status_ == 1
+
+
+def test_files_of_a_run(table, tmp_path):
+    """A run that is stopped and resumed ends as one that was not; `ooc-fw report` reads its log."""
+    whole = FrankWolfeSVC(C=5, random_state=3).fit(*table)
+    files = {name: tmp_path / name for name in ("checkpoint", "log")}
+    with pytest.warns(ConvergenceWarning):
+        FrankWolfeSVC(C=5, random_state=3, max_iter=1).fit(*table, **files, checkpoint_every="1m")
+    again = FrankWolfeSVC(C=5).fit(*table, resume=files["checkpoint"], log=files["log"])
+    assert np.array_equal(again.dual_coef_, whole.dual_coef_)
+    (run,) = read_runs([files["log"]])
+    assert run.end["status"] == "converged"
+    with pytest.raises(InputError, match="would both be"):
+        FrankWolfeSVC().fit(*table, log=files["log"], checkpoint=files["log"])
+    with pytest.raises(InputError, match="would replace the input"):
+        FrankWolfeSVC().fit(files["log"], log=files["log"])
+    with pytest.raises(InputError, match="made with other options: C 5"):
+        FrankWolfeSVC(C=4).fit(*table, resume=files["checkpoint"])
+    with pytest.raises(InputError, match="checkpoint_every must be a positive number of seconds"):
+        FrankWolfeSVC().fit(*table, checkpoint=files["checkpoint"], checkpoint_every="soon")
+
+
+def test_memory_limit_and_start(table):
+    with pytest.raises(InputError, match="memory"):
+        FrankWolfeSVC(memory_limit="1MiB").fit(*table)
+    far = FrankWolfeSVC(start="farthest", memory_limit="64GiB").fit(*table)
+    assert far.certified_gap_ <= 1e-3
+
+
+# -- a kernel that is a function -------------------------------------------------------------------
+
+
+def rbf(X, Z):
+    X, Z = (own.toarray() if scipy.sparse.issparse(own) else own for own in (X, Z))
+    return np.exp(-0.2 * np.square(X[:, None] - Z[None]).sum(axis=2))
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("options", [{}, {"landmarks": 40}, {"method": "swap"}, {"n_jobs": 2}])
+def test_a_function_as_kernel(table, form, options):
+    options = options | {"C": 5, "random_state": 0}
+    by_name = FrankWolfeSVC("rbf", gamma=0.2, **options).fit(form(table.X), table.y)
+    given = FrankWolfeSVC(rbf, **options).fit(form(table.X), table.y)
+    assert given.certified_gap_ <= 2e-3
+    values = [own.decision_function(form(table.X)) for own in (by_name, given)]
+    np.testing.assert_allclose(*values, atol=2e-2)
+    problem = SmallProblem(by_name.model_.kernel, table.X, np.where(table.y == 3, 1, -1), 5.0)
+    if "landmarks" not in options:  # the gap by definition
+        truth = problem.truth(given.support_, given.solution_.alpha)
+        assert truth.gap <= given.certified_gap_ * (1 + 1e-9)
+
+
+def test_a_model_knows_the_values_of_its_function(table, tmp_path, caplog):
+    model = FrankWolfeSVC(rbf, C=5).fit(*table)
+    assert "kernel values come from the function" in caplog.text
+    model.save(tmp_path / "m.h5")
+    with pytest.raises(InputError, match=r"its kernel is the Python function .*\.rbf, .* kernel="):
+        load_model(tmp_path / "m.h5")
+    with pytest.raises(InputError, match=r"<lambda> has other values"):
+        load_model(tmp_path / "m.h5", kernel=lambda X, Z: 2 * rbf(X, Z))
+    loaded = load_model(tmp_path / "m.h5", kernel=rbf)
+    expected = model.predict(table.X)
+    assert np.array_equal(loaded.predict(table.X), expected)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(table.X), expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda X, Z: X, "must return real numbers of the shape"),
+        (lambda X, Z: np.full((len(X), len(Z)), np.nan), "values that are not finite"),
+        (lambda X, Z: X[:, :1] + 0 * (X @ Z.T), "is not symmetric"),
+        (lambda X, Z: 1 - rbf(X, Z), "is not positive semidefinite"),
+        (lambda X, Z: -rbf(X, Z), "is not positive semidefinite"),
+    ],
+)
+def test_functions_that_are_no_kernels(table, function, message):
+    with pytest.raises(InputError, match=message):
+        FrankWolfeSVC(function).fit(*table)
+
+
+def test_partial_fit_with_weights_agrees_with_fit(table):
+    """Rows come again with their weights, class weights and zeros included."""
+    weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 3.0], 200)
+    options = dict(C=5, gamma=0.2, tol=1e-5, class_weight={3: 2.0})
+    expected = FrankWolfeSVC(**options).fit(*table, sample_weight=weights)
+    taught = FrankWolfeSVC(**options)
+    for _ in range(4):
+        for start in range(0, 200, 50):
+            part = slice(start, start + 50)
+            X, y = table.X[part], table.y[part]
+            taught.partial_fit(X, y, classes=CLASSES, sample_weight=weights[part])
+    values = [own.decision_function(table.X) for own in (expected, taught)]
+    np.testing.assert_allclose(*values, atol=1e-3)
+    np.testing.assert_array_equal(taught.class_weight_, [1.0, 2.0])
+    expected.partial_fit(*table, sample_weight=weights)
+    np.testing.assert_allclose(expected.decision_function(table.X), values[1], atol=1e-3)
+    copied = pickle.loads(pickle.dumps(taught)).partial_fit(*table, sample_weight=weights)
+    np.testing.assert_allclose(copied.decision_function(table.X), values[1], atol=1e-3)
+
+
+def test_partial_fit_takes_no_balance_of_rows_to_come(table):
+    with pytest.raises(InputError, match="give class_weight a weight for each label"):
         FrankWolfeSVC(class_weight="balanced").partial_fit(*table, classes=CLASSES)
-    weighted = FrankWolfeSVC().fit(*table, sample_weight=np.ones(200))
-    with pytest.raises(InputError, match="cannot continue a fit with weights"):
-        weighted.partial_fit(*table)
+    with pytest.raises(InputError, match="stopping 'meb' needs one weight"):
+        FrankWolfeSVC(stopping="meb", tol=1e-2, class_weight={3: 2.0}).partial_fit(
+            *table, classes=CLASSES
+        )
+
+
+def test_partial_fit_of_several_classes(table):
+    """Chunks may lack classes; the model is that of `fit` when rows have come often enough."""
+    y = three_classes(table)
+    options = dict(C=5, gamma=0.2, tol=1e-5, decision_function_shape="ovo")
+    expected = FrankWolfeSVC(**options).fit(table.X, y)
+    taught = FrankWolfeSVC(**options)
+    order = np.argsort(y, kind="stable")
+    for turn in range(4):
+        for part in np.array_split(order, 5):
+            taught.partial_fit(table.X[part], y[part], classes=["low", "mid", "top"])
+            if turn == 0 and part[0] == order[0]:
+                assert set(taught.predict(table.X)) == {"low"}  # no other was seen
+    values = [own.decision_function(table.X) for own in (expected, taught)]
+    np.testing.assert_allclose(*values, atol=1e-3)
+    assert taught.n_support_.sum() == len(taught.support_)
+    assert taught.n_rows_seen_ == 800
+    expected.partial_fit(table.X, y)
+    np.testing.assert_allclose(expected.decision_function(table.X), values[1], atol=1e-3)
 
 
 # -- several classes -----------------------------------------------------------------------------
@@ -433,9 +576,9 @@ def assert_untouched(estimator, before):
     """Nothing that counts differs from an earlier copy of the attributes."""
     now = vars(estimator)
     assert now.keys() == before.keys()
-    for name in ("pairs_", "model_", "classes_", "n_features_in_", "n_rows_seen_", "_stream"):
+    for name in ("pairs_", "model_", "classes_", "n_features_in_", "n_rows_seen_", "_streams"):
         assert now[name] is before[name], name
-    assert estimator._stream.n_rows == before["n_rows_seen_"]
+    assert estimator._streams.n_rows == before["n_rows_seen_"]
 
 
 def test_chunks_that_come_again_give_the_classifier_of_fit(table):
@@ -522,8 +665,10 @@ def test_bound_on_the_stream(table):
 def test_classes_are_needed_once(table):
     with pytest.raises(ValueError, match="classes must be given in the first call"):
         FrankWolfeSVC().partial_fit(*table)
-    with pytest.raises(ValueError, match="partial_fit takes two classes"):
+    with pytest.raises(ValueError, match=r"has the label -7, but the classes are 1, 2, 3"):
         FrankWolfeSVC().partial_fit(*table, classes=[1, 2, 3])
+    with pytest.raises(ValueError, match="two classes or more, not 3"):
+        FrankWolfeSVC().partial_fit(*table, classes=[3])
     taught = FrankWolfeSVC().partial_fit(*table, classes=CLASSES)
     taught.partial_fit(*table)
     with pytest.raises(ValueError, match="differ from those of earlier calls"):

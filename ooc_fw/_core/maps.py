@@ -33,6 +33,8 @@ class MapCode(IntEnum):
     LINEAR = 1
     POLYNOMIAL = 2
     LAPLACIAN = 3
+    COSINE = 4
+    TANIMOTO = 5
 
 
 class KernelMap(NamedTuple):
@@ -56,8 +58,10 @@ class KernelMap(NamedTuple):
 
 
 # Plain integers: numba treats globals as constants and drops the branches not taken.
-_RBF, _LINEAR, _POLYNOMIAL = (int(c) for c in (MapCode.RBF, MapCode.LINEAR, MapCode.POLYNOMIAL))
+_RBF, _POLYNOMIAL, _LAPLACIAN = int(MapCode.RBF), int(MapCode.POLYNOMIAL), int(MapCode.LAPLACIAN)
+_COSINE, _TANIMOTO = int(MapCode.COSINE), int(MapCode.TANIMOTO)
 _F = np.float32
+_LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # normal numbers above 0
 
 
 def _exp2_float32(t):
@@ -144,6 +148,20 @@ def _laplacian_row(row, scale):
         row[j] = exp2_nonpositive(-scale * max(row[j], zero))
 
 
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
+def _cosine_row(row, x_term, z_terms):
+    for j in range(row.size):
+        row[j] = row[j] * (x_term * z_terms[j])
+
+
+@njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
+def _tanimoto_row(row, x_term, z_terms):
+    # Two rows of zeros have the value 0.
+    least = row.dtype.type(_LEAST_FLOAT32 if row.itemsize == 4 else _LEAST_FLOAT64)
+    for j in range(row.size):
+        row[j] = row[j] / max((x_term + z_terms[j]) - row[j], least)
+
+
 @njit(cache=True, nogil=True)
 def _map_row(kernel_map, row, x_term, z_terms):
     code, scale, shift, degree = kernel_map
@@ -151,8 +169,12 @@ def _map_row(kernel_map, row, x_term, z_terms):
         _rbf_row(row, x_term, z_terms, scale)
     elif code == _POLYNOMIAL:
         _polynomial_row(row, scale, shift, degree)
-    elif code != _LINEAR:
+    elif code == _LAPLACIAN:
         _laplacian_row(row, scale)
+    elif code == _COSINE:
+        _cosine_row(row, x_term, z_terms)
+    elif code == _TANIMOTO:
+        _tanimoto_row(row, x_term, z_terms)
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
@@ -169,7 +191,8 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
     """Turn a tile of products, shape (n, at least m), into kernel values, in place.
 
     Tile, constants and terms have one precision. `x_terms`, shape (n,), and `z_terms`, shape (m,),
-    are what the RBF map subtracts: gamma log2(e) |x|^2, or zeros for distances.
+    are `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances), 1 / |x| for cosine
+    and |x|^2 for Tanimoto.
     """
     for i in range(tile.shape[0]):
         _map_row(kernel_map, tile[i, : z_terms.size], x_terms[i], z_terms)

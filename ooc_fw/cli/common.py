@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -224,14 +224,15 @@ def kernel_from(
     args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
 ) -> Kernel:
     """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
-    from ooc_fw.data.statistics import sigma2
+    from ooc_fw.data.statistics import sigma2, variance
     from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 
-    def average_distance() -> float:
+    def found(statistic: Callable[..., float]) -> float:
         with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
-            return sigma2(source, threads, dask=workers, on_rows=progress)
+            return statistic(source, threads, dask=workers, on_rows=progress)
 
-    gamma = resolve_gamma(args.kernel, args.gamma, average_distance, source.n_features)
+    average, spread = partial(found, sigma2), partial(found, variance)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
@@ -288,11 +289,8 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
     """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
     if args.log is None:
         return None
-    log = EventLog(args.log, append=args.resume is not None)
-    begin = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
-    begin |= {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
-    log.write("start", {**begin, **facts, "options": asdict(options)})
-    return log
+    begin = {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
+    return EventLog.begin(args.log, **begin, **facts, options=asdict(options))
 
 
 def run_progress(

@@ -27,6 +27,7 @@ from ooc_fw.cli import (
     plan,
     predict,
     report,
+    split,
     train,
     tune,
     verify,
@@ -37,7 +38,7 @@ from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
 MODULES = (
-    *(convert, info, plan, verify, train, tune, predict, evaluate, certify, report, guide),
+    *(convert, split, info, plan, verify, train, tune, predict, evaluate, certify, report, guide),
     warm_up,
 )
 """Modules of commands, in the order in which ``--help`` lists them."""

@@ -42,7 +42,7 @@ def add_commands(commands: common.Commands) -> None:
     _add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
     gamma = option_fields(KernelOptions)["gamma"][1]
-    _add_values(width, "--gamma", gamma, "values of gamma, of which auto is one")
+    _add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     _add_values(width, "--sigma2", positive, sigma2)
     common.add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])

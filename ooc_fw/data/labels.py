@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_labels
 
 LABEL_ROWS = 1 << 20  # labels that are read together
 # More different labels than these are taken for the targets of a regression: one binary classifier
@@ -81,6 +81,17 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     if len(found) == 1:
         raise _one_class(source.name, found[0])
     return found, codes
+
+
+def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
+    """Place of each label in `classes`, in increasing order; InputError for one that is not."""
+    places, known = _places(labels, classes)
+    for row in np.flatnonzero(~known)[:1].tolist():
+        raise InputError(
+            f"row {row} of {name} has the label {format_label(labels[row])}, but the classes are "
+            f"{format_labels(classes)}; leave such rows out"
+        )
+    return places
 
 
 def _one_class(name: str, label: object) -> InputError:

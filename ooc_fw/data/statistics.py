@@ -17,7 +17,7 @@ from ooc_fw.data.parallel import Shared, borrow_workers, merge_tree, row_slices,
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, check_raw, iter_blocks
-from ooc_fw.data.sources.base import CHUNK_BYTES
+from ooc_fw.data.sources.base import CHUNK_BYTES, ROUNDING, StoredStatistics
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,21 +52,7 @@ def sigma2(
     all rows are equal, so that no kernel width follows from them.
     """
     over_rows = partial(_map_rows, source, threads, dask, on_rows)
-    if source.statistics is not None:
-        value = source.statistics.average_squared_distance
-    elif source.in_memory or source.n_rows <= SAMPLE_ROWS:
-        value = over_rows(_column_sums).statistics.average_squared_distance
-    else:
-        sample = over_rows(_column_sums, sample_slices(source.n_rows))
-        value = sample.statistics.average_squared_distance
-        logger.warning(
-            "%s stores no statistics: the average squared distance of two rows, %.6g, comes from "
-            "a sample of %d of its %d rows; ooc-fw convert stores that of all",
-            source.name,
-            value,
-            SAMPLE_ROWS,
-            source.n_rows,
-        )
+    value = _statistics(source, over_rows).average_squared_distance
     if value > 0:
         return value
     found = over_rows(partial(_column_ranges, "standard", False, False))
@@ -80,6 +66,46 @@ def sigma2(
         f"their distances; where they differ at their source, convert it with --scale standard, "
         f"else give gamma as a number"
     )
+
+
+def variance(
+    source: RowSource,
+    threads: int = 1,
+    *,
+    dask: Any = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> float:
+    """Variance of all values of all rows, zeros included, found as by `sigma2`.
+
+    InputError is raised where all values are equal.
+    """
+    found = _statistics(source, partial(_map_rows, source, threads, dask, on_rows))
+    mean_square, mean = found.mean_square_norm, float(found.mean.sum()) / source.n_features
+    value = mean_square / source.n_features - mean**2
+    if value > ROUNDING * mean_square:
+        return value
+    raise InputError(
+        f"all values of {source.name} are equal, or so large that their variance is lost; scale "
+        f"the columns, or give gamma as a number"
+    )
+
+
+def _statistics(source: RowSource, over_rows: Callable[..., ColumnSums]) -> StoredStatistics:
+    """Statistics of all rows, or of a sample."""
+    if source.statistics is not None:
+        return source.statistics
+    if source.in_memory or source.n_rows <= SAMPLE_ROWS:
+        return over_rows(_column_sums).statistics
+    found = over_rows(_column_sums, sample_slices(source.n_rows)).statistics
+    logger.warning(
+        "%s stores no statistics: the average squared distance of two rows, %.6g, comes from "
+        "a sample of %d of its %d rows; ooc-fw convert stores that of all",
+        source.name,
+        found.average_squared_distance,
+        SAMPLE_ROWS,
+        source.n_rows,
+    )
+    return found
 
 
 def fit_scaling(

@@ -7,7 +7,7 @@ probe of rows decides beforehand, so that a value never depends on the block it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from ooc_fw.kernels.functions import (
     Kernel,
     Method,
 )
+from ooc_fw.kernels.given import GivenKernel
 
 _FEW_FEATURES = 32  # up to so many, float32 differences beat float64 products (306 to 350 ms, 8 M)
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring saves digits
@@ -55,6 +56,8 @@ class Arithmetic(NamedTuple):
 
     def suited_to(self, kernel: Kernel) -> Arithmetic:
         """The same without what does not apply to a kernel."""
+        if isinstance(kernel, GivenKernel):
+            return Arithmetic(None, self.sparse, FLOAT64_PRODUCTS, FLOAT64_PRODUCTS)
         sparse = self.sparse or kernel.uses_distance
         if self.center is None or sparse or not kernel.shift_invariant:
             return self._replace(center=None, sparse=sparse)
@@ -69,6 +72,8 @@ class Arithmetic(NamedTuple):
             rows = rows if sparse else rows.toarray()
         elif sparse:
             rows = CSRRows.from_dense(rows)
+        if kernel.normalises and method.dtype is np.float32:
+            rows = _of_norm_1(rows, kernel.norms(rows))
         values = rows
         if not (sparse or method.differences):
             values = centred(rows, method.dtype, self.center)
@@ -116,6 +121,15 @@ def centred(rows: Rows, dtype: type, center: AnyArray | None) -> AnyArray:
     return values if center is None else values - center
 
 
+def _of_norm_1(rows: Rows, norms: Float64Array) -> Rows:
+    """Rows divided by the root of `norms`, their squared norms; those of zeros as they are."""
+    lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
+    if isinstance(rows, CSRRows):
+        data = rows.data / np.repeat(lengths, np.diff(rows.indptr))
+        return replace(rows, data=data.astype(np.float32))
+    return (rows / lengths[:, None]).astype(np.float32)
+
+
 def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     """Arithmetic for values of `kernel` on rows like those of `probe`.
 
@@ -123,6 +137,8 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     Elsewhere, kernels take float64 products; shift-invariant ones take float32 differences if there
     are few features, and float64 differences if there are many and float64 products err too much.
     """
+    if isinstance(kernel, GivenKernel):
+        return Arithmetic(sparse=isinstance(probe, CSRRows)).suited_to(kernel)
     chosen = _suiting_storage(probe)
     # Rows whose bound overflows are refused when an engine prepares them.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 
@@ -21,16 +22,18 @@ from ooc_fw._core.strips import add_weighted_rows
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
-from ooc_fw.kernels.products import TILE, Workspace
+from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
 from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
+
+SMALL_WORK = 100_000
+"""Kernel values that one thread computes sooner than several."""
 
 _FEW_ROWS = 256  # rows of a block from which they are divided among the threads as they are
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
-_SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
 Item = TypeVar("Item")
@@ -90,6 +93,8 @@ class Engine:
         open, so that the two do not compete.
     arithmetic : Arithmetic
         How to compute; `choose_arithmetic` finds what suits some rows.
+    serves : bool
+        Whether few rows at a time meet the same vertices again and again, whose tiles stay loaded.
 
     Attributes
     ----------
@@ -98,18 +103,24 @@ class Engine:
     """
 
     def __init__(
-        self, kernel: Kernel, threads: int = 1, arithmetic: Arithmetic | None = None
+        self,
+        kernel: Kernel,
+        threads: int = 1,
+        arithmetic: Arithmetic | None = None,
+        *,
+        serves: bool = False,
     ) -> None:
         self.kernel = kernel
         self.threads = threads
         self.arithmetic = (arithmetic or Arithmetic()).suited_to(kernel)
         self.evaluations = 0
+        self._serves = serves
         self._counting = threading.Lock()
-        self._processors = cpu_count()
+        self._processors = cpu_count() if threads > 1 else 1
         self._pool = None
         if threads > 1:
             self._pool = ThreadPoolExecutor(threads, initializer=limit_this_thread)
-        self._workspace = Workspace(kernel.uses_distance, self.arithmetic.center)
+        self._workspace = Workspace(kernel, self.arithmetic.center)
         self._release_blas = hold_to_one_thread(self)
 
     def __enter__(self) -> Self:
@@ -125,6 +136,15 @@ class Engine:
                 self._pool.shutdown()
         finally:
             self._release_blas()
+
+    @contextmanager
+    def reopened(self) -> Iterator[None]:
+        """Let a closed engine of one thread compute within; in any number of threads at a time."""
+        release = hold_to_one_thread(self)
+        try:
+            yield
+        finally:
+            release()
 
     def recipe(self) -> Callable[[], Engine]:
         """What another process calls for an engine of one thread that computes the same bits."""
@@ -329,7 +349,7 @@ class Engine:
         Each range has its thread. A single one takes little `work`, the count of numbers computed
         or moved in all: waking another costs as much as some ten thousand of them.
         """
-        parts = _split(n, self.threads if work > _SMALL_WORK else 1)
+        parts = _split(n, self.threads if work > SMALL_WORK else 1)
         if self._pool is None or len(parts) == 1:
             for part in parts:
                 run(part)
@@ -371,6 +391,10 @@ class Engine:
 
         def run(part: slice) -> None:
             own = x[part]
+            if self._serves and len(own) <= FEW_ROWS:
+                for cols, zt, tile in self._workspace.strip(own, z):
+                    use(part, cols, tile, own, zt)
+                return
             for start in range(0, len(z), width):
                 cols = slice(start, min(start + width, len(z)))
                 zt = z[cols]

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,9 +19,13 @@ from ooc_fw._core.products import row_norms
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.system.errors import InputError, check_number
 
+KernelFunction: TypeAlias = Callable[[Any, Any], Any]
+"""A kernel as a function of two blocks of rows, see `ooc_fw.kernels.given.GivenKernel`."""
+
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
 _LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}  # above 0, by unit roundoff
+_LEAST_NORMAL = {FLOAT32_UNIT: 2.0**-126, FLOAT64_UNIT: 2.0**-1022}  # least divisor of Tanimoto
 _LEAST_EXPONENTIAL = 2.0**-126  # no compiled exponential is less, in either precision
 _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # exp(-t) underflows beyond
 _EXPONENTIAL_UNITS = 5.0  # relative error of the compiled exponentials and of libm's, in units
@@ -86,6 +90,7 @@ class Kernel(ABC):
     shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
+    normalises: ClassVar[bool] = False  # whether float32 products are those of rows of norm 1
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
@@ -118,7 +123,7 @@ class Kernel(ABC):
         return np.ones(len(norms))
 
     def map_terms(self, norms: Float64Array) -> Float64Array:
-        """What the compiled map subtracts from products of each row (`_core.maps.map_tile`)."""
+        """What the compiled map needs to know of each row (`_core.maps.map_tile`)."""
         return np.zeros(len(norms))
 
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
@@ -272,23 +277,86 @@ class Laplacian(_Exponential):
         return np.asarray(units * self.gamma * (by.x_norms + 3 * by.z_norm))
 
 
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """k(x, z) = x.z / (|x| |z|), and 0 for a row of zeros."""
+
+    name = "cosine"
+    code = MapCode.COSINE
+    uses_gamma = False
+    normalises = True
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        return (norms > 0).astype(np.float64)
+
+    def map_terms(self, norms: Float64Array) -> Float64Array:
+        with np.errstate(divide="ignore"):
+            return np.where(norms > 0, 1 / np.sqrt(norms), 0.0)
+
+    def error_bound(self, by: Computed) -> Float64Array:
+        # Of a product (n + 1), of two rows of norm 1 that are rounded (2), of two terms (4).
+        unit = by.method.unit
+        return np.asarray(by.n_terms * _LEAST_NUMBER[unit] + (by.n_terms + 10) * unit)
+
+
+@dataclass(frozen=True)
+class Tanimoto(Kernel):
+    """k(x, z) = x.z / (|x|^2 + |z|^2 - x.z), and 0 for two rows of zeros.
+
+    Of rows of 0 and 1 it is the number of features that both have over that of features that any
+    has. It is positive definite for all rows: with t = x.z / (|x|^2 + |z|^2), itself positive
+    definite and at most 1/2, it is t + t^2 + t^3 + ...
+    """
+
+    name = "tanimoto"
+    code = MapCode.TANIMOTO
+    uses_gamma = False
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        return (norms > 0).astype(np.float64)
+
+    def map_terms(self, norms: Float64Array) -> Float64Array:
+        return norms
+
+    def error_bound(self, by: Computed) -> Float64Array:
+        # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
+        # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
+        unit = by.method.unit
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lost = 64 * (by.n_terms + 4) * _LEAST_NORMAL[unit] / by.x_norms  # by underflow
+        lost = np.where(by.x_norms > 0, np.minimum(lost, 2.0), 0.0)
+        return np.asarray((2 * by.n_terms + 20) * unit + lost)
+
+
 KERNELS: dict[str, type[Kernel]] = {
-    kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian)
+    kernel.name: kernel for kernel in (RBF, Linear, Polynomial, Laplacian, Cosine, Tanimoto)
 }
+
+REFUSED = {
+    "precomputed": "a matrix of kernel values grows with the square of the rows, and the gap is "
+    "certified by computing values anew; give the rows, and the kernel as a function",
+    "sigmoid": "tanh is no positive definite kernel, so that the dual is not convex and no duality "
+    "gap bounds the distance to an optimum",
+}
+"""Kernels that others have, and why there are none here."""
 
 
 def make_kernel(
-    name: str, *, gamma: float | str | None = None, degree: int = 2, coef0: float = 0.0
+    name: str | KernelFunction,
+    *,
+    gamma: float | str | None = None,
+    degree: int = 2,
+    coef0: float = 0.0,
 ) -> Kernel:
     """Kernel called `name`, one of `KERNELS`.
 
     Parameters
     ----------
-    name : str
-        "rbf", "linear", "poly" or "laplacian".
+    name : str or callable
+        "rbf", "linear", "poly", "laplacian", "cosine" or "tanimoto"; or a function of two blocks
+        of rows that returns their kernel values, see `ooc_fw.kernels.given.GivenKernel`.
     gamma : float, optional
-        Scale of the product. All kernels but the linear one need it; `resolve_gamma` finds one for
-        given rows.
+        Scale of the product, for kernels that have one; `resolve_gamma` finds it for given rows.
     degree, coef0 : int, float
         Of the polynomial kernel.
 
@@ -297,6 +365,12 @@ def make_kernel(
     InputError
         For an unknown name, a missing gamma or a parameter outside its range.
     """
+    if callable(name):
+        from ooc_fw.kernels.given import GivenKernel  # which is made of what is in this module
+
+        return GivenKernel(function=name)
+    if name in REFUSED:
+        raise InputError(f"there is no kernel {name}: {REFUSED[name]}")
     if name not in KERNELS:
         raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
     kind = KERNELS[name]
@@ -312,20 +386,29 @@ def make_kernel(
 
 
 def resolve_gamma(
-    name: str, gamma: float | str, sigma2: Callable[[], float], n_features: int
+    name: str | KernelFunction,
+    gamma: float | str,
+    sigma2: Callable[[], float],
+    n_features: int,
+    variance: Callable[[], float] | None = None,
 ) -> float:
     """The number that `gamma` stands for.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for linear kernels. ``sigma2()`` may cost a pass over the data.
+    1 for other kernels. "scale" is 1 / (n_features times the variance of all values), as in
+    scikit-learn, where ``variance()`` gives that. Both functions may cost a pass over the data.
     """
+    kind = Kernel if callable(name) else KERNELS.get(name, Kernel)  # `make_kernel` refuses others
+    if gamma == "scale" and variance is not None:
+        return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":
-        kind = KERNELS.get(name, Kernel)  # `make_kernel` refuses unknown names
         return kind.auto_gamma(sigma2, n_features)
     try:
         return float(gamma)
     except ValueError:
-        raise InputError(f'gamma must be "auto" or a positive number, not {gamma!r}') from None
+        raise InputError(
+            f'gamma must be "auto", "scale" or a positive number, not {gamma!r}'
+        ) from None
 
 
 def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:

@@ -11,13 +11,14 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ooc_fw._core.products import (
     clear_columns,
+    dense_tile,
     difference_tile,
     distance_tile,
     dot_tile,
@@ -26,7 +27,8 @@ from ooc_fw._core.products import (
 )
 from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array
 from ooc_fw.kernels.arithmetic import Operand, centred
-from ooc_fw.kernels.functions import Method, stored_arrays
+from ooc_fw.kernels.functions import Kernel, Method, stored_arrays
+from ooc_fw.kernels.given import GivenKernel
 
 TILE = 512
 """Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""
@@ -39,6 +41,8 @@ _SPARSE_BYTES = 4 << 20  # of the same for sparse vertices, if no two of them sh
 _LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
 
 _LOADED_BYTES = 8 << 20  # of vertices, all columns counted, that stay loaded from strip to strip
+FEW_ROWS = 16  # of a block up to which padding it for BLAS takes longer than a compiled loop
+
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
 _LEAST_FEATURES = 4  # columns that rows are padded to, so that few rows make a block not small
 _TRIAL_SIDE = 512
@@ -76,7 +80,8 @@ class _DenseProduct(_Product):
     blocks. Blocks that are not small and whose sides are multiples of `STEP` have no borders in the
     common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
     that is enough with the library at hand; if not, products are computed in float64, where it is,
-    and rounded.
+    and rounded. Another trial tells whether BLAS adds up a product in order, as it does up to some
+    hundred features: then a compiled loop gives the same bits for a few rows without padding.
     """
 
     def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
@@ -86,17 +91,31 @@ class _DenseProduct(_Product):
         self._dtype = dtype if is_uniform(dtype, self._n_features) else np.float64
         self._vertices: AnyArray = np.empty((0, self._n_features), dtype=self._dtype)
         self._rest: AnyArray = self._vertices
+        self._columns: AnyArray | None = None  # the vertices as columns, for a few rows
 
     def load(self, z: Operand) -> None:
         vertices = centred(z.values, self._given, self._center)
         self._vertices = self._padded(vertices, _round_up(len(vertices)))
+        self._columns = None
 
     def tile_shape(self, n: int, m: int) -> tuple[int, int]:
+        if self._suits_loop(n):
+            return n, _round_up(m)
         whole, rest = self._parts(n, _round_up(m))
         return whole + rest, _round_up(m)
 
+    def _suits_loop(self, n: int) -> bool:
+        """Whether a compiled loop serves so many rows."""
+        few = n <= FEW_ROWS and self._dtype is self._given
+        return few and is_in_order(self._dtype, self._n_features)
+
     def into(self, x: Operand, tile: AnyArray) -> None:
         rows = centred(x.values, self._given, self._center)
+        if self._suits_loop(len(rows)):
+            if self._columns is None:
+                self._columns = np.ascontiguousarray(self._vertices.T)
+            dense_tile(np.ascontiguousarray(rows), self._columns, tile)
+            return
         whole, rest = self._parts(len(rows), len(self._vertices))
         # Values of the padding are arbitrary and may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
@@ -158,6 +177,19 @@ def is_uniform(dtype: type, n_features: int) -> bool:
         if not np.array_equal(vertices[-m:] @ rows[-n:].T, part.T):
             return False
     return True
+
+
+@functools.cache
+def is_in_order(dtype: type, n_features: int) -> bool:
+    """Whether BLAS gives products the bits of `dense_tile`; False where it is not worth a trial."""
+    if n_features > _TRIAL_FEATURES:
+        return False
+    rng = np.random.default_rng(0)
+    rows: AnyArray = rng.standard_normal((_TRIAL_SIDE, n_features)).astype(dtype)
+    expected = rows @ rows.T
+    found = np.empty_like(expected)
+    dense_tile(rows, np.ascontiguousarray(rows.T), found)
+    return np.array_equal(found, expected)
 
 
 class _DifferenceProduct(_Product):
@@ -247,6 +279,19 @@ class _SparseProduct(_Product):
             self._z = None
 
 
+class _GivenProduct(_Product):
+    """Values of a kernel that the user gave, in place of products."""
+
+    def __init__(self, kernel: GivenKernel) -> None:
+        self._kernel = kernel
+
+    def load(self, z: Operand) -> None:
+        self._z = z.values
+
+    def into(self, x: Operand, tile: AnyArray) -> None:
+        tile[: len(x), : len(self._z)] = self._kernel.values(x.values, self._z)
+
+
 def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
     """Vertices whose columns fit the scratch."""
     fitting = _SCRATCH_BYTES // (np.dtype(dtype).itemsize * n_features)
@@ -257,21 +302,27 @@ _VertexTile: TypeAlias = tuple[slice, Operand, _Product]
 """Places of some vertices, these vertices, and their product."""
 
 
+class _Tiles(NamedTuple):
+    """Tiles of the vertices `z`, and the bytes of those whose products are loaded; else 0."""
+
+    z: Operand
+    tiles: list[_VertexTile]
+    loaded_bytes: int
+
+
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
-    `uses_distance` says that products are L1 distances. `center` is subtracted from dense rows by
-    products in float64; others get centred rows.
+    `center` is subtracted from dense rows by products in float64; others get centred rows.
     """
 
-    def __init__(self, uses_distance: bool, center: AnyArray | None) -> None:
-        self._uses_distance = uses_distance
+    def __init__(self, kernel: Kernel, center: AnyArray | None) -> None:
+        self._kernel = kernel
         self._center = center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
         self._tile = self._strip = np.empty(0, dtype=np.uint8)
-        self._kept: tuple[Operand, list[_VertexTile]] | None = None
-        self._loaded = False  # whether the products of these tiles are
+        self._kept: list[_Tiles] = []  # the last ones first
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -306,7 +357,7 @@ class Workspace(threading.local):
         are padding.
         """
         dtype = np.dtype(x.method.dtype)
-        tiles = self._vertex_tiles(x, z)
+        _, tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
         sizes = [n * m * dtype.itemsize for n, m in shapes]
         if sum(sizes) > len(self._strip):  # kept, since fresh pages cost as much as kernel values
@@ -315,7 +366,7 @@ class Workspace(threading.local):
         for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):
             tile = self._strip[start : start + size].view(dtype).reshape(shape)
             start += size
-            if self._loaded:
+            if loaded_bytes > 0:
                 product.into(x, tile)
             else:
                 try:  # an interrupt must not leave vertices in the scratch
@@ -325,25 +376,31 @@ class Workspace(threading.local):
                     product.unload()
             yield cols, zt, tile[: len(x)]
 
-    def _vertex_tiles(self, x: Operand, z: Operand) -> list[_VertexTile]:
+    def _vertex_tiles(self, x: Operand, z: Operand) -> _Tiles:
         """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
-        if self._kept is not None and self._kept[0] is z:
-            return self._kept[1]
-        self._kept = None
+        for kept in self._kept:
+            if kept.z is z:
+                return kept
         width, n_features = self.width(x, z), x.values.shape[1]
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
-        self._loaded = np.dtype(x.method.dtype).itemsize * n_features * len(z) <= _LOADED_BYTES
-        tiles = [(cols, z[cols], self._product(x)) for cols in slices]
-        if self._loaded:
+        n_bytes = np.dtype(x.method.dtype).itemsize * n_features * len(z)
+        room = _LOADED_BYTES - n_bytes
+        self._kept = [kept for kept in self._kept if kept.loaded_bytes > 0]
+        while self._kept and sum(kept.loaded_bytes for kept in self._kept) > room:
+            self._kept.pop()
+        if room >= 0:
             sparse = isinstance(z.values, CSRRows)
             tiles = [
-                (cols, zt, self._new_product(sparse, x.method, n_features, {}))
-                for cols, zt, _ in tiles
+                (cols, z[cols], self._new_product(sparse, x.method, n_features, {}))
+                for cols in slices
             ]
             for _, zt, product in tiles:
                 product.load(zt)
-        self._kept = z, tiles
-        return tiles
+        else:
+            tiles = [(cols, z[cols], self._product(x)) for cols in slices]
+        kept = _Tiles(z, tiles, n_bytes if room >= 0 else 0)
+        self._kept = [kept, *self._kept] if room >= 0 else [kept]
+        return kept
 
     def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
         """Uninitialised tile of the shape that a product asks for, padding included."""
@@ -363,13 +420,15 @@ class Workspace(threading.local):
     def _new_product(
         self, sparse: bool, method: Method, n_features: int, all_places: dict[int, Int32Array]
     ) -> _Product:
+        if isinstance(self._kernel, GivenKernel):
+            return _GivenProduct(self._kernel)
         if method.differences:
-            squared = not self._uses_distance
+            squared = not self._kernel.uses_distance
             if sparse:
                 return _SparseDifferenceProduct(squared)
             return _DifferenceProduct(method.dtype, n_features, squared)
         if sparse:
             places = all_places.setdefault(n_features, np.zeros(n_features, dtype=np.int32))
-            return _SparseProduct(method.dtype, self._uses_distance, places)
+            return _SparseProduct(method.dtype, self._kernel.uses_distance, places)
         center = self._center if method.dtype is np.float64 else None
         return _DenseProduct(method.dtype, n_features, center)

@@ -34,7 +34,8 @@ from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
-from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel
+from ooc_fw.kernels.given import GivenKernel, same_values
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION = 1, 2, 3
 """Formats of exact models, of landmark models, and of exact models with many classifiers."""
 
+_PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
 
 # Fields of classifiers; all others are numbers.
@@ -94,8 +96,11 @@ def _damaged(name: str, error: BaseException) -> InputError:
     )
 
 
-def read_fields(file: h5py.File) -> dict[str, Any]:
-    """Fields of the `Model` in a file, whose checksum is compared."""
+def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict[str, Any]:
+    """Fields of the `Model` in a file, whose checksum is compared.
+
+    A model whose kernel was given as a function needs that `function`.
+    """
     attributes = file.attrs
     if "kernel" not in attributes:
         kind = "holds data" if "X" in file else "holds something else"
@@ -108,12 +113,8 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
-    kernel = make_kernel(
-        get_text(attributes, "kernel"),
-        gamma=float(attributes["gamma"]),
-        degree=int(attributes["degree"]),
-        coef0=float(attributes["coef0"]),
-    )
+    vectors = _read_rows(file["support_vectors"])
+    kernel = _read_kernel(attributes, vectors, function)
     machines = file["machines"]
     classes = _class_values(attributes["class_names"])
     classifiers: list[Classifier]
@@ -133,9 +134,34 @@ def read_fields(file: h5py.File) -> dict[str, Any]:
         "classes": classes,
         "scaling": Scaling.read(file) if "scaling" in attributes else None,
         "status": get_text(attributes, "status"),
-        "support_vectors": _read_rows(file["support_vectors"]),
+        "support_vectors": vectors,
         "classifiers": classifiers,
     }
+
+
+def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None) -> Kernel:
+    """The kernel of a model; InputError for a function that is missing, or is another one."""
+    name = get_text(attributes, "kernel")
+    if name != GivenKernel.name:
+        return make_kernel(
+            name,
+            gamma=float(attributes["gamma"]),
+            degree=int(attributes["degree"]),
+            coef0=float(attributes["coef0"]),
+        )
+    trained = get_text(attributes, "kernel_function")
+    if function is None:
+        raise InputError(
+            f"its kernel is the Python function {trained}, which a file cannot hold; load it in "
+            f"Python with ooc_fw.load_model(path, kernel=function)"
+        )
+    kernel = GivenKernel(function=function)
+    probe, expected = vectors[:_PROBE_ROWS], np.asarray(attributes["kernel_values"])
+    if not same_values(kernel, probe, expected):
+        raise InputError(
+            f"it was trained with the kernel {trained}, and {kernel.function_name} has other values"
+        )
+    return kernel
 
 
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -154,6 +180,10 @@ def _write(file: h5py.File, model: Model) -> None:
     put_text(file.attrs, "kernel", model.kernel.name)
     for name in ("gamma", "degree", "coef0"):
         file.attrs[name] = getattr(model.kernel, name)
+    if isinstance(model.kernel, GivenKernel):
+        put_text(file.attrs, "kernel_function", model.kernel.function_name)
+        probe = model.support_vectors[:_PROBE_ROWS]
+        file.attrs["kernel_values"] = model.kernel.values(probe, probe)
     file.attrs["C"] = float(model.C)
     put_text(file.attrs, "status", model.status)
     file.attrs["class_names"] = _storable(model.classes)

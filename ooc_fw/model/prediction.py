@@ -17,7 +17,7 @@ from ooc_fw.data.parallel import Shared
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
-from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.engine import SMALL_WORK, Engine
 from ooc_fw.model.pairs import is_decided
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ PART_BYTES = 4 << 20
 
 _PART_ROWS = 1 << 14  # rows decided at once, divided by classifiers; some ten numbers of each
 _LEAST_PART_ROWS = 256
+_KEPT_BYTES = 16 << 20  # of support vectors whose predictors are kept
 _EXACT_ROWS = 1 << 12  # rows computed in float64 at once, which are copied for that
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
@@ -49,7 +50,7 @@ class Predictor:
     """
 
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
-        classifiers, vectors = model.classifiers, model.support_vectors
+        classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
         self.recipe = partial(_make_predictor, model, labels_only, engine.recipe())
         weights = [Weights(own.sv, own.alpha, own.labels) for own in classifiers]
         self._function = DecisionFunctions(engine, vectors, weights)
@@ -101,6 +102,34 @@ class Predictor:
         else:
             is_open = ~is_decided(values, bound, self._n_classes, self._decision)
         return values, is_open
+
+
+class FewRows:
+    """Decision values of rows in RAM by predictors that are kept from call to call.
+
+    To make a predictor takes milliseconds, and its copies of the support vectors take some three
+    times their memory: it is kept where that is little.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._predictors: dict[bool, Predictor] = {}
+
+    def suit(self, n_rows: int, threads: int) -> bool:
+        """Whether so many rows are decided here, rather than block by block by `threads`."""
+        vectors = self._model.support_vectors
+        little_work = n_rows * len(vectors) <= SMALL_WORK
+        return (threads == 1 or little_work) and rows_bytes(vectors) <= _KEPT_BYTES
+
+    def decide(self, rows: Rows, labels_only: bool) -> Float64Array:
+        """Decision values as of a `Predictor`; any number of threads may call this."""
+        predictor = self._predictors.get(labels_only)
+        if predictor is None:
+            with self._model.engine(serves=True) as engine:
+                predictor = Predictor(self._model, labels_only, engine)
+            self._predictors[labels_only] = predictor
+        with predictor.engine.reopened():
+            return predictor(rows)
 
 
 def _make_predictor(model: Model, labels_only: bool, engine: Callable[[], Engine]) -> Predictor:

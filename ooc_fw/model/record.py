@@ -6,7 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices, open_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import Kernel
+from ooc_fw.kernels.functions import Kernel, KernelFunction
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
     REST,
@@ -37,7 +38,7 @@ from ooc_fw.model.pairs import (
     worst_gap,
     worst_status,
 )
-from ooc_fw.model.prediction import Predictor, decide_rows, rows_at_once
+from ooc_fw.model.prediction import FewRows, Predictor, decide_rows, rows_at_once
 from ooc_fw.model.probabilities import class_probabilities
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
@@ -63,6 +64,10 @@ class _Record:
     status: str
     support_vectors: Rows
     classifiers: Sequence[Classifier]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, for copies; predictors that are kept are made again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __post_init__(self) -> None:
         n_classes, n_classifiers = len(self.classes), len(self.classifiers)
@@ -327,6 +332,12 @@ class Model(_Record):
         """
         with borrow_source(X) as source:
             n_rows, n_classifiers = source.n_rows, len(self.classifiers)
+            if dask is None and source.in_memory and self._few_rows.suit(n_rows, threads):
+                self.check_source(source)
+                values = self._few_rows.decide(source.read(0, n_rows), labels_only)
+                if on_rows is not None:
+                    on_rows(n_rows)
+                return values
             values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
             for start, part in self.iter_decisions(
                 source, threads=threads, dask=dask, labels_only=labels_only
@@ -335,6 +346,10 @@ class Model(_Record):
                 if on_rows is not None:
                     on_rows(start + len(part))
         return values
+
+    @cached_property
+    def _few_rows(self) -> FewRows:
+        return FewRows(self)
 
     def iter_decisions(
         self, source: RowSource, *, threads: int = 1, dask: Any = None, labels_only: bool = False
@@ -388,15 +403,16 @@ class Model(_Record):
             return decision_values
         return class_scores(decision_values, len(self.classes))
 
-    def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
+    def engine(self, threads: int = 1, *, sparse: bool = False, serves: bool = False) -> Engine:
         """Open an engine that suits the support vectors, with rows of the same storage.
 
-        One for `sparse` rows takes the support vectors as sparse, too.
+        One for `sparse` rows takes the support vectors as sparse, too; `serves` is as for `Engine`.
         """
         vectors = self.support_vectors
         if sparse and not isinstance(vectors, CSRRows):
             vectors = CSRRows.from_dense(vectors)
-        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, vectors))
+        arithmetic = choose_arithmetic(self.kernel, vectors)
+        return Engine(self.kernel, threads, arithmetic, serves=serves)
 
     def scale(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
         """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
@@ -447,20 +463,27 @@ class Model(_Record):
         return image_of(self)
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Model:
-        """Model of what `to_bytes` gave; InputError or OSError when that is damaged."""
+    def from_bytes(cls, content: bytes, kernel: KernelFunction | None = None) -> Model:
+        """Model of what `to_bytes` gave; InputError or OSError when that is damaged.
+
+        `kernel` is as for `load_model`.
+        """
         with h5py.File(BytesIO(content), "r") as file:
-            return cls(**read_fields(file))
+            return cls(**read_fields(file, kernel))
 
 
 def _dense(rows: Rows) -> Float32Array:
     return rows.toarray() if isinstance(rows, CSRRows) else rows
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model file; InputError when there is none, or it is no model, or is damaged."""
+def load_model(path: str | os.PathLike[str], kernel: KernelFunction | None = None) -> Model:
+    """Read a model file; InputError when there is none, or it is no model, or is damaged.
+
+    A model that was trained with a function as its kernel needs that function as `kernel`. It is
+    refused if its values differ from those of training.
+    """
     with opened(path) as file:
-        return Model(**read_fields(file))
+        return Model(**read_fields(file, kernel))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -295,6 +296,14 @@ class EventLog:
         self._due = Throttle(LOG_SECONDS)
         self._last: tuple[object, ...] = ()
         self._skipped: SolverState | None = None  # the last state, if it was not written
+
+    @classmethod
+    def begin(cls, path: str | Path, *, resume: Any, **facts: Any) -> EventLog:
+        """The log of a run, or with `resume` of its continuation, and its event ``start``."""
+        log = cls(path, append=resume is not None)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        log.write("start", {"time": now, "resume": resume, **facts})
+        return log
 
     def __call__(self, state: SolverState) -> None:
         """Write the state when it is time."""

@@ -24,7 +24,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.solver.kernel_rows import BlockBudgetError, KernelRows, value_type
 from ooc_fw.solver.newton import minimise
-from ooc_fw.solver.vertices import VertexTable
+from ooc_fw.solver.vertices import Penalties, VertexTable
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class ActiveSet(VertexTable):
         engine: Engine,
         C: float,
         kernel_rows: KernelRows,
-        penalties: Float64Array | None = None,
+        penalties: Penalties | None = None,
     ) -> None:
         super().__init__(engine, C, penalties)
         self.rounding = math.inf

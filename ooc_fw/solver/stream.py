@@ -58,8 +58,41 @@ _NEAR = 1.5  # margin below which a row is in the passes between two over the wh
 _PASSES = 40  # passes over a chunk or its rows near the margin, after which the next chunk follows
 _HASHED_ROWS = 16384  # rows that are hashed together
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)  # threshold of draws that admits every row
+_NO_VERTEX = -1  # the id under which the largest weight so far is known
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor of a draw: multiplication by it is a permutation of uint64."""
+
+
+class Chunk(NamedTuple):
+    """Rows to learn from.
+
+    `labels` are -1 or +1. `weights`, all positive, are factors of the penalty of each row, None
+    for 1. `places` are the positions of the rows in the stream, which increase; None where they
+    follow those of the chunk before.
+    """
+
+    rows: Rows
+    labels: Int8Array
+    weights: Float64Array | None = None
+    places: Int64Array | None = None
+
+
+class _Penalties:
+    """Penalty of each vertex by its id: C times the weight of its row.
+
+    An id is of one weight only, so that chunks share this record.
+    """
+
+    def __init__(self, C: float, weights: dict[int, float]) -> None:
+        self._C, self._weights = C, weights
+
+    def __getitem__(self, ids: Int64Array) -> Float64Array:
+        weights = self._weights
+        return self._C * np.array([weights.get(key, 1.0) for key in ids.tolist()])
+
+    def max(self) -> float:
+        """The largest penalty."""
+        return self._C * max(1.0, max(self._weights.values(), default=1.0))
 
 
 class _Vertices(NamedTuple):
@@ -117,7 +150,8 @@ class Stream:
     gap, no certificate. The weights are feasible for all rows of the stream, since every vertex is
     one of them.
 
-    Rows with equal values and label count once as long as one of them is a vertex. So a second pass
+    Rows with equal values, label and weight count once as long as one of them is a vertex. So a
+    second pass
     over the same chunks continues the first: when no chunk contains a violator any more, and
     nothing was forgotten, the gap over all different rows is at most the tolerance.
 
@@ -143,6 +177,7 @@ class Stream:
         self._vertices: _Vertices | None = None  # those of weight 0, too
         self._positions: dict[int, int] = {}  # in the stream, of each vertex by its id
         self._active: ActiveSet | None = None  # None: to be made from the vertices
+        self._weights: dict[int, float] = {}  # of vertices by their id, where it is not 1
         self._threshold = _ALL  # rows with a larger draw are ignored
         self._sparse = False  # whether the rows of vertices are stored sparse
         self._arithmetic = Arithmetic()
@@ -153,7 +188,9 @@ class Stream:
     def _begin_with(self, solution: Solution) -> None:
         """Remember support vectors; equal rows of one label become one vertex."""
         self.n_features = solution.support_vectors.shape[1]
-        ids = vertex_ids(solution.support_vectors, solution.labels)
+        weights = None if solution.penalties is None else solution.penalties / self.options.C
+        ids = vertex_ids(solution.support_vectors, solution.labels, weights)
+        self._note_weights(ids, weights)
         ids, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         alpha = np.zeros(len(first))
         np.add.at(alpha, inverse, solution.alpha)
@@ -193,8 +230,15 @@ class Stream:
     def _kernel_rows(self, n_max: int) -> KernelRows:
         return KernelRows(n_max, kernel_rows_budget(), self.kernel.constant_diagonal)
 
+    def _note_weights(self, ids: Int64Array, weights: Float64Array | None) -> None:
+        if weights is not None:
+            found = zip(ids.tolist(), weights.tolist(), strict=True)
+            self._weights.update((key, weight) for key, weight in found if weight != 1)
+
     def learn(
-        self, chunks: Iterable[tuple[Rows, Int8Array]], callbacks: Sequence[Callback] = ()
+        self,
+        chunks: Iterable[Chunk | tuple[Rows, Int8Array]],
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """Learn from chunks, one after the other: rows, and +1 or -1 for each.
 
@@ -205,10 +249,10 @@ class Stream:
         """
         before = self.__getstate__()
         try:
-            for rows, labels in chunks:
-                if len(rows) > 0:
-                    signs = check_signs(labels, len(rows), both=False)
-                    _Lesson(self, rows, signs, callbacks).learn()
+            for chunk in (Chunk(*given) for given in chunks):
+                if len(chunk.rows) > 0:
+                    signs = check_signs(chunk.labels, len(chunk.rows), both=False)
+                    _Lesson(self, chunk._replace(labels=signs), callbacks).learn()
         except BaseException:
             self.__dict__.update(before)
             raise
@@ -224,16 +268,20 @@ class Stream:
 class _Lesson:
     """The work on one chunk. Its different rows are a pool of candidates for the active set."""
 
-    def __init__(
-        self, stream: Stream, rows: Rows, labels: Int8Array, callbacks: Sequence[Callback]
-    ) -> None:
+    def __init__(self, stream: Stream, chunk: Chunk, callbacks: Sequence[Callback]) -> None:
+        rows, labels, weights, places = chunk
         self.stream, self.chunk, self.callbacks = stream, rows, callbacks
-        ids = vertex_ids(rows, labels)
+        if weights is not None and stream.options.stopping == "meb":
+            raise InputError("stopping 'meb' needs one weight for all rows; use 'relative'")
+        ids = vertex_ids(rows, labels, weights)
         _, first = np.unique(ids, return_index=True)
         first.sort()
         self.rows = rows if len(first) == len(ids) else take_rows(rows, first)
         self.ids, self.labels = ids[first], labels[first]
-        self.places = stream.n_rows + first  # in the stream
+        self.weights = None if weights is None else weights[first]
+        # In the stream.
+        self.places = stream.n_rows + first if places is None else places[first]
+        self.largest = 1.0 if weights is None else float(weights.max(initial=1.0))
         self.positions = dict(stream._positions)
         self.margins = np.zeros(len(first))  # g / rho, when last computed; wrong for vertices
         self.violating_share = 1.0  # of the rows of the last part
@@ -283,6 +331,11 @@ class _Lesson:
         """The active set after the last chunk, which is made anew if anything has changed."""
         stream, known = self.stream, self.stream._vertices
         active, stream._active = stream._active, None
+        before = max(stream._weights.values(), default=1.0)
+        if self.weights is not None and (not stream._weights or self.largest > before):
+            active = None  # it knows of no weights, or of smaller ones
+            if self.largest != 1:
+                stream._weights[_NO_VERTEX] = self.largest
         if active is not None:
             active.engine = engine
             return active
@@ -294,7 +347,9 @@ class _Lesson:
 
     def _make_active(self, engine: Engine, vertices: _Vertices | None) -> ActiveSet:
         stream = self.stream
-        active = ActiveSet(engine, stream.options.C, stream._kernel_rows(stream._capacity))
+        C, weights = stream.options.C, stream._weights
+        penalties = _Penalties(C, weights) if weights or self.weights is not None else None
+        active = ActiveSet(engine, C, stream._kernel_rows(stream._capacity), penalties)
         if vertices is not None:
             active.add(vertices.ids, self._in_form(vertices.rows), vertices.labels)
             active.set_weights(vertices.alpha)
@@ -401,6 +456,7 @@ class _Lesson:
     def _add(self, chosen: Int64Array) -> None:
         """Add rows of the chunk as vertices of weight 0."""
         ids = self.ids[chosen]
+        self.stream._note_weights(ids, None if self.weights is None else self.weights[chosen])
         self.active.add(ids, self._take(chosen), self.labels[chosen])
         self.positions.update(zip(ids.tolist(), self.places[chosen].tolist(), strict=True))
 
@@ -454,6 +510,11 @@ class _Lesson:
         stream.n_rows += len(self.chunk)
         stream._active, stream._vertices = active, _Vertices.of(active, np.arange(len(active)))
         stream._positions = dict(zip(active.ids.tolist(), positions, strict=True))
+        if len(stream._weights) > 4 * stream._capacity:
+            kept = {*active.ids.tolist(), _NO_VERTEX}
+            for key in stream._weights.keys() - kept:
+                del stream._weights[key]
+        penalties = active.penalties
         stream.solution = Solution.of(
             active,
             stream.progress,
@@ -466,6 +527,7 @@ class _Lesson:
             sampled_gap=gap,
             certified_gap=None,
             pair_gap=None,
+            penalties=penalties[active.support] if isinstance(penalties, np.ndarray) else None,
         )
 
 
@@ -475,8 +537,8 @@ def pools(source: RowSource, signs: Int8Array) -> Iterator[tuple[Rows, Int8Array
         yield rows, signs[start : start + len(rows)]
 
 
-def vertex_ids(rows: Rows, labels: Int8Array) -> Int64Array:
-    """Number of each row that equal rows of one label share, shape (n_rows,).
+def vertex_ids(rows: Rows, labels: Int8Array, weights: Float64Array | None = None) -> Int64Array:
+    """Number of each row that equal rows of one label and weight share, shape (n_rows,).
 
     It is a 64-bit hash. Two different rows may share one, and one of them is ignored then, but that
     is not to be expected below a billion rows. Zeros do not count, so that dense, sparse and wider
@@ -485,7 +547,11 @@ def vertex_ids(rows: Rows, labels: Int8Array) -> Int64Array:
     ids = np.empty(len(rows), dtype=np.int64)
     for start in range(0, len(rows), _HASHED_ROWS):
         part = rows[start : start + _HASHED_ROWS]
-        hashes = row_hashes(_without_zeros(part)) & np.uint64(0xFFFFFFFFFFFFFFFE)
+        hashes = row_hashes(_without_zeros(part))
+        if weights is not None:
+            own = np.ascontiguousarray(weights[start : start + len(part)], dtype=np.float64)
+            hashes = hashes ^ _draws((own - 1).view(np.int64))  # those of weight 1 stay as they are
+        hashes = hashes & np.uint64(0xFFFFFFFFFFFFFFFE)
         ids[start : start + len(part)] = hashes.view(np.int64)
     return ids | (labels > 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,15 @@ def _vector(name: str) -> Any:
     return property(lambda table: table._vectors[name].view)
 
 
+class Penalties(Protocol):
+    """Penalty of each row by its number, such as an array."""
+
+    def __getitem__(self, row_ids: Int64Array, /) -> Float64Array: ...
+
+    def max(self) -> Any:
+        """The largest one, perhaps of rows that are no vertices."""
+
+
 class VertexTable:
     """What is known of each vertex, without kernel values; `rho` is alpha' g."""
 
@@ -36,7 +45,7 @@ class VertexTable:
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
     terms: npt.NDArray[Any] = _vector("terms")
 
-    def __init__(self, engine: Engine, C: float, penalties: Float64Array | None) -> None:
+    def __init__(self, engine: Engine, C: float, penalties: Penalties | None) -> None:
         self.engine = engine
         self.rho = math.nan
         self._C, self._penalties = C, penalties

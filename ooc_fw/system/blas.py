@@ -7,6 +7,7 @@ the last that closes restores it.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from typing import Any
@@ -16,6 +17,7 @@ from threadpoolctl import ThreadpoolController
 _lock = threading.RLock()  # reentrant: the garbage collector may close an engine at any moment
 _holders = 0
 _before: list[tuple[Any, int]] = []  # BLAS libraries and their threads before the first engine
+_found: tuple[int, list[Any]] = (0, [])  # BLAS libraries, when so many modules were imported
 
 
 def hold_to_one_thread(holder: object) -> weakref.finalize[[], Any]:
@@ -24,10 +26,18 @@ def hold_to_one_thread(holder: object) -> weakref.finalize[[], Any]:
     with _lock:
         _holders += 1
         if _holders == 1:
-            controller = ThreadpoolController().select(user_api="blas")
-            _before[:] = [(library, library.num_threads) for library in controller.lib_controllers]
+            _before[:] = [(library, library.num_threads) for library in _libraries()]
         limit_this_thread()
     return weakref.finalize(holder, _release)
+
+
+def _libraries() -> list[Any]:
+    """The BLAS libraries of this process; looked for, in milliseconds, after new imports only."""
+    global _found
+    if _found[0] != len(sys.modules):
+        controller = ThreadpoolController().select(user_api="blas")
+        _found = len(sys.modules), list(controller.lib_controllers)
+    return _found[1]
 
 
 def limit_this_thread() -> None:

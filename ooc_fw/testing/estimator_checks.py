@@ -8,12 +8,8 @@ _TOLERANCE = (
     "1e-3; gamma is an average over rows, which copies change; the check passes with tol=1e-9 and "
     "a number for gamma"
 )
-_TWO_CLASSES = "partial_fit learns two classes, and the check has three; fit learns any number"
 
 EXPECTED_FAILED_CHECKS = {
-    "check_estimators_partial_fit_n_features": _TWO_CLASSES,
-    "check_fit_score_takes_y": _TWO_CLASSES,
-    "check_n_features_in_after_fitting": _TWO_CLASSES,
     "check_sample_weight_equivalence_on_dense_data": _TOLERANCE,
     "check_sample_weight_equivalence_on_sparse_data": _TOLERANCE,
 }

@@ -27,11 +27,23 @@ ExtendedArray = npt.NDArray[np.longdouble]
 Definition = Callable[[Kernel, ExtendedArray, ExtendedArray], ExtendedArray]
 """From a kernel and two rows, or arrays of rows along the last axis, to kernel values."""
 
+
+def _ratio(numerator: ExtendedArray, denominator: ExtendedArray) -> ExtendedArray:
+    """Quotient, and 0 where both are 0."""
+    return np.asarray(numerator / np.where(denominator == 0, 1, denominator))
+
+
 DEFINITIONS: dict[str, Definition] = {
     "rbf": lambda kernel, x, z: np.exp(-Extended(kernel.gamma) * ((x - z) ** 2).sum(axis=-1)),
     "linear": lambda kernel, x, z: (x * z).sum(axis=-1),
     "poly": lambda kernel, x, z: (
         (Extended(kernel.gamma) * (x * z).sum(axis=-1) + Extended(kernel.coef0)) ** kernel.degree
+    ),
+    "cosine": lambda kernel, x, z: _ratio(
+        (x * z).sum(axis=-1), np.sqrt((x * x).sum(axis=-1) * (z * z).sum(axis=-1))
+    ),
+    "tanimoto": lambda kernel, x, z: _ratio(
+        (x * z).sum(axis=-1), (x * x + z * z - x * z).sum(axis=-1)
     ),
     "laplacian": lambda kernel, x, z: np.exp(-Extended(kernel.gamma) * np.abs(x - z).sum(axis=-1)),
 }

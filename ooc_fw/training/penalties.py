@@ -35,6 +35,17 @@ def row_penalties(
     """
     if class_weight is None and sample_weight is None:
         return None
+    penalties = C * class_factors(classes, codes, class_weight, sample_weight)[codes]
+    return penalties if sample_weight is None else np.asarray(penalties * sample_weight)
+
+
+def class_factors(
+    classes: npt.NDArray[Any],
+    codes: Int64Array,
+    class_weight: ClassWeight = None,
+    sample_weight: Float64Array | None = None,
+) -> Float64Array:
+    """Factor of C of each class, shape (n_classes,); arguments are those of `row_penalties`."""
     per_class = np.ones(len(classes))
     if isinstance(class_weight, str):
         if class_weight != "balanced":
@@ -45,8 +56,7 @@ def row_penalties(
         per_class = counts.sum() / (len(classes) * counts)
     elif class_weight is not None:
         per_class = _listed(class_weight, classes)
-    penalties = C * per_class[codes]
-    return penalties if sample_weight is None else np.asarray(penalties * sample_weight)
+    return per_class
 
 
 def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Float64Array:

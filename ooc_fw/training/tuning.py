@@ -32,7 +32,7 @@ from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.views import complement, draw_parts
-from ooc_fw.data.statistics import sigma2
+from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
 from ooc_fw.model.pairs import PairSolution
@@ -151,9 +151,11 @@ class TuneOptions:
         if sigma2s is not None:
             gammas = sorted(1 / (2 * value) for value in sigma2s)
         else:
-            average, n_features = partial(sigma2, source, threads), source.n_features
-            given = ["auto"] if self.gammas is None else self.gammas
-            numbers = [resolve_gamma(self.kernel, gamma, average, n_features) for gamma in given]
+            average, spread = (partial(find, source, threads) for find in (sigma2, variance))
+            numbers = [
+                resolve_gamma(self.kernel, gamma, average, source.n_features, spread)
+                for gamma in (["auto"] if self.gammas is None else self.gammas)
+            ]
             gammas = list(_increasing("gamma", numbers))
         make = partial(make_kernel, self.kernel, degree=self.degree, coef0=self.coef0)
         return [make(gamma=gamma) for gamma in gammas]
@@ -409,7 +411,7 @@ def tune(
         problems = [Problem(source, codes, kernel, class_labels=classes) for kernel in kernels]
         tuner = _Tuner(problems, grid.Cs, options, wanted, callbacks, on_point)
         started = time.perf_counter()
-        parts = _validation_parts(source, grid.folds, wanted.validation_share, options.seed)
+        parts = _validation_parts(source, codes, grid.folds, wanted.validation_share, options.seed)
         tuner.run(parts)
         seconds = time.perf_counter() - started
         best = tuner.best()
@@ -433,9 +435,9 @@ def tune(
 
 
 def _validation_parts(
-    source: RowSource, folds: int | None, share: float, seed: int
+    source: RowSource, codes: Int64Array, folds: int | None, share: float, seed: int
 ) -> list[Int64Array]:
-    """Ranges of the validation rows, fold by fold."""
+    """Ranges of the validation rows, fold by fold; each fold has the same share of each class."""
     n = source.n_rows
     if folds is None:
         if not 0 < share < 1 or not 0 < round(share * n) < n:
@@ -448,7 +450,8 @@ def _validation_parts(
         if folds > n:
             raise InputError(f"{folds} folds need as many rows; {source.name} has {n}")
         sizes = [n // folds + (k < n % folds) for k in range(folds)]
-    return draw_parts(n, sizes, source.shuffled is True, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    return draw_parts(n, sizes, source.shuffled is True, rng, codes)
 
 
 def score_point(

@@ -35,6 +35,10 @@ def naive_map(kernel_map, tile, x_terms, z_terms):
         return (scale * tile + shift) ** degree
     if code == MapCode.LAPLACIAN:
         return 2.0 ** (-scale * np.maximum(tile, 0))
+    if code == MapCode.COSINE:
+        return tile * (x_terms[:, None] * z_terms)
+    if code == MapCode.TANIMOTO:
+        return tile / (x_terms[:, None] + z_terms - tile)
     return tile
 
 
@@ -51,6 +55,8 @@ def tiles(draw):
     shift = np.float32(draw(st.sampled_from([0.0, 1.0])))
     kernel_map = KernelMap(int(code), scale, shift, draw(st.integers(1, 5)))
     x_terms, z_terms = rng.random(n).astype(np.float32), rng.random(m).astype(np.float32)
+    if code == MapCode.TANIMOTO:  # no product of two rows exceeds half the sum of their squares
+        tile = np.tanh(tile) * np.add.outer(x_terms, z_terms) / 2
     return kernel_map, tile.astype(np.float32), x_terms, z_terms
 
 

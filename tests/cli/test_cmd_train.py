@@ -108,7 +108,7 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
     ("arguments", "message"),
     [
         (("--x-name", "Z"), "has no 'Z'"),
-        (("--kernel", "cosine"), "kernel must be one of rbf, linear, poly, laplacian"),
+        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian"),
         (("--method", "newton"), "'newton'"),
         (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, not 'half'"),
         (("--C", "nan"), "--C: must be a positive number, not 'nan'"),

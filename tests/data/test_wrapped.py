@@ -41,6 +41,35 @@ def test_parts_share_no_row(sizes, more, shuffled, seed):
         np.testing.assert_array_equal(np.sort(np.concatenate([part, *rest])), np.arange(n))
 
 
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    n_parts=st.integers(1, 6),
+    shuffled=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_parts_have_the_same_share_of_each_class(counts, n_parts, shuffled, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    n = len(codes)
+    sizes = [n // n_parts + (k < n % n_parts) for k in range(n_parts)]
+    if min(sizes) == 0:
+        return
+    parts = draw_parts(n, sizes, shuffled, rng, codes)
+    rows = [np.concatenate([np.arange(*pair) for pair in part]) for part in parts]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(n))
+    for part, size in zip(rows, sizes, strict=True):
+        assert len(part) == size
+        found = np.bincount(codes[part], minlength=len(counts))
+        # Each class is off by less than a row at either end, and by the ties of the others.
+        assert (np.abs(found - np.array(counts) * size / n) <= 2 + len(counts)).all()
+
+
+def test_stratified_split(tmp_path):
+    X, y = np.arange(400.0).reshape(200, 2), np.arange(200) % 10 == 0
+    train, test = ooc_fw.train_test_split(X, 0.3, labels=y, stratify=True)
+    assert (train.labels(0, 140).sum(), test.labels(0, 60).sum()) == (14, 6)
+
+
 def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
     X, y = small_table(), np.arange(57.0)
     path = write_dense(tmp_path / "data.h5", X, y)

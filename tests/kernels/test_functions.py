@@ -1,10 +1,15 @@
 """Kernels: parameters, diagonals and the meaning of "auto"."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.svm import SVC
 
+from ooc_fw.data.sources import ArraySource
+from ooc_fw.data.statistics import variance
 from ooc_fw.kernels.functions import (
     FLOAT32_PRODUCTS,
     FLOAT64_PRODUCTS,
@@ -87,7 +92,7 @@ def test_parameters_out_of_range_are_named(parameters, message):
 
 
 def test_unknown_kernel_lists_the_known_ones():
-    with pytest.raises(InputError, match="one of rbf, linear, poly, laplacian, not 'rfb'"):
+    with pytest.raises(InputError, match=f"one of {', '.join(KERNELS)}, not 'rfb'"):
         make_kernel("rfb")
 
 
@@ -102,13 +107,32 @@ def test_auto_gamma(name, expected):
 def test_given_gamma_needs_no_statistics():
     for gamma in (0.5, "0.5"):
         assert resolve_gamma("rbf", gamma, never, n_features=10) == 0.5
-    with pytest.raises(InputError, match="\"auto\" or a positive number, not 'scale'"):
-        resolve_gamma("rbf", "scale", never, n_features=10)
+    with pytest.raises(InputError, match="or a positive number, not 'wide'"):
+        resolve_gamma("rbf", "wide", never, n_features=10)
     assert resolve_gamma("unknown", "auto", never, n_features=10) == 1.0  # `make_kernel` refuses it
 
 
+def test_gamma_scale_is_that_of_scikit_learn():
+    X = np.random.default_rng(0).normal(3, 2, (50, 4)).astype(np.float32)
+    source = ArraySource(X, np.arange(50) % 2)
+    found = resolve_gamma("rbf", "scale", never, 4, partial(variance, source))
+    assert found == pytest.approx(SVC().fit(X.astype(float), np.arange(50) % 2)._gamma, rel=1e-6)
+    for name in ("linear", "cosine", "tanimoto"):
+        assert resolve_gamma(name, "scale", never, 4, never) == 1.0
+    with pytest.raises(InputError, match="all values of array are equal"):
+        variance(ArraySource(np.full((5, 2), 3.0)))
+
+
+@pytest.mark.parametrize("name", ["precomputed", "sigmoid"])
+def test_kernels_that_are_refused_say_why(name):
+    with pytest.raises(InputError, match=f"there is no kernel {name}: .{{40}}"):
+        make_kernel(name)
+
+
 def test_only_kernels_that_use_gamma_need_it():
-    assert make_kernel("linear") == make_kernel("linear", gamma=1.0)
-    for name in set(KERNELS) - {"linear"}:
+    free = {"linear", "cosine", "tanimoto"}
+    for name in free:
+        assert make_kernel(name) == make_kernel(name, gamma=1.0)
+    for name in set(KERNELS) - free:
         with pytest.raises(InputError, match=f"the {name} kernel needs gamma"):
             make_kernel(name)

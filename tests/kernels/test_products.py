@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ooc_fw.kernels.products
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.functions import Method
-from ooc_fw.kernels.products import STEP, Workspace, _DenseProduct
+from ooc_fw.kernels.functions import Linear, Method
+from ooc_fw.kernels.products import FEW_ROWS, STEP, Workspace, _DenseProduct, is_in_order
 from ooc_fw.testing.strategies import SEEDS
 
 
@@ -26,7 +26,7 @@ def products(workspace, rows, vertices):
 @pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
 @given(n=st.integers(1, 700), m=st.integers(1, 512), k=st.integers(1, 40), seed=SEEDS)
 def test_products_are_those_of_the_definition_in_any_part(dtype, unit, n, m, k, seed):
-    rng, workspace = np.random.default_rng(seed), Workspace(False, None)
+    rng, workspace = np.random.default_rng(seed), Workspace(Linear(), None)
     X, Z = rng.normal(size=(n, k)).astype(dtype), rng.normal(size=(m, k)).astype(dtype)
     whole = products(workspace, X, Z)
     wide = np.longdouble
@@ -41,9 +41,13 @@ def test_products_are_those_of_the_definition_in_any_part(dtype, unit, n, m, k, 
 @given(st.integers(1, 9000), st.integers(1, 512), st.integers(1, 2000))
 def test_tiles_are_padded_to_shapes_without_borders_and_not_to_much_more(n, m, k):
     height, width = _DenseProduct(np.float64, k, None).tile_shape(n, m)
-    assert height % STEP == width % STEP == 0
-    assert height >= n
     assert m <= width < m + STEP
+    assert width % STEP == 0
+    if n <= FEW_ROWS and is_in_order(np.float64, max(k, 4)):
+        assert height == n
+        return
+    assert height % STEP == 0
+    assert height >= n
     least = 1_000_000 / (width * max(k, 4)) + 2 * STEP
     assert height <= max(n + 2 * STEP, n + least)
 
@@ -53,8 +57,23 @@ def test_where_blas_is_not_uniform_products_are_rounded_from_float64(monkeypatch
     rng = np.random.default_rng(0)
     X, Z = (rng.normal(size=(n, 50)).astype(np.float32) for n in (100, 60))
     exact = X.astype(np.float64) @ Z.T.astype(np.float64)
-    error = np.abs(products(Workspace(False, None), X, Z) - exact)
+    error = np.abs(products(Workspace(Linear(), None), X, Z) - exact)
     assert error.max() <= 2**-23 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_few_rows_have_the_bits_of_many(monkeypatch, in_order):
+    """By a compiled loop where BLAS adds up in order, and by padded BLAS where it does not."""
+    if not in_order:
+        monkeypatch.setattr(ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: False)
+    rng = np.random.default_rng(0)
+    for k in (3, 22, 130, 500, 700):
+        X, Z = (rng.normal(size=(n, k)).astype(np.float32) for n in (300, 200))
+        whole = products(Workspace(Linear(), None), X, Z)
+        for n in (1, 7, FEW_ROWS):
+            np.testing.assert_array_equal(
+                products(Workspace(Linear(), None), X[-n:], Z), whole[-n:]
+            )
 
 
 @pytest.mark.parametrize("core", ["Haswell", "SkylakeX", "Sandybridge", "Nehalem"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import math
+import pickle
 import subprocess
 import sys
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -106,6 +109,32 @@ def test_decision_function_takes_any_source(tmp_path):
         file["X"] = X
     assert np.array_equal(model.decision_function(tmp_path / "X.npy"), expected)
     assert np.array_equal(model.decision_function(tmp_path / "X.h5"), expected)
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("sparse_model", [False, True])
+@pytest.mark.parametrize("labels_only", [False, True])
+def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_model, labels_only):
+    """By the predictor that is kept, in any thread, and by that of passes over files."""
+    kernel = make_kernel(name, gamma=0.5)
+    model = make_model(random_rows(700, seed=8), kernel=kernel, sparse=sparse_model)
+    X = random_rows(300, seed=9)
+    expected = model.decision_function(X, threads=2, labels_only=labels_only)
+    assert not model._few_rows.suit(len(X), threads=2)
+    own = dict(labels_only=labels_only)
+    for n in (1, 3, 40):
+        parts = [model.decision_function(X[k : k + n], **own) for k in range(0, len(X), n)]
+        np.testing.assert_array_equal(np.concatenate(parts), expected)
+    with ThreadPoolExecutor(4) as pool:
+        parts = pool.map(lambda k: model.decision_function(X[k : k + 1], **own), range(len(X)))
+        np.testing.assert_array_equal(np.concatenate(list(parts)), expected)
+
+
+def test_a_model_that_has_decided_can_be_copied(tmp_path):
+    model, X = make_model(random_rows(20)), random_rows(5)
+    expected = model.decision_function(X)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.decision_function(X), expected)
 
 
 def test_memory_grows_with_the_results_only(tmp_path):

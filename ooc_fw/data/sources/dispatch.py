@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.data.formats import detect_format, format_of, read_head
-from ooc_fw.data.rows import AnyArray
+from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources.base import ArraySource, CSRSource, RowSource, Sliceable
 from ooc_fw.data.sources.chunked import is_chunked, open_chunked
 from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
@@ -82,6 +82,7 @@ def train_test_split(
     labels: Any = None,
     x_name: str = "X",
     y_name: str = "y",
+    stratify: bool = False,
 ) -> tuple[SubsetSource, SubsetSource]:
     """Split labelled rows into two random parts, without loading or copying them.
 
@@ -96,6 +97,8 @@ def train_test_split(
         Share of the rows in the test part, above 0 and below 1.
     seed : int
         The same seed gives the same parts.
+    stratify : bool
+        Whether both parts have the same share of each class.
 
     Returns
     -------
@@ -109,18 +112,9 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    if not 0 < test_share < 1:
-        raise InputError(f"test_share must be above 0 and below 1, not {test_share}")
     opened = not isinstance(data, RowSource)
     first = open_source(data, labels, x_name=x_name, y_name=y_name)
-    n_test = round(test_share * first.n_rows)
-    if not 0 < n_test < first.n_rows:
-        raise InputError(
-            f"{first.name} has {first.n_rows} rows, of which a share of {test_share} leaves one "
-            f"part empty; choose another share"
-        )
-    rng = np.random.default_rng(seed)
-    (test_ranges,) = draw_parts(first.n_rows, [n_test], first.shuffled is True, rng)
+    test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
     train = SubsetSource(first, complement(test_ranges, first.n_rows))
     second = open_source(data, labels, x_name=x_name, y_name=y_name) if opened else first
     test = SubsetSource(second, test_ranges)
@@ -128,6 +122,28 @@ def train_test_split(
         train.own(first.close)
         test.own(second.close)
     return train, test
+
+
+def draw_test_rows(
+    source: RowSource, test_share: float, seed: int, *, stratify: bool
+) -> Int64Array:
+    """Ranges of the test part of `train_test_split`."""
+    if not 0 < test_share < 1:
+        raise InputError(f"test_share must be above 0 and below 1, not {test_share}")
+    n_test = round(test_share * source.n_rows)
+    if not 0 < n_test < source.n_rows:
+        raise InputError(
+            f"{source.name} has {source.n_rows} rows, of which a share of {test_share} leaves one "
+            f"part empty; choose another share"
+        )
+    codes = None
+    if stratify:
+        from ooc_fw.data.labels import encode_labels  # which reads sources
+
+        _, codes = encode_labels(source)
+    rng = np.random.default_rng(seed)
+    (ranges,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
+    return ranges
 
 
 def refuse_annotated(data: Any) -> None:

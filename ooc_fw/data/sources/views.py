@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, reopened, split_spans
 from ooc_fw.system.errors import InputError
@@ -78,21 +78,38 @@ class SubsetSource(RowSource):
 
 
 def draw_parts(
-    n_rows: int, sizes: Sequence[int], shuffled: bool, rng: np.random.Generator
+    n_rows: int,
+    sizes: Sequence[int],
+    shuffled: bool,
+    rng: np.random.Generator,
+    codes: Int64Array | None = None,
 ) -> list[Int64Array]:
     """Ranges of disjoint random parts, of these sizes, of the rows of a source.
 
     Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
-    of all rows, from a random row on.
+    of all rows, from a random row on. With `codes`, the class of each row, every part has the same
+    share of each class, as far as whole rows allow; its rows are then nearly consecutive.
     """
     ends = np.cumsum(sizes)
     if shuffled:
-        order = (np.arange(ends[-1]) + rng.integers(n_rows)) % n_rows
+        order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
     else:
         order = rng.permutation(n_rows)
+    if codes is not None:
+        order = order[np.argsort(_shares(codes[order]), kind="stable")]
     return [
         ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
     ]
+
+
+def _shares(codes: Int64Array) -> Float64Array:
+    """Which share of its class comes before each row, shape (n_rows,)."""
+    by_class = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes)
+    places = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shares = np.empty(len(codes))
+    shares[by_class] = (places + 0.5) / np.repeat(counts, counts)
+    return shares
 
 
 def ranges_of(rows: Int64Array) -> Int64Array:

@@ -1,0 +1,82 @@
+"""``ooc-fw split``: one data file into a training and a test file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+
+from ooc_fw.cli import common
+from ooc_fw.options import ConvertOptions, Option
+from ooc_fw.report.progress import RowProgress
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
+
+SHARE = Option("share of the rows in the test file", low=0, above=True, high=1, metavar="SHARE")
+
+
+def add_commands(commands: common.Commands) -> None:
+    """Declare the command."""
+    parser = commands.add("split", run)
+    common.add_data(parser)
+    parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
+    parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
+    which = parser.add_mutually_exclusive_group()
+    common.add_option(which, "test_share", SHARE, 0.3)
+    which.add_argument(
+        "--rows",
+        metavar="FILE",
+        help="numbers of the test rows in DATA, from 0: text with one a line, or .npy",
+    )
+    parser.add_argument(
+        "--no-stratify",
+        action="store_true",
+        help="draw rows without regard to classes (default: each class has the same share in both)",
+    )
+    common.add_options(parser, ConvertOptions, ["seed", "compression"])
+    common.add_results(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Split a data file into a training and a test file.
+
+    Test rows are a random part of the data, with the same share of each class, or those that --rows
+    names. Both files keep the order of the rows, their numbers in the first input, the scaling and
+    the names of columns and classes.
+    """
+    from ooc_fw.convert.split import read_test_rows, split
+    from ooc_fw.data.sources.dispatch import draw_test_rows
+
+    outputs = [args.train, args.test]
+    check_outputs(
+        [Output("training file", args.train), Output("test file", args.test)],
+        [args.data, args.labels, args.rows],
+    )
+    if args.test_share >= 1:
+        raise InputError(f"--test-share must be below 1, not {args.test_share:g}")
+    with common.open_data(args) as source:
+        if args.rows is not None:
+            ranges = read_test_rows(args.rows, source)
+        else:
+            stratify = source.has_labels and not args.no_stratify
+            ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
+            reports = split(source, ranges, outputs, compression=args.compression, on_rows=progress)
+    if args.json:
+        common.print_result(args, {"parts": [_plain(asdict(report)) for report in reports]})
+    elif not args.quiet:
+        for report in reports:
+            counts = report.class_counts.items()
+            words = [f"{common.format_label(label)} ({n})" for label, n in counts] or ["none"]
+            print(
+                f"{report.output}: {report.n_rows} rows; classes: {', '.join(words)}",
+                file=sys.stderr,
+            )
+    return common.DONE
+
+
+def _plain(report: dict[str, object]) -> dict[str, object]:
+    """A report with labels as text, as JSON needs them."""
+    counts = report.pop("class_counts")
+    assert isinstance(counts, dict)
+    return report | {"classes": {common.format_label(label): n for label, n in counts.items()}}

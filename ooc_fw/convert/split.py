@@ -1,0 +1,158 @@
+"""One data file into two: a training and a test part, each an HDF5 file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ooc_fw.convert.tables import TableRecord
+from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.ranges import ColumnSums
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import RowSource, SubsetSource, iter_blocks
+from ooc_fw.data.sources.hdf5 import is_converted
+from ooc_fw.data.sources.views import complement, ranges_of
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import atomic_path
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """What one of the parts holds: rows of each label, in all, and where."""
+
+    output: str
+    n_rows: int
+    class_counts: dict[Any, int]
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Labels of a whole file: their values, increasing, and the place of each row's label there."""
+
+    values: AnyArray
+    codes: Int64Array
+
+    @property
+    def are_words(self) -> bool:
+        return self.values.dtype.kind not in "biuf"
+
+
+def read_test_rows(path: str, source: RowSource) -> Int64Array:
+    """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
+    try:
+        found = (
+            np.load(path) if path.endswith(".npy") else np.loadtxt(path, dtype=np.int64, ndmin=1)
+        )
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the name of --rows") from None
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} does not list row numbers ({error}); write one a line, counted from 0"
+        ) from None
+    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) == 0:
+        raise InputError(f"{path} must list whole numbers, one row a line")
+    rows = np.unique(found.astype(np.int64))
+    if len(rows) < len(found):
+        raise InputError(f"{path} names a row twice; name each once")
+    if rows[0] < 0 or rows[-1] >= source.n_rows:
+        wrong = rows[0] if rows[0] < 0 else rows[-1]
+        raise InputError(
+            f"{path} names row {wrong}; {source.name} has rows 0 to {source.n_rows - 1}"
+        )
+    if len(rows) == source.n_rows:
+        raise InputError(f"{path} names all rows of {source.name}, and none is left for training")
+    return ranges_of(rows)
+
+
+def split(
+    source: RowSource,
+    test_ranges: Int64Array,
+    outputs: Sequence[str | os.PathLike[str]],
+    *,
+    compression: str = "none",
+    on_rows: Callable[[int], None] | None = None,
+) -> list[PartReport]:
+    """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
+
+    Rows keep the order and the numbers that they have in `source`, and the files whatever else is
+    known of it: scaling, names of columns and categories, whether rows are in random order. Both
+    files appear when all is written, or none. `on_rows` is told the number of rows written.
+    """
+    labels = None
+    if source.has_labels:
+        values, codes = encode_labels(source)
+        labels = _Labels(values, codes)
+    record, seed = _known_of(source.name)
+    reports, done = [], 0
+    with ExitStack() as stack:
+        paths = [stack.enter_context(atomic_path(output)) for output in outputs]
+        for ranges, path, output in zip(
+            (complement(test_ranges, source.n_rows), test_ranges), paths, outputs, strict=True
+        ):
+            with SubsetSource(source, ranges) as part, OutputFile(path) as file:
+                layout = Layout(
+                    part.n_rows,
+                    part.n_features,
+                    source.decoded_bytes // 8,  # no fewer than are stored
+                    part.sparse,
+                    compression,
+                    labels is not None,
+                )
+                found: Counter[Any] = Counter()
+                writer, sums = DatasetWriter(file, layout), ColumnSums(part.n_features)
+                for start, rows in iter_blocks(part, 0, part.n_rows):
+                    stop = start + len(rows)
+                    places = part.rows_at(np.arange(start, stop))
+                    own = np.zeros(len(rows)) if labels is None else _stored(labels, places)
+                    found.update(dict(zip(*np.unique(own, return_counts=True), strict=True)))
+                    writer.append(rows, own, part.row_ids(start, stop))
+                    sums.add(rows)
+                    done += len(rows)
+                    if on_rows is not None:
+                        on_rows(done)
+                counts = {float(label): int(n) for label, n in sorted(found.items())}
+                words = labels.values.tolist() if labels is not None and labels.are_words else None
+                if record is not None:
+                    record.write(file.attrs)
+                moments = sums.statistics
+                writer.finish(
+                    Summary(
+                        {} if labels is None else counts,
+                        os.path.basename(source.name),
+                        source.scaling or Scaling(),
+                        moments.mean,
+                        moments.mean_square_norm,
+                        seed if source.shuffled else None,
+                        words,
+                    )
+                )
+            named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
+            reports.append(
+                PartReport(os.fspath(output), part.n_rows, {} if labels is None else named)
+            )
+    return reports
+
+
+def _stored(labels: _Labels, rows: Int64Array) -> AnyArray:
+    """Labels of some rows as a file holds them: numbers, or codes of words."""
+    codes = labels.codes[rows]
+    return (codes if labels.are_words else labels.values[codes]).astype(np.float64)
+
+
+def _known_of(path: str) -> tuple[TableRecord | None, int]:
+    """What a converted file says beside its rows: its table, and the seed of its shuffle."""
+    if not (os.path.isfile(path) and h5py.is_hdf5(path)):
+        return None, 0
+    with h5py.File(path, "r") as file:
+        if not is_converted(file):
+            return None, 0
+        return TableRecord.read(file.attrs), int(file.attrs.get("shuffle_seed", 0))

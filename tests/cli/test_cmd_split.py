@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw.data.sources import open_source
+from ooc_fw.testing.contracts import to_dense
+
+
+def rows_of(path):
+    """Rows, labels and row numbers of a file."""
+    with open_source(str(path)) as source:
+        n = source.n_rows
+        return to_dense(source.read(0, n)), source.labels(0, n), source.row_ids(0, n)
+
+
+def convert(ooc_fw, tmp_path, *options):
+    """A table of 60 rows with a category, words as labels and scaled columns."""
+    lines = ["size,colour,kind"]
+    lines += [f"{k},{'red' if k % 3 else 'blue'},{'cat' if k % 5 else 'dog'}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    data = tmp_path / "data.h5"
+    table = "--label", "kind", "--one-hot", "colour", "--scale", "standard"
+    outcome = ooc_fw("convert", tmp_path / "t.csv", data, *table, *options)
+    assert outcome.status == 0, outcome.err
+    return data
+
+
+@pytest.mark.parametrize("options", [(), ("--sparse", "--scale", "none"), ("--no-shuffle",)])
+def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
+    data = convert(ooc_fw, tmp_path, *options)
+    train, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    outcome = ooc_fw("split", data, train, test, "--test-share", "0.25", "--json")
+    parts = json.loads(outcome.out)["parts"]
+    assert [part["n_rows"] for part in parts] == [45, 15]
+    assert [part["classes"] for part in parts] == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
+    whole, both = rows_of(data), [rows_of(path) for path in (train, test)]
+    order = np.argsort(np.concatenate([ids for *_, ids in both]))
+    for k in range(2):
+        expected = whole[k][np.argsort(whole[2])]
+        np.testing.assert_array_equal(np.concatenate([own[k] for own in both])[order], expected)
+    with h5py.File(data) as one, h5py.File(train) as other:
+        same = {*one.attrs} - {"n_rows", "class_counts", "mean_square_norm", "source"}
+        same -= {name for name in one.attrs if "crc" in name or "check" in name}
+        for name in same:
+            assert np.array_equal(one.attrs[name], other.attrs[name]), name
+    for path in (train, test):
+        assert ooc_fw("verify", path).status == 0
+    assert ooc_fw("train", train, "-o", tmp_path / "m.h5").status == 0
+    assert ooc_fw("evaluate", tmp_path / "m.h5", test).status == 0
+    assert ooc_fw("evaluate", tmp_path / "m.h5", tmp_path / "t.csv").status in (0, 2)
+
+
+def test_rows_that_a_file_names(ooc_fw, tmp_path, data_file):
+    (tmp_path / "rows.txt").write_text("7\n3\n")
+    np.save(tmp_path / "rows.npy", np.array([3, 7]))
+    for name in ("rows.txt", "rows.npy"):
+        outcome = ooc_fw(
+            "split", data_file, tmp_path / "a.h5", tmp_path / "b.h5", "--rows", tmp_path / name
+        )
+        assert outcome.status == 0, outcome.err
+        X, y, _ = rows_of(data_file)
+        found = rows_of(tmp_path / "b.h5")
+        np.testing.assert_array_equal(found[0], X[[3, 7]])
+        np.testing.assert_array_equal(found[1], y[[3, 7]])
+
+
+def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    parts = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    outcome = ooc_fw("split", tmp_path / "X.npy", *parts, "--seed", "3")
+    assert outcome.status == 0, outcome.err
+    with open_source(str(parts[1])) as source:
+        assert not source.has_labels
+        np.testing.assert_array_equal(source.read(0, 12), X[source.row_ids(0, 12)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--test-share", "1"), "--test-share must be below 1"),
+        (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
+        (("--rows", "none.txt"), "none.txt does not exist"),
+        (("--rows", "words.txt"), "does not list row numbers"),
+        (("--rows", "twice.txt"), "names a row twice"),
+        (("--rows", "far.txt"), "far.txt names row 100000; "),
+        (("--rows", "half.npy"), "must list whole numbers"),
+    ],
+)
+def test_what_cannot_be_split(ooc_fw, tmp_path, data_file, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("words", "a"), ("twice", "1\n1"), ("far", "1\n100000")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    np.save("half.npy", np.array([0.5]))
+    outcome = ooc_fw("split", data_file, "a.h5", "b.h5", *options)
+    assert outcome.status == 2
+    assert message in outcome.err
+    assert not os.path.exists("a.h5")
+
+
+def test_no_part_replaces_the_data(ooc_fw, tmp_path, data_file):
+    assert "would replace the input" in ooc_fw("split", data_file, tmp_path / "a", data_file).err
+    assert "would both be" in ooc_fw("split", data_file, tmp_path / "a", tmp_path / "a").err
