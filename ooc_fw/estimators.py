@@ -28,7 +28,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.labels import codes_of, encode_labels, inexact_label, inexact_labels
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
-from ooc_fw.data.sources import RowSource, SubsetSource, refuse_annotated
+from ooc_fw.data.sources import RowSource, SubsetSource
+from ooc_fw.data.sources.annotated import is_annotated
 from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2, variance
@@ -710,10 +711,9 @@ def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolu
 
 def _is_out_of_core(X: Any) -> bool:
     """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
-    refuse_annotated(X)
     package = type(X).__module__.partition(".")[0]
-    on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource)
-    return on_disk or package in ("h5py", "dask") or is_chunked(X)
+    on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
+    return on_disk or package in ("h5py", "dask", "zarr") or is_chunked(X)
 
 
 def _is_array(y: Any) -> bool:

@@ -336,7 +336,8 @@ class ConvertOptions(_Checked):
     )
     label: str | None = option(
         None,
-        "column of the labels of a table, by name or by number (from 0; -1 is the last)",
+        "column of the labels of a table, by name or by number (from 0; -1 is the last), or of the "
+        "obs of AnnData: cell_type, or obs/cell_type",
         metavar="COLUMN",
     )
     one_hot: Sequence[str] = option(
@@ -369,7 +370,7 @@ class ConvertOptions(_Checked):
     format: str = option(
         "auto",
         "format of the input; auto recognises it by content and name",
-        choices=("auto", "libsvm", "csv", "parquet", "npy", "npz", "hdf5"),
+        choices=("auto", "libsvm", "csv", "parquet", "npy", "npz", "hdf5", "zarr"),
     )
     header: bool | None = option(
         None,

@@ -141,9 +141,13 @@ def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
 
 def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = True) -> None:
     """Declare DATA, which may `also` be something else than arrays, and what to find in it."""
-    kinds = "an HDF5 file (ooc-fw convert writes one) or a .npy array"
+    kinds = (
+        "an HDF5 file (ooc-fw convert writes one), an AnnData file, a zarr store or a .npy array"
+    )
     parser.add_argument("data", metavar="DATA", help=kinds + also)
-    add_options(parser, ConvertOptions, ["x_name", *["y_name", "labels"] * labels])
+    add_options(parser, ConvertOptions, ["x_name"])
+    if labels:
+        add_options(parser, ConvertOptions, ["y_name", "label", "labels", "missing_labels"])
 
 
 def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
@@ -203,8 +207,10 @@ def open_data(args: argparse.Namespace) -> RowSource:
     """Open the source that DATA names."""
     from ooc_fw.data.sources import open_source
 
-    names = ("labels", "x_name", "y_name")
+    names = ("labels", "x_name", "y_name", "missing_labels")
     given = {name: vars(args)[name] for name in names if name in vars(args)}
+    if vars(args).get("label") is not None:
+        given["y_name"] = args.label
     return open_source(args.data, **given)
 
 
@@ -241,6 +247,8 @@ def kernel_from(
 
 def output_beside(data: str, suffix: str) -> Path:
     """Default name of an output: the name of the input with another suffix."""
+    if "://" in data:
+        raise InputError(f"{data} is remote, so the output has no default name; give -o")
     if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
         raise InputError(f"{data} is no regular file, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)

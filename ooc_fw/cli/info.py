@@ -28,7 +28,7 @@ def add_commands(commands: common.Commands) -> None:
     """Declare the command."""
     parser = commands.add("info", run)
     common.add_data_or_text(parser)
-    common.add_options(parser, ConvertOptions, ["label", "header"])
+    common.add_options(parser, ConvertOptions, ["header"])
     common.add_results(parser, progress=False)
 
 
@@ -40,10 +40,11 @@ def run(args: argparse.Namespace) -> int:
     and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
     .npz) the beginning.
     """
+    from ooc_fw.data.formats import is_store
     from ooc_fw.data.sources.opening import check_regular
     from ooc_fw.model.record import load_model
 
-    if args.data != "-":
+    if args.data != "-" and not is_store(args.data):
         check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind == "model":
@@ -161,7 +162,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
         storage = _storage(args.data, args.x_name)
         data = Circumstances(
             n_rows=source.n_rows,
-            names=storage["columns"],
+            names=source.columns,
             storage="csr" if source.sparse else "dense",
             shuffled=source.shuffled,
             filter=storage["compression"],
@@ -175,6 +176,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "n_rows": source.n_rows,
             "n_features": source.n_features,
             **storage,
+            "columns": None if source.columns is None else list(source.columns),
             **_scaling(source.scaling),
             "shuffled": source.shuffled,
             "sigma2": sigma2,
@@ -307,10 +309,19 @@ def _kind(args: argparse.Namespace) -> str:
     """
     import h5py
 
-    from ooc_fw.data.formats import HEAD_BYTES, PACKED, detect_format, format_of, read_head
+    from ooc_fw.data.formats import (
+        HEAD_BYTES,
+        PACKED,
+        detect_format,
+        format_of,
+        is_store,
+        read_head,
+    )
     from ooc_fw.data.sources.flatfile import open_npy
     from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
 
+    if is_store(args.data):
+        return "data"
     path, is_table = args.data, args.label is not None or args.header is not None
     found = detect_format(path, is_table=is_table)
     # What cannot be opened here is called data, since `open_data` explains it.
@@ -341,23 +352,22 @@ def _storage(path: str, x_name: str) -> dict[str, Any]:
     """Size of the file, the filter of its values, and its attributes; None for what is unknown."""
     import h5py
 
-    from ooc_fw.data.attributes import get_texts
+    from ooc_fw.data.formats import stored_bytes
     from ooc_fw.data.sources.checksums import GROUP
     from ooc_fw.data.sources.opening import find_node, open_file
 
-    size = os.path.getsize(path) if os.path.exists(path) else None
     result: dict[str, Any] = {
-        "file_bytes": size,
+        "file_bytes": stored_bytes(path),
         "compression": None,
-        "columns": None,
         "has_checksums": False,
     }
+    if os.path.isdir(path):
+        return result
     with contextlib.suppress(InputError), open_file(path) as file:
         rows = find_node(file, x_name)
         values = find_node(rows, "data") if isinstance(rows, h5py.Group) else rows
         if isinstance(values, h5py.Dataset):
             result["compression"] = _filter_name(values)
-        result["columns"] = get_texts(file.attrs, "columns") if x_name == "X" else None
         result["has_checksums"] = GROUP in set(file)
     return result
 

@@ -26,11 +26,24 @@ from ooc_fw.convert.readers import (
     number_values,
     word_of,
 )
-from ooc_fw.data.formats import format_of, open_bytes
+from ooc_fw.data.formats import format_of, open_bytes, stored_bytes
 from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, canonical_csr
+from ooc_fw.data.sources.annotated import (
+    Labels,
+    Missing,
+    check_missing,
+    column_labels,
+    is_column,
+)
 from ooc_fw.data.sources.flatfile import open_npy
-from ooc_fw.data.sources.hdf5 import CSR_PARTS, DatasetSlices, csr_shape, is_converted
+from ooc_fw.data.sources.hdf5 import (
+    CSR_PARTS,
+    DatasetSlices,
+    csr_shape,
+    is_converted,
+    open_column,
+)
 from ooc_fw.data.sources.opening import (
     check_filters,
     check_no_model,
@@ -42,9 +55,6 @@ from ooc_fw.data.sources.opening import (
 )
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-
-CODES = 1 << 20
-"""Codes of categories that are checked at once."""
 
 Arrays: TypeAlias = dict[str, Any]
 _DAMAGED = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -59,7 +69,7 @@ class ArrayReader(TypedReader):
     takes_label_file = True
 
     def __init__(self, path: str, format_name: str, options: ConvertOptions) -> None:
-        super().__init__(path, os.path.getsize(path))
+        super().__init__(path, stored_bytes(path))
         self._options = options
         self._label = options.y_name
         self._matrix: _CSRMatrix | None = None
@@ -133,12 +143,34 @@ class ArrayReader(TypedReader):
         self._matrix = _CSRMatrix(self.name, parts, csr_shape(rows, self.name))
         return own
 
+    def _open_zarr(self) -> Arrays:
+        from ooc_fw.data.sources import zarrs
+
+        options, root = self._options, zarrs.open_zarr(self.name)
+        rows = zarrs.find_rows(root, options.x_name, self.name)
+        own: Arrays = {}
+        if rows is not root:
+            labels = zarrs.find_labels(root, options.label or options.y_name, self.name)
+            if options.label is not None:
+                self._label = options.label
+            if labels is not None:
+                check_missing(labels, f"{self.name}: {self._label!r}", _missing(options))
+                own = {self._label: _Labels(labels)}
+        if zarrs.is_array(rows):
+            return {options.x_name: zarrs.StoredArray(rows), **own}
+        parts = {name: zarrs.StoredArray(rows[name]) for name in CSR_PARTS}
+        self._matrix = _CSRMatrix(self.name, parts, zarrs.csr_shape(rows, self.name))
+        return own
+
     def _open_labels(self, node: Any) -> Any:
         """Labels in a data set, or in a group as AnnData writes categories."""
         if _is_array(node):
             return _HDF5Array(node)
-        if isinstance(node, h5py.Group) and {"codes", "categories"} <= set(node):
-            return _Categories(self.name, node, drop=self._options.missing_labels == "drop")
+        if isinstance(node, h5py.Group) and is_column(node):
+            what = f"{self.name}: {node.name!r}"
+            labels = column_labels(node, open_column, what)
+            check_missing(labels, what, _missing(self._options))
+            return _Labels(labels)
         known = ", ".join(self.label_names) or "none"
         raise InputError(
             f"{self.name}: {node.name!r} is neither a data set nor a group of codes and "
@@ -283,48 +315,24 @@ class _HDF5Array(DatasetSlices):
         self.dtype = dataset.dtype if usable else np.dtype(np.void)
 
 
-class _Categories:
-    """Labels as AnnData writes categories: a code for each row, -1 where it is missing.
-
-    Missing ones are an error unless rows without a label will be dropped.
-    """
+class _Labels:
+    """Labels of a column of AnnData, None where they are missing."""
 
     dtype = np.dtype(object)
 
-    def __init__(self, path: str, group: Any, *, drop: bool) -> None:
-        nodes = {name: find_node(group, name) for name in ("codes", "categories")}
-        for name, node in nodes.items():
-            if not _is_array(node):
-                raise InputError(
-                    f"{path}: {group.name}/{name} is no data set; write the group again"
-                )
-        self._codes, categories = map(_HDF5Array, nodes.values())
-        self.shape = self._codes.shape
-        if len(self.shape) != 1 or self._codes.dtype.kind not in "iu":
-            raise InputError(f"{path}: the codes of {group.name!r} are no list of whole numbers")
-        try:
-            words = [word_of(value) for value in categories[:]]
-        except UnicodeDecodeError:
-            raise InputError(
-                f"{path}: the categories of {group.name!r} are not UTF-8 text; write them again"
-            ) from None
-        self._words = np.array([*words, None], dtype=object)
-        n_missing = 0
-        for start in range(0, self.shape[0], CODES):
-            codes = self._codes[start : start + CODES]
-            if not -1 <= int(codes.min()) <= int(codes.max()) < len(words):
-                raise InputError(
-                    f"{path}: {group.name!r} has codes that are none of its {len(words)} categories"
-                )
-            n_missing += int(np.count_nonzero(codes == -1))
-        if n_missing and not drop:
-            raise InputError(
-                f"{path}: {n_missing} of {self.shape[0]} rows have no category in {group.name!r}; "
-                f"leave them out with --missing-labels drop"
-            )
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self.shape = (len(labels.values),)
 
     def __getitem__(self, key: slice) -> AnyArray:
-        return np.asarray(self._words[self._codes[key]])
+        found, missing = np.asarray(self._labels.values[key]).astype(object), self._labels.missing
+        if missing is not None:
+            found[missing[key]] = None
+        return found
+
+
+def _missing(options: ConvertOptions) -> Missing:
+    return "drop" if options.missing_labels == "drop" else "refuse"
 
 
 class _ZipArray:

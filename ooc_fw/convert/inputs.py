@@ -155,5 +155,6 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
     if options.labels is not None and kind == "parquet":
         raise InputError(f"{path} has named columns: name the one of the labels with --label")
-    open_bytes(path).close()
+    if kind != "zarr":
+        open_bytes(path).close()
     return ParquetReader(path) if kind == "parquet" else ArrayReader(path, kind, options)

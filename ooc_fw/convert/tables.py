@@ -36,7 +36,7 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.data.attributes import get_text, put_text, put_texts
+from ooc_fw.data.attributes import COLUMNS, get_text, put_text, put_texts
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.options import ConvertOptions
@@ -50,9 +50,6 @@ MAX_CATEGORIES = 4096
 
 RECORD = "table"
 """Attribute of the output that tells how its features were made, as JSON."""
-
-COLUMNS = "columns"
-"""Attribute of the output with the name of each feature."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

@@ -12,6 +12,7 @@ import h5py
 
 from ooc_fw.system.errors import InputError
 
+ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
 CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.checkpoint`
@@ -36,6 +37,31 @@ def format_of(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
+def is_url(path: str) -> bool:
+    """Whether a path names something remote."""
+    return "://" in path
+
+
+def is_store(path: str) -> bool:
+    """Whether a path names a zarr store: a folder with its metadata, or something remote."""
+    if is_url(path):
+        return path.rstrip("/").endswith(".zarr")
+    return any(os.path.isfile(os.path.join(path, name)) for name in ZARR_METADATA)
+
+
+def stored_bytes(path: str) -> int | None:
+    """Size of a file, or of all files in a folder; None of what is remote or not there."""
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    if not os.path.isdir(path):
+        return None
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
 def open_bytes(path: str) -> io.BufferedReader:
     """Open a file; InputError if it is missing, a directory, or cannot be read."""
     try:
@@ -57,10 +83,12 @@ def read_head(path: str) -> bytes:
 def detect_format(path: str, *, is_table: bool = False) -> str:
     """Tell the format of a file, or of standard input ("-").
 
-    It is "npy", "npz", "parquet", "hdf5", "csv" or "libsvm". Text is CSV if it `is_table` because
-    of an option, by its name, or because its first line has separators but no INDEX:VALUE. All else
-    counts as "libsvm".
+    It is "npy", "npz", "parquet", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it `is_table`
+    because of an option, by its name, or because its first line has separators but no INDEX:VALUE.
+    All else counts as "libsvm".
     """
+    if is_store(path):
+        return "zarr"
     text = "csv" if is_table else "libsvm"
     if path == "-" or (
         os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)

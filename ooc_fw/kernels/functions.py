@@ -296,7 +296,8 @@ class Cosine(Kernel):
     def error_bound(self, by: Computed) -> Float64Array:
         # Of a product (n + 1), of two rows of norm 1 that are rounded (2), of two terms (4).
         unit = by.method.unit
-        return np.asarray(by.n_terms * _LEAST_NUMBER[unit] + (by.n_terms + 10) * unit)
+        bound = by.n_terms * _LEAST_NUMBER[unit] + (by.n_terms + 10) * unit
+        return np.asarray(bound + np.zeros_like(by.x_norms))
 
 
 @dataclass(frozen=True)

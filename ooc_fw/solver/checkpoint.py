@@ -184,6 +184,8 @@ def run_identity(problem: BinaryProblem | Problem, options: TrainOptions) -> Ide
     if os.path.isfile(source.name):
         status = os.stat(source.name)
         data |= {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+    elif os.path.isdir(source.name):
+        data |= _folder_state(source.name)
     else:
         data["rows"] = _checksum(_arrays(source))
     known = dataclasses.asdict(options)
@@ -191,6 +193,17 @@ def run_identity(problem: BinaryProblem | Problem, options: TrainOptions) -> Ide
         "data": data,
         "kernel": problem.kernel.to_dict(),
         "options": {name: known[name] for name in known if name not in _BUDGETS},
+    }
+
+
+def _folder_state(path: str) -> dict[str, int]:
+    """Bytes of all files in a folder, and the last time that one of them changed."""
+    found = [
+        os.stat(os.path.join(place, name)) for place, _, names in os.walk(path) for name in names
+    ]
+    return {
+        "bytes": sum(status.st_size for status in found),
+        "modified_ns": max((status.st_mtime_ns for status in found), default=0),
     }
 
 

@@ -108,11 +108,14 @@ def test_help_names_every_kernel_and_step_rule(ooc_fw):
     ("arguments", "message"),
     [
         (("--x-name", "Z"), "has no 'Z'"),
-        (("--kernel", "cubic"), "kernel must be one of rbf, linear, poly, laplacian"),
+        (
+            ("--kernel", "cubic"),
+            "kernel must be one of rbf, linear, poly, laplacian, cosine, tanimoto",
+        ),
         (("--method", "newton"), "'newton'"),
         (("--lmo", "half"), "--lmo: must be one of auto, full, sampled, not 'half'"),
         (("--C", "nan"), "--C: must be a positive number, not 'nan'"),
-        (("--gamma", "0"), "--gamma: must be auto or a positive number, not '0'"),
+        (("--gamma", "0"), "--gamma: must be auto, scale or a positive number, not '0'"),
         (("--max-iter", "-1"), "--max-iter: must be a whole number that is not negative"),
         (("--class-weight", "1"), "--class-weight: must be class weights LABEL=W,... or balanced"),
         (("--class-weight", "3=1,"), "must be class weights"),

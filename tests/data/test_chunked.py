@@ -73,7 +73,7 @@ def test_bytes_read_are_those_decoded(kind):
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bad"), ValueError("bad")])
 def test_what_cannot_be_read(error):
-    with pytest.raises(DamageError, match="rows 0 to 9 of the array of chunks cannot be read"):
+    with pytest.raises(DamageError, match="rows 0 to 9 of array of chunks cannot be read"):
         open_source(Slices(small_table(), error)).read(3, 5)
 
 

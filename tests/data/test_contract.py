@@ -2,14 +2,18 @@
 
 import io
 import pickle
+import warnings
 from itertools import pairwise
 
+import anndata
 import dask.array as da
 import h5py
 import hdf5plugin
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+import zarr
 
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import (
@@ -89,9 +93,52 @@ def open_sparse_group(X, y, folder):
 
 
 def zarr_arrays(X, y, folder):
-    zarr = pytest.importorskip("zarr")
     rows = zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(10, 2))
     return open_source(rows, zarr.create_array(str(folder / "y.zarr"), data=y, chunks=(8,)))
+
+
+def annotated(kind):
+    """AnnData with a category as label, which rows at the end lack: a file, store or object."""
+    place, form = kind.split()
+
+    def open_it(X, y, folder):
+        twice = np.full((2 * len(X), X.shape[1]), 7, dtype=np.float32)
+        codes = np.full(2 * len(X), -1)
+        values, places = np.unique(y, return_inverse=True)
+        twice[: len(X)], codes[: len(X)] = X, places
+        column = pd.Categorical.from_codes(codes, categories=values)
+        obs = pd.DataFrame({"kind": column}, index=[f"cell {k}" for k in range(len(twice))])
+        rows = scipy.sparse.csr_matrix(twice) if form == "csr" else twice
+        data, named = anndata.AnnData(rows, obs=obs), {"y_name": "kind", "missing_labels": "drop"}
+        if place == "object":
+            return open_source(data, **named)
+        if place == "zarr":
+            with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
+                data.write_zarr(folder / "cells.zarr")
+            return open_source(folder / "cells.zarr", **named)
+        data.write_h5ad(folder / "cells.h5ad")
+        if place == "backed":
+            return open_source(anndata.read_h5ad(folder / "cells.h5ad", backed="r"), **named)
+        return open_source(folder / "cells.h5ad", **named)
+
+    return open_it
+
+
+def zarr_store(version):
+    """A store of arrays X and y in a version of the format."""
+
+    def open_it(X, y, folder):
+        root = zarr.open_group(str(folder / "data.zarr"), mode="w", zarr_format=version)
+        root.create_array("X", data=X, chunks=(10, 2))
+        root.create_array("y", data=y, chunks=(8,))
+        return open_source(folder / "data.zarr")
+
+    return open_it
+
+
+def open_group(write, X, y, folder):
+    write(X, y, folder).close()
+    return open_source(zarr.open(str(folder / "data.zarr"), mode="r"))
 
 
 def cached(write, max_bytes=1 << 20):
@@ -150,6 +197,17 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "open data set": (DISK, open_dataset),
     "open csr group": (SPARSE, open_sparse_group),
     "zarr": (DISK, zarr_arrays),
+    "zarr store, version 2": (DISK, zarr_store(2)),
+    "zarr store, version 3": (DISK, zarr_store(3)),
+    "zarr group": (DISK, lambda X, y, folder: open_group(zarr_store(3), X, y, folder)),
+    "AnnData zarr": (DISK, annotated("zarr dense")),
+    "AnnData zarr csr": (SPARSE, annotated("zarr csr")),
+    "AnnData file": (DISK, annotated("file dense")),
+    "AnnData file csr": (SPARSE, annotated("file csr")),
+    "AnnData backed": (DISK, annotated("backed dense")),
+    "AnnData backed csr": (SPARSE, annotated("backed csr")),
+    "AnnData object": (RAM, annotated("object dense")),
+    "AnnData object csr": (SPARSE_RAM, annotated("object csr")),
     "dask": (
         DISK,
         lambda X, y, _: open_source(da.from_array(X, chunks=(10, 2)), da.from_array(y, chunks=8)),
@@ -178,7 +236,7 @@ class TestEverySource(RowSourceContract):
     def test_rows_have_the_ids_that_they_have_in_the_whole(self, source):
         ids = source.row_ids(0, 57)
         if isinstance(source, SubsetSource):
-            ids = source.source.row_ids(0, 100)[source.rows_at(np.arange(57))]
+            ids = source.source.row_ids(0, source.source.n_rows)[source.rows_at(np.arange(57))]
         np.testing.assert_array_equal(source.row_ids(3, 50), ids[3:50])
 
     def test_travels_as_the_way_to_open_it(self, source, X):

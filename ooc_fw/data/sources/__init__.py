@@ -4,6 +4,7 @@
 given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
 ================================  =====================================================
 path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
+path or group of zarr, AnnData    ``zarrs.py``, ``annotated.py``: arrays and CSR groups
 path of .npy, numpy memory map    ``flatfile.py``: one table, by file offset
 array of Dask, zarr and the like  ``chunked.py``: chunks that are decoded once
 numpy array, scipy sparse matrix  the array itself
@@ -26,7 +27,7 @@ from ooc_fw.data.sources.base import (
     block_slices,
     iter_blocks,
 )
-from ooc_fw.data.sources.dispatch import open_source, refuse_annotated, train_test_split
+from ooc_fw.data.sources.dispatch import open_source, train_test_split
 from ooc_fw.data.sources.views import (
     CachedSource,
     PairSource,
@@ -49,6 +50,5 @@ __all__ = [
     "check_raw",
     "iter_blocks",
     "open_source",
-    "refuse_annotated",
     "train_test_split",
 ]

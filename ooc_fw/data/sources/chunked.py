@@ -125,12 +125,14 @@ def _is_dask(array: Any) -> bool:
     return hasattr(array, "__dask_graph__") and hasattr(array, "_meta")
 
 
-def open_chunked(array: Any, labels: Sliceable | None = None) -> ArraySource:
+def open_chunked(
+    array: Any, labels: Sliceable | None = None, name: str = "array of chunks"
+) -> ArraySource:
     """Rows of a two-dimensional array of zarr, Dask or their like, decoded a chunk at a time.
 
     InputError is raised for a Dask array of unknown lengths, or of blocks that are no numpy arrays.
     """
-    name, ends = "array of chunks", array.chunks[0]
+    ends = array.chunks[0]
     is_dask = _is_dask(array)
     if is_dask:
         name = "dask array"
@@ -150,9 +152,9 @@ def open_chunked(array: Any, labels: Sliceable | None = None) -> ArraySource:
             return np.asarray(array[start:stop].compute())
         try:
             return np.asarray(array[start:stop])
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # whatever codecs and stores raise
             raise DamageError(
-                f"rows {start} to {stop - 1} of the {name} cannot be read ({error}); write it again"
+                f"rows {start} to {stop - 1} of {name} cannot be read ({error}); write it again"
             ) from error
 
     chunks = DecodedChunks(array.shape, array.dtype, decode, ends)

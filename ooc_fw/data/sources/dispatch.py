@@ -11,19 +11,35 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import detect_format, format_of, read_head
+from ooc_fw.data.formats import detect_format, format_of, is_store, is_url, read_head
 from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources.annotated import (
+    Labels,
+    Missing,
+    check_missing,
+    is_annotated,
+    labels_of_annotated,
+    names_of_annotated,
+    rows_of_annotated,
+    without_missing,
+)
 from ooc_fw.data.sources.base import ArraySource, CSRSource, RowSource, Sliceable
 from ooc_fw.data.sources.chunked import is_chunked, open_chunked
 from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
 from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_labels, open_rows
 from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
 from ooc_fw.data.sources.views import SubsetSource, complement, draw_parts
+from ooc_fw.data.sources.zarrs import is_group, open_root, open_store
 from ooc_fw.system.errors import DamageError, InputError
 
 
 def open_source(
-    data: Any, labels: Any = None, *, x_name: str = "X", y_name: str = "y"
+    data: Any,
+    labels: Any = None,
+    *,
+    x_name: str = "X",
+    y_name: str = "y",
+    missing_labels: Missing = "refuse",
 ) -> RowSource:
     """Open labelled rows, wherever they are kept, without loading them.
 
@@ -31,10 +47,14 @@ def open_source(
     ----------
     data : path, array, h5py object or RowSource
         See the table in `ooc_fw.data.sources`. A `RowSource` is returned as it is.
-    labels : path of a .npy file, h5py.Dataset or array, optional
-        One label per row; replaces those in the file.
+    labels : path of a .npy file, h5py.Dataset, array or name, optional
+        One label per row; replaces those in the file. A name is that of labels in `data`, as
+        `y_name` is.
     x_name, y_name : str
-        Names of rows and labels in an HDF5 file.
+        Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
+        "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
+    missing_labels : {"refuse", "drop"}
+        Whether rows without a label in such a column are an error, or are left out.
 
     Returns
     -------
@@ -52,19 +72,32 @@ def open_source(
         if labels is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
+    if _is_name(labels) and not is_annotated(data):
+        y_name, labels = labels, None
+    if is_annotated(data):
+        return _open_annotated(data, labels, x_name, y_name, missing_labels)
     found = None if labels is None else _open_labels(labels)
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
-        source = _open_path(path, found, x_name, y_name)
-        arguments = os.path.abspath(path), None, x_name, y_name
-        source.reopen_by(_open_path, arguments, with_labels=found is None)
+        own = y_name if found is None else None
+        source = _open_path(path, found, x_name, own, missing_labels)
+        place = path if is_url(path) else os.path.abspath(path)
+        source.reopen_by(
+            _open_path, (place, None, x_name, own, missing_labels), with_labels=found is None
+        )
         return source
+    names: dict[str, Any] = {
+        "x_name": x_name,
+        "y_name": y_name,
+        "missing_labels": missing_labels,
+    }
     if isinstance(data, h5py.Group | h5py.Dataset):
         with structure_errors(file_name(data)):
             if isinstance(data, h5py.Dataset):
                 return open_rows(data, found)
-            return open_group(data, found, x_name=x_name, y_name=y_name)
-    refuse_annotated(data)
+            return open_group(data, found, **names)
+    if is_group(data):
+        return open_root(data, found, name=str(data.store), **names)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), found)
     if is_chunked(data):
@@ -146,22 +179,47 @@ def draw_test_rows(
     return ranges
 
 
-def refuse_annotated(data: Any) -> None:
-    """Raise InputError for an AnnData or the like, whose cells NumPy would iterate over."""
-    if hasattr(data, "X") and hasattr(data, "obs") and hasattr(data, "shape"):
-        kind = type(data).__name__
+def _is_name(labels: Any) -> bool:
+    """Whether labels are given by their name in the data, rather than by a file of their own."""
+    return isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels)
+
+
+def _open_annotated(
+    data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
+) -> RowSource:
+    """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
+    found, name = None, labels if isinstance(labels, str) else y_name
+    if labels is not None and not isinstance(labels, str):
+        found = Labels(_open_labels(labels))
+    elif isinstance(labels, str) or y_name != "y":
+        found = labels_of_annotated(data, name)
+        check_missing(found, repr(name), missing_labels)
+    values = None if found is None else found.values
+    source = open_source(rows_of_annotated(data, x_name), values)
+    source.columns = names_of_annotated(data, x_name)
+    return source if found is None else without_missing(source, found)
+
+
+def _open_path(
+    path: str, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
+) -> RowSource:
+    names: dict[str, Any] = {
+        "x_name": x_name,
+        "y_name": y_name,
+        "missing_labels": missing_labels,
+    }
+    if is_store(path):
+        return open_store(path, labels, **names)
+    if is_url(path):
         raise InputError(
-            f"this {kind} is not a table of numbers but holds one: give its X (adata.X for an "
-            f"{kind} called adata), and as labels a column of its obs (adata.obs['cell_type'])"
+            f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
+            f"{conversion(path)}"
         )
-
-
-def _open_path(path: str, labels: Sliceable | None, x_name: str, y_name: str) -> RowSource:
     head, kind = _first_bytes(path), detect_format(path)
     if kind == "npy":
         return open_table(open_npy(path), labels)
     if kind == "hdf5":
-        return open_hdf5(path, labels, x_name=x_name, y_name=y_name)
+        return open_hdf5(path, labels, **names)
     table = ""
     if kind in ("csv", "parquet"):
         kind, table = "a table", " --label COLUMN"  # only the user knows which column

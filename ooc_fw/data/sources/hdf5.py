@@ -17,9 +17,17 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.attributes import LABEL_NAMES, as_text, get_text, get_texts
+from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, as_text, get_text, get_texts
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources.annotated import (
+    Labels,
+    Missing,
+    check_missing,
+    column_labels,
+    is_column,
+    without_missing,
+)
 from ooc_fw.data.sources.base import (
     ArraySource,
     CSRSource,
@@ -222,13 +230,20 @@ def find_in_file(dataset: Node) -> FileArray | None:
 
 
 def open_hdf5(
-    path: str, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
+    path: str,
+    labels: Sliceable | None = None,
+    *,
+    x_name: str = "X",
+    y_name: str | None = "y",
+    missing_labels: Missing = "refuse",
 ) -> RowSource:
     """Open the rows and labels of an HDF5 file by their names in it; `labels` replace its own."""
     file = open_file(path)
     try:
         with structure_errors(path):
-            source = open_group(file, labels, x_name=x_name, y_name=y_name)
+            source = open_group(
+                file, labels, x_name=x_name, y_name=y_name, missing_labels=missing_labels
+            )
     except BaseException:
         close_file(file)
         raise
@@ -237,9 +252,17 @@ def open_hdf5(
 
 
 def open_group(
-    group: Node, labels: Sliceable | None = None, *, x_name: str = "X", y_name: str = "y"
+    group: Node,
+    labels: Sliceable | None = None,
+    *,
+    x_name: str = "X",
+    y_name: str | None = "y",
+    missing_labels: Missing = "refuse",
 ) -> RowSource:
-    """Open the rows in an HDF5 group: a pair `x_name`, `y_name`, or itself a CSR matrix."""
+    """Open the rows in an HDF5 group: a pair `x_name`, `y_name`, or itself a CSR matrix.
+
+    Labels may also be a column of the ``obs`` of AnnData. A `y_name` of None stands for no labels.
+    """
     name = file_name(group)
     rows = find_node(group, x_name)
     if rows is None:
@@ -252,10 +275,60 @@ def open_group(
         raise InputError(f"{name} has no {x_name!r} (it has: {has}); {_NAME_ROWS}")
     root = group if is_converted(group) else None
     sums = NO_SUMS if root is None else read_checksums(root)
-    stored = None if labels is not None else find_node(group, y_name)
-    if stored is not None:
-        labels = open_labels(stored, sums if y_name == "y" else NO_SUMS)
-    return open_rows(rows, labels, root, sums) if x_name == "X" else open_rows(rows, labels)
+    found = None if labels is None else Labels(labels)
+    if labels is None and y_name is not None:
+        found = _find_labels(group, y_name, sums)
+    if found is not None:
+        labels = found.values
+        check_missing(found, f"{name}: {y_name!r}", missing_labels)
+    if x_name == "X":
+        source = open_rows(rows, labels, root, sums)
+    else:
+        source = open_rows(rows, labels)
+    if source.columns is None:
+        source.columns = _var_names(group, source.n_features)
+    obs = find_node(group, "obs")
+    if isinstance(obs, h5py.Group):
+        has = ", ".join(f"obs/{column}" for column in obs if column != "_index")
+        source.labels_hint = f"name its labels (--label, or y_name= in Python): it has {has}"
+    return source if found is None else without_missing(source, found)
+
+
+def _find_labels(group: Node, y_name: str, sums: Mapping[str, Checksums]) -> Labels | None:
+    """Labels called `y_name`, or so in ``obs``; None where there are none."""
+    stored = find_node(group, y_name)
+    if stored is None:
+        stored = find_node(group, f"obs/{y_name}")
+    if stored is None:
+        return None
+    what = f"{file_name(group)}: {y_name!r}"
+    if isinstance(stored, h5py.Group) and is_column(stored):
+        return column_labels(stored, open_column, what)
+    return Labels(open_labels(stored, sums if y_name == "y" else NO_SUMS))
+
+
+def open_column(dataset: Node) -> DatasetSlices:
+    """Part of a column of AnnData."""
+    if not isinstance(dataset, h5py.Dataset) or len(dataset.shape or ()) != 1:
+        raise InputError(
+            f"{file_name(dataset)}: {dataset.name!r} must be a data set of one dimension; write it "
+            f"again"
+        )
+    check_filters(dataset)
+    check_storage(dataset)
+    return DatasetSlices(dataset)
+
+
+def _var_names(group: Node, n_features: int) -> list[str] | None:
+    """Names of the features in AnnData."""
+    var = find_node(group, "var")
+    if not isinstance(var, h5py.Group):
+        return None
+    index = get_text(var.attrs, "_index") if "_index" in var.attrs else "_index"
+    names = find_node(var, index)
+    if not isinstance(names, h5py.Dataset) or names.shape != (n_features,):
+        return None
+    return [as_text(name) for name in np.asarray(open_column(names)[:]).tolist()]
 
 
 def open_rows(
@@ -356,6 +429,7 @@ def _adopt(source: RowSource, root: Node, sums: Mapping[str, Checksums]) -> dict
             _check_column(node, name, "biuf", source.n_features)
             check_storage(node)
     source.scaling = Scaling.read(root)
+    source.columns = get_texts(root.attrs, COLUMNS)
     if small["mean"] is not None and "mean_square_norm" in root.attrs:
         mean = np.asarray(small["mean"][...], dtype=np.float64)
         norm = float(root.attrs["mean_square_norm"])

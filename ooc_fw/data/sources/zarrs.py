@@ -1,0 +1,225 @@
+"""Rows in zarr stores of versions 2 and 3: arrays, groups of X and y, AnnData; here or remote."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ooc_fw.data.attributes import as_text
+from ooc_fw.data.formats import ZARR_METADATA, is_url
+from ooc_fw.data.rows import AnyArray
+from ooc_fw.data.sources.annotated import (
+    Labels,
+    Missing,
+    check_missing,
+    column_labels,
+    is_column,
+    without_missing,
+)
+from ooc_fw.data.sources.base import CSRSource, FileStamp, RowSource, Sliceable, check_width
+from ooc_fw.data.sources.chunked import DecodedChunks, open_chunked
+from ooc_fw.data.sources.hdf5 import CSR_PARTS
+from ooc_fw.system.errors import DamageError, InputError
+
+_OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
+
+
+def open_store(
+    path: str,
+    labels: Sliceable | None = None,
+    *,
+    x_name: str = "X",
+    y_name: str | None = "y",
+    missing_labels: Missing = "refuse",
+) -> RowSource:
+    """Open the rows and labels of a store by their names in it; `labels` replace its own.
+
+    A `y_name` of None stands for no labels.
+    """
+    return open_root(
+        open_zarr(path),
+        labels,
+        name=path,
+        x_name=x_name,
+        y_name=y_name,
+        missing_labels=missing_labels,
+    )
+
+
+def is_group(data: Any) -> bool:
+    """Whether `data` is a group of zarr, which need not be imported."""
+    return type(data).__module__.partition(".")[0] == "zarr" and not is_array(data)
+
+
+def open_root(
+    root: Any,
+    labels: Sliceable | None,
+    *,
+    name: str,
+    x_name: str,
+    y_name: str | None,
+    missing_labels: Missing,
+) -> RowSource:
+    """Open the rows of an array or group of zarr; other arguments are those of `open_store`."""
+    path = name
+    rows = find_rows(root, x_name, path)
+    found = None if labels is None else Labels(labels)
+    if found is None and y_name is not None and not is_array(root):
+        found = find_labels(root, y_name, path)
+    if found is not None:
+        check_missing(found, f"{path}: {y_name!r}", missing_labels)
+    values = None if found is None else found.values
+    source: RowSource
+    if is_array(rows):
+        source = open_chunked(rows, values, name=path)
+    else:
+        source = _open_csr(rows, values, path)
+    if not is_url(path):
+        folder = os.path.join(path, *getattr(rows, "path", "").split("/"))
+        stamped = [os.path.join(folder, name) for name in ZARR_METADATA]
+        source.stamps += [FileStamp(name) for name in stamped if os.path.isfile(name)]
+    known = _columns(root)
+    source.columns = _var_names(root, source) if source.columns is None else source.columns
+    source.labels_hint = "name its labels (--label, or y_name= in Python)"
+    if known:
+        source.labels_hint += f": it has {', '.join(known)}"
+    return source if found is None else without_missing(source, found)
+
+
+def open_zarr(path: str) -> Any:
+    """The array or the group of a store; InputError without the package, DamageError if broken."""
+    try:
+        import zarr
+    except ImportError:
+        raise InputError(f"{path} is a zarr store; try: pip install 'ooc-fw[zarr]'") from None
+    try:
+        return zarr.open(path, mode="r")
+    except ImportError as error:  # of fsspec, or of what it needs for this kind of store
+        raise InputError(f"{path}: {error}; try: pip install 'ooc-fw[remote]'") from None
+    except Exception as error:  # whatever the store raises
+        raise DamageError(f"{path} cannot be opened as zarr ({error})") from error
+
+
+def is_array(node: Any) -> bool:
+    """Whether a node of a store is an array, rather than a group."""
+    return hasattr(node, "shape")
+
+
+def _find(group: Any, name: str) -> Any:
+    """Array or group at a path below `group`; None where there is none."""
+    with suppress(KeyError):
+        return group[name.strip("/")]
+    return None
+
+
+def find_rows(root: Any, x_name: str, path: str) -> Any:
+    """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
+    rows = root if is_array(root) else _find(root, x_name)
+    if rows is None and set(CSR_PARTS) <= set(root):
+        rows = root
+    if rows is None:
+        has = ", ".join(root) or "nothing"
+        raise InputError(f"{path} has no {x_name!r} (it has: {has}); {_OTHER_ROWS}")
+    if not is_array(rows) and not set(CSR_PARTS) <= set(rows):
+        raise InputError(
+            f"{path}: {x_name!r} is neither an array nor a group with {', '.join(CSR_PARTS)}; "
+            f"{_OTHER_ROWS}"
+        )
+    return rows
+
+
+def find_labels(root: Any, name: str, path: str) -> Labels | None:
+    """Labels called `name`, or so in the ``obs`` of AnnData; None where there are none."""
+    node = _find(root, name)
+    if node is None:
+        node = _find(root, f"obs/{name}")
+    if node is None:
+        if name == "y":
+            return None
+        has = ", ".join(_columns(root)) or "none"
+        raise InputError(f"{path} has no labels {name!r}; it has {has}")
+    what = f"{path}: {name!r}"
+    if not is_array(node):
+        if not is_column(node):
+            raise InputError(f"{what} are no labels but a group; name others (--label)")
+        return column_labels(node, StoredArray, what)
+    if len(node.shape) != 1:
+        raise InputError(f"{what} must have one dimension; name other labels (--label)")
+    return Labels(StoredArray(node))
+
+
+def _columns(root: Any) -> list[str]:
+    """What may be labels, for messages."""
+    obs = None if is_array(root) else _find(root, "obs")
+    return [] if obs is None else [f"obs/{name}" for name in obs if name != "_index"]
+
+
+def _var_names(root: Any, source: RowSource) -> list[str] | None:
+    """Names of the features in AnnData."""
+    var = None if is_array(root) else _find(root, "var")
+    if var is None or is_array(var):
+        return None
+    names = _find(var, str(var.attrs.get("_index", "_index")))
+    if not is_array(names) or names.shape != (source.n_features,):
+        return None
+    return [as_text(name) for name in np.asarray(names[:]).tolist()]
+
+
+def _open_csr(group: Any, labels: Sliceable | None, path: str) -> CSRSource:
+    shape = csr_shape(group, path)
+    data, indices = (StoredArray(group[name]) for name in ("data", "indices"))
+    indptr = np.asarray(group["indptr"][:], dtype=np.int64)
+    right = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data)
+    if not right or len(indices) != len(data) or np.any(np.diff(indptr) < 0):
+        raise DamageError(
+            f"{path}: the row pointers of {group.name!r} do not rise from 0 to the {len(data)} "
+            f"values stored; write it again"
+        )
+    matrix = SimpleNamespace(data=data, indices=indices, indptr=indptr, shape=shape)
+    chunk_rows = max(1, data.chunk_rows * shape[0] // max(1, len(data)))
+    source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)
+    source.max_gap = source.span_rows = source.chunk_rows
+    source.decoders = [data, indices]
+    source.cache_bytes = data.kept_bytes + indices.kept_bytes
+    span_bytes = 8 * (data.chunk_rows + indices.chunk_rows)
+    source.overhead_bytes = 2 * span_bytes + source.cache_bytes + 8 * (shape[0] + 1)
+    return source
+
+
+def csr_shape(group: Any, path: str) -> tuple[int, int]:
+    """Shape of the CSR matrix of a group; InputError for another kind of matrix."""
+    kind = str(group.attrs.get("encoding-type", "csr_matrix"))
+    shape = tuple(int(length) for length in group.attrs.get("shape", ()))
+    if kind.removesuffix("_matrix") != "csr" or len(shape) != 2:
+        raise InputError(
+            f"{path}: {group.name!r} is a {kind} of shape {shape}; write it as a csr_matrix, by "
+            f"rows (tocsr() in Python)"
+        )
+    check_width(path, shape[1])
+    return shape
+
+
+class StoredArray(DecodedChunks):
+    """Parts of a zarr array, whose chunks are decoded once; text as words."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        text = np.dtype(array.dtype).kind not in "biuf"
+        dtype = np.dtype(object) if text else array.dtype
+        super().__init__(array.shape, dtype, self._read, int(array.chunks[0]))
+
+    def _read(self, start: int, stop: int) -> AnyArray:
+        try:
+            found = np.asarray(self._array[start:stop])
+        except Exception as error:  # whatever codecs and stores raise
+            raise DamageError(
+                f"{self._array.store}: part {start} to {stop} of {self._array.name} cannot be "
+                f"read ({error}); write it again"
+            ) from error
+        if found.dtype.kind in "biuf":
+            return found
+        return np.array([as_text(word) for word in found.tolist()], dtype=np.str_)
