@@ -15,7 +15,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 
 ==================  ===============================================================================
 ``__main__.py``     ``python -m ooc_fw``
-``estimators.py``   `FrankWolfeSVC`, the scikit-learn estimator
+``estimators/``     `FrankWolfeSVC` and `FrankWolfeOneClass`, the scikit-learn estimators
 ``cli/``            the command line: ``main.py`` and the modules of its commands
 ``testing/``        contract tests, strategies and reference solvers for tests
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from ooc_fw.certificate.sweep import certify as certify
     from ooc_fw.data.sources import open_source as open_dataset  # noqa: F401
     from ooc_fw.data.sources import train_test_split as train_test_split
+    from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
     from ooc_fw.kernels.functions import make_kernel as make_kernel
     from ooc_fw.model.certificate import certify_landmarks as certify_landmarks
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
 
 # Public name -> (module, name there). Loaded on first use: importing the package stays cheap.
 _PUBLIC = {
+    "FrankWolfeOneClass": ("estimators", "FrankWolfeOneClass"),
     "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
     "InputError": ("system.errors", "InputError"),
     "Model": ("model.record", "Model"),

@@ -69,6 +69,8 @@ class BinaryProblem:
         k, with its parameters.
     penalties : ndarray of float64, shape (n_rows,), optional
         Positive penalty C_i of a unit squared slack; None is C of the options for all rows.
+    one_class : bool
+        Whether all labels are +1, for novelty detection without the bias b.
 
     Raises
     ------
@@ -91,6 +93,10 @@ class BinaryProblem:
     Two equal rows of one class have the same slack, so that they count as one row with penalty
     C_1 + C_2. Hence a row of weight w (C_i = w C) counts as w equal rows.
 
+    The L2 one-class machine has all labels +1 and no b (SWAP paper, section 1). Since the alpha sum
+    to 1, b then adds 1 to rho and to every gradient: neither the weights nor D change. The steps
+    therefore run on the problem with b, and tolerances and results are those without it.
+
     The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the
     worst margin violation on the scale where the margin is 1. (Papers that maximise use -f.)
     """
@@ -99,10 +105,14 @@ class BinaryProblem:
     labels: Int8Array
     kernel: Kernel
     penalties: Float64Array | None = None
+    one_class: bool = False
 
     def __post_init__(self) -> None:
         n_rows, penalties = self.source.n_rows, self.penalties
-        object.__setattr__(self, "labels", check_signs(self.labels, n_rows))
+        labels = check_signs(self.labels, n_rows, both=not self.one_class)
+        if self.one_class and (labels < 0).any():
+            raise InputError("a problem of one class has the labels +1 only")
+        object.__setattr__(self, "labels", labels)
         if penalties is None:
             return
         if penalties.shape != (n_rows,):
@@ -113,6 +123,11 @@ class BinaryProblem:
                 f"the penalty of row {wrong[0]} must be a positive number, not "
                 f"{penalties[wrong[0]]}; leave out rows of weight 0"
             )
+
+    @property
+    def bias_share(self) -> float:
+        """What the bias adds to rho, and should not: 1 for one class."""
+        return 1.0 if self.one_class else 0.0
 
     def constant_diagonal(self, C: float) -> float | None:
         """Delta^2 = k(x, x) + 1 + 1/C, or None where it depends on the row."""
@@ -174,6 +189,7 @@ class StoppingTest:
     kind: str
     tol: float
     diagonal: float | None  # Delta^2 = k(x, x) + 1 + 1/C; None where it depends on x
+    bias_share: float = 0.0  # of rho, which does not count: see `BinaryProblem.bias_share`
 
     def __post_init__(self) -> None:
         if self.kind == "meb" and self.diagonal is None:
@@ -185,7 +201,7 @@ class StoppingTest:
     def relative_tolerance(self, rho: float) -> float:
         """Largest relative gap that passes at this `rho`."""
         if self.kind == "relative":
-            return self.tol
+            return self.tol * (rho - self.bias_share) / rho
         if self.kind == "absolute":
             return self.tol / rho
         assert self.diagonal is not None

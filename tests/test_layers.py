@@ -39,10 +39,11 @@ CONFINED = {
     "numba": {"_core/loading.py", "_core/barrier.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
-    "sklearn": {"estimators.py"},
+    "sklearn": {"estimators"},
     "scipy": {"landmarks", "kernels/given.py", "testing/reference.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},
+    "onnx": {"model/onnx.py"},
 }
 
 

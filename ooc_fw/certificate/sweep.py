@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,28 @@ class Certificate:
     rho: float
     n_violators: int
     worst: Int64Array
+
+    def without_bias(self, alpha_sum: float) -> Certificate:
+        """The certificate of a problem of one class, in which the bias does not count.
+
+        The gap D is the same, rho is less by the square of the sum of the weights. rho errs by no
+        more than half of `rounding` times rho, which the bound includes: x / (x - 1) falls with x.
+        """
+        share = alpha_sum**2
+        least = self.rho * (1 - self.rounding / 2)
+        rho, factor = self.rho - share, math.inf
+        if least > share:
+            factor = least / (least - share)
+        exact = (self.certified_gap - self.rounding) * self.rho / rho if rho > 0 else 0.0
+        upper = self.certified_gap * factor
+        return replace(
+            self,
+            certified_gap=upper,
+            rounding=upper - exact,
+            pair_gap=self.pair_gap * self.rho / rho if rho > 0 else math.inf,
+            objective=rho / 2,
+            rho=rho,
+        )
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.options import TrainOptions
@@ -16,6 +19,7 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.data.rows import Int64Array
     from ooc_fw.data.sources import RowSource
+    from ooc_fw.kernels.engine import Engine
     from ooc_fw.model.record import Model
 
 FIELDS = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
@@ -125,10 +129,15 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
     certificates = []
     with ExitStack() as stack:
         source = stack.enter_context(common.open_data(args))
-        codes, n_classes = _codes(model, source), len(model.classes)
+        codes = np.zeros(source.n_rows, dtype=np.int64)
+        if not model.one_class:
+            codes = _codes(model, source)
+        n_classes = len(model.classes)
         model.check_training_rows(source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
+        if model.one_class:
+            return [_certify_one_class(model, source, engine, args, workers)]
         pairs = class_pairs(n_classes)
         partition = stack.enter_context(partition_classes(source, codes, n_classes))
         if len(pairs) > 1:
@@ -145,6 +154,26 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
                 found = certify(problem, engine, weights, Search(args.tol), progress, workers)
             certificates.append({name: getattr(found, name) for name in FIELDS})
     return certificates
+
+
+def _certify_one_class(
+    model: Model, source: RowSource, engine: Engine, args: argparse.Namespace, workers: Any
+) -> dict[str, Any]:
+    """What the certificate of a one-class model says, whose labels are not looked at."""
+    from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+    from ooc_fw.data.rows import take_rows
+    from ooc_fw.problem import BinaryProblem
+
+    (own,) = model.classifiers
+    labels = np.ones(source.n_rows, dtype=np.int8)
+    problem = BinaryProblem(source, labels, model.kernel, one_class=True)
+    vectors = take_rows(model.support_vectors, own.sv)
+    weights = SupportWeights(vectors, own.rows, own.alpha, model.C if own.C is None else own.C)
+    tol = args.tol * own.rho / (own.rho + 1)  # of the problem with the bias
+    with RowProgress("certify", source.n_rows, quiet=args.quiet) as progress:
+        found = certify(problem, engine, weights, Search(tol), progress, workers)
+    certificate = found.without_bias(math.fsum(own.alpha))
+    return {name: getattr(certificate, name) for name in FIELDS}
 
 
 def _codes(model: Model, source: RowSource) -> Int64Array:

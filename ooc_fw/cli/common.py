@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ooc_fw.data.parallel import Workers
     from ooc_fw.data.sources import RowSource
     from ooc_fw.kernels.functions import Kernel
+    from ooc_fw.solver.checkpoint import CheckpointPlan
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
@@ -203,14 +204,16 @@ def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> No
 # -- data ----------------------------------------------------------------------------------------
 
 
-def open_data(args: argparse.Namespace) -> RowSource:
-    """Open the source that DATA names."""
+def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
+    """Open the source that DATA names; without `labels`, rows that lack one are kept."""
     from ooc_fw.data.sources import open_source
 
     names = ("labels", "x_name", "y_name", "missing_labels")
     given = {name: vars(args)[name] for name in names if name in vars(args)}
     if vars(args).get("label") is not None:
         given["y_name"] = args.label
+    if not labels:
+        given = {"x_name": args.x_name}
     return open_source(args.data, **given)
 
 
@@ -240,6 +243,17 @@ def kernel_from(
     average, spread = partial(found, sigma2), partial(found, variance)
     gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
     return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+def checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
+    """Where ``--checkpoint`` writes the state of a run, and how often."""
+    from ooc_fw.solver.checkpoint import CheckpointPlan
+
+    if args.checkpoint is not None:
+        return CheckpointPlan(args.checkpoint, args.checkpoint_every or CheckpointPlan.every_s)
+    if args.checkpoint_every is not None:
+        raise InputError("--checkpoint-every needs --checkpoint FILE")
+    return None
 
 
 # -- where results go ----------------------------------------------------------------------------

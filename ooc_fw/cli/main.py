@@ -22,6 +22,7 @@ from ooc_fw.cli import (
     certify,
     convert,
     evaluate,
+    export,
     guide,
     info,
     plan,
@@ -38,7 +39,8 @@ from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
 MODULES = (
-    *(convert, split, info, plan, verify, train, tune, predict, evaluate, certify, report, guide),
+    *(convert, split, info, plan, verify, train, tune, predict, evaluate, certify, export, report),
+    guide,
     warm_up,
 )
 """Modules of commands, in the order in which ``--help`` lists them."""

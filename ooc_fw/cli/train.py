@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common, stream
+from ooc_fw.cli import common, novelty, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ooc_fw.data.sources import RowSource
     from ooc_fw.model.record import Model
     from ooc_fw.problem import Problem
-    from ooc_fw.solver.checkpoint import CheckpointPlan
     from ooc_fw.solver.session import Session
     from ooc_fw.system.memory import MemoryPlan
     from ooc_fw.training.choice import Choice
@@ -58,6 +57,7 @@ def add_commands(commands: common.Commands) -> None:
         metavar="FILE",
         help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
     )
+    novelty.add_arguments(parser)
     common.add_results(parser)
     stream.add_arguments(parser)
 
@@ -108,6 +108,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
     started = time.perf_counter()  # imports count: the user waits for them
     remove_abandoned()
+    if args.task == "novelty":
+        return novelty.run(args, started)
+    if args.contamination is not None:
+        raise InputError("--contamination goes with --task novelty; add that, or leave it out")
 
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Status
@@ -117,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.training.result import describe
 
     options = common.record_from(TrainOptions, args)
-    checkpoint = _checkpoint_plan(args)
+    checkpoint = common.checkpoint_plan(args)
     missing = ""  # reason why the model gives no probabilities
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
@@ -266,16 +270,6 @@ def _penalties(
                 f"{common.format_labels(classes.tolist())}"
             ) from None
     return row_penalties(args.C, classes, codes, weights)
-
-
-def _checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
-    from ooc_fw.solver.checkpoint import CheckpointPlan
-
-    if args.checkpoint is not None:
-        return CheckpointPlan(args.checkpoint, args.checkpoint_every or CheckpointPlan.every_s)
-    if args.checkpoint_every is not None:
-        raise InputError("--checkpoint-every needs --checkpoint FILE")
-    return None
 
 
 def _class_weight(text: str) -> dict[str, float] | str:

@@ -61,6 +61,10 @@ def sigma2(
     value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
     if value > 0:
         return value
+    if source.n_rows == 1:
+        raise InputError(
+            f"{source.name} has n_samples=1 row, from which no gamma follows; give more rows"
+        )
     raise InputError(
         f"all rows of {source.name} are equal in float32, so that gamma cannot be chosen from "
         f"their distances; where they differ at their source, convert it with --scale standard, "

@@ -6,6 +6,7 @@ leaves open is computed again in float64. The value of a row depends on the row 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 DECISION_ACCURACY = 1e-4
-"""Largest error of a decision value, on the scale where the margin is 1."""
+"""Largest error of a decision value, on the scale where the margin is 1, or rho for one class."""
 
 PART_BYTES = 4 << 20
 """Bytes of dense rows that are decided at once."""
@@ -56,6 +57,10 @@ class Predictor:
         self._function = DecisionFunctions(engine, vectors, weights)
         rho = np.array([own.rho for own in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
+        self._accuracy, self._shift = DECISION_ACCURACY, 0.0
+        if model.offset is not None:  # scores of one class, which have neither scale nor bias
+            self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
+            self._shift = model.offset + math.fsum(classifiers[0].alpha)
         self._n_classes, self._decision = len(model.classes), model.decision
         self._labels_only = labels_only
         self._sparse = engine.arithmetic.sparse
@@ -88,15 +93,15 @@ class Predictor:
     def _exact(self, rows: Rows) -> Float64Array:
         slices = range(0, max(1, len(rows)), _EXACT_ROWS)
         parts = [self._function.exact(rows[start : start + _EXACT_ROWS])[0] for start in slices]
-        return np.asarray(np.concatenate(parts) / self._rho)
+        return np.asarray(np.concatenate(parts) / self._rho - self._shift)
 
     def _approximate(self, rows: Rows) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
         """Decision values from float32 kernel values, and which rows they leave open."""
         found = self._function.approximate(rows)
-        values = found.values / self._rho
+        values = found.values / self._rho - self._shift
         bound = (found.bound + self._function.rounding) / self._rho
         if not self._labels_only:
-            is_open = bound.reshape(len(rows), -1).max(axis=1) > DECISION_ACCURACY
+            is_open = bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
         elif values.ndim == 1:
             is_open = np.asarray(np.abs(values) <= bound)
         else:

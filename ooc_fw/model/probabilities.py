@@ -26,7 +26,7 @@ _RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
 _SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
 _SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
 
-_CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
+CLIP = 1e-7  # pairwise probabilities are at least this far from 0 and 1, as in LIBSVM
 _N_BINS = 10
 
 PART_BYTES = 8 << 20
@@ -151,7 +151,7 @@ def couple(of_pairs: Float64Array, n_classes: int) -> Float64Array:
     result = np.empty((len(of_pairs), n_classes))
     for start in range(0, len(of_pairs), step):
         part = slice(start, start + step)
-        result[part] = _couple_part(np.clip(of_pairs[part], _CLIP, 1 - _CLIP), n_classes)
+        result[part] = _couple_part(np.clip(of_pairs[part], CLIP, 1 - CLIP), n_classes)
     return result
 
 

@@ -64,6 +64,7 @@ class _Record:
     status: str
     support_vectors: Rows
     classifiers: Sequence[Classifier]
+    offset: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, for copies; predictors that are kept are made again."""
@@ -91,6 +92,11 @@ class _Record:
             for name in ("sv", "rows", "jitter")
         ):
             raise InputError("all classifiers of a landmark model have the same landmarks")
+
+    @property
+    def one_class(self) -> bool:
+        """Whether the model detects novelty: +1 stands for rows like those of training."""
+        return self.offset is not None
 
     @property
     def kind(self) -> Kind:
@@ -173,7 +179,7 @@ class _Record:
             rows = own.rows[part]
             found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
             differs = (_dense(found) != _dense(expected)).any(axis=1)
-            if isinstance(own, BinaryClassifier):
+            if isinstance(own, BinaryClassifier) and not self.one_class:
                 classes = np.searchsorted(self.classes, [own.negative, own.positive])
                 differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
             if differs.any():
@@ -205,7 +211,19 @@ class Model(_Record):
         Exact ones for each pair of classes, in the order of `ooc_fw.model.pairs.class_pairs`.
         Those of a landmark model share their landmarks; there is one for two classes, else one for
         each class against the rest.
+    offset : float or None
+        Of a one-class model (`ooc_fw.training.novelty`), whose classes are -1, novel, and +1: the
+        decision value is the score sum_i alpha_i k(x_i, x) minus this. None for all others.
     """
+
+    @classmethod
+    def of_one_class(
+        cls, solution: Solution, *, kernel: Kernel, C: float, scaling: Scaling | None, offset: float
+    ) -> Model:
+        """Model of the solution of a problem of one class."""
+        known: dict[str, Any] = {"kernel": kernel, "C": C, "scaling": scaling}
+        model = cls.from_solution(solution, classes=np.array([-1.0, 1.0]), **known)
+        return replace(model, offset=offset)
 
     @classmethod
     def from_solution(cls, solution: Solution, **known: Any) -> Model:
@@ -320,7 +338,7 @@ class Model(_Record):
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
             The margin is at -1 and +1; positive means the larger class of a pair, or the class
-            rather than the rest.
+            rather than the rest. Of a one-class model: the score minus the offset.
 
         Raises
         ------
@@ -431,6 +449,11 @@ class Model(_Record):
             replace(own, sigmoid_a=a, sigmoid_b=b)
             for own, (a, b) in zip(self.classifiers, sigmoids, strict=True)
         ]
+        return replace(self, classifiers=classifiers)
+
+    def without_sigmoids(self) -> Model:
+        """Same model, which gives no probabilities."""
+        classifiers = [replace(own, sigmoid_a=None, sigmoid_b=None) for own in self.classifiers]
         return replace(self, classifiers=classifiers)
 
     @property

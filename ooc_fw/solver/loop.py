@@ -181,7 +181,8 @@ class _Run:
         self.state.rule.is_late = self._cut_step
         self.cut = False  # whether an interrupt cut the last step short
         diagonal = setting.problem.constant_diagonal(options.C)
-        self.stopping = StoppingTest(options.stopping, options.tol, diagonal)
+        share = setting.problem.bias_share
+        self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
         self.reporter = Reporter(self.state)
         self.interrupt = self.reporter.interrupt
 
@@ -417,7 +418,7 @@ class _Run:
         certificate = state.certificate
         penalties = self.setting.problem.penalties
         rows = state.active.ids[state.active.support]
-        return Solution.of(
+        solution = Solution.of(
             state.active,
             self.reporter.update(),
             self.setting.problem.source.n_rows,
@@ -433,6 +434,19 @@ class _Run:
             sweep_seconds=state.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
+        return solution if not self.setting.problem.one_class else self._without_bias(solution)
+
+    def _without_bias(self, solution: Solution) -> Solution:
+        """The solution of a problem of one class, in which the bias does not count."""
+        total, certificate = math.fsum(solution.alpha), self.state.certificate
+        rho = solution.rho - total**2
+        known: dict[str, Any] = {"rho": rho, "objective": rho / 2}
+        if solution.sampled_gap is not None:
+            known["sampled_gap"] = solution.sampled_gap * solution.rho / rho
+        if certificate is not None:
+            own = certificate.without_bias(total)
+            known |= {"certified_gap": own.certified_gap, "pair_gap": own.pair_gap}
+        return replace(solution, **known)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, which may pass the test all the same."""

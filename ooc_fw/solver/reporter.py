@@ -51,7 +51,7 @@ class Reporter:
         callbacks = self._setting.session.callbacks
         if not callbacks:
             return
-        progress = self.update()
+        progress = self.update().without_bias(self._setting.problem.bias_share)
         if any([callback(progress.copy()) is False for callback in callbacks]):
             raise Stop(Status.INTERRUPTED)
 

@@ -66,6 +66,7 @@ class RunState:
         if active is None:
             n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
             quantised = is_quantised(options, problem.kernel, problem.source.n_rows)
+            quantised = quantised and not problem.one_class  # whose rho may be far below 1
             kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
             active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
         rule = STEP_RULES[options.method]()

@@ -110,6 +110,18 @@ class SolverState:
         """Same values, which do not change with this state."""
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
+    def without_bias(self, share: float) -> SolverState:
+        """The state with gaps and objective from which a share of rho is taken, itself for 0."""
+        if share == 0 or not 2 * self.objective > share:
+            return self
+        state, rho = self.copy(), 2 * self.objective
+        state.objective = (rho - share) / 2
+        for name in ("sampled_gap", "certified_gap"):
+            gap = getattr(self, name)
+            if gap is not None:
+                setattr(state, name, gap * rho / (rho - share))
+        return state
+
     def count_step(self, kind: StepKind, drops: int) -> None:
         """Count one more iteration."""
         self.iteration += 1

@@ -5,43 +5,42 @@ Data on disk are passed on unread; only arrays in RAM go through scikit-learn's 
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ooc_fw.data.labels import codes_of, encode_labels, inexact_label, inexact_labels
-from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
-from ooc_fw.data.sources import RowSource, SubsetSource
-from ooc_fw.data.sources.annotated import is_annotated
-from ooc_fw.data.sources.chunked import is_chunked
-from ooc_fw.data.sources.views import ranges_of
-from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel, resolve_gamma
-from ooc_fw.kernels.given import GivenKernel
+from ooc_fw.data.sources import RowSource
+from ooc_fw.estimators.common import (
+    PathLike,
+    RunFiles,
+    Trainer,
+    is_array,
+    is_out_of_core,
+    rows_of_weight,
+)
+from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions, option_fields
+from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.report.progress import EventLog, Progress
-from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
+from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
@@ -49,20 +48,11 @@ from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT
 from ooc_fw.system.errors import InputError, format_labels
-from ooc_fw.system.files import Output, check_outputs
-from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.penalties import check_sample_weight, class_factors, row_penalties
 from ooc_fw.training.result import describe
 from ooc_fw.training.streams import PairStreams, solutions_of, support_of_classes, union_of_vectors
-
-PathLike: TypeAlias = str | os.PathLike[str]
-
-logger = logging.getLogger(__name__)
-
-_CHECKED_ROWS = 64
-"""Rows on which a kernel that is a function is looked at before training."""
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -71,19 +61,16 @@ def _gives_probabilities(estimator: Any) -> bool:
     return True
 
 
-class _FittedSVC(ClassifierMixin, BaseEstimator):
+class _FittedSVC(ClassifierMixin, Trainer):
     """What a model gives: the attributes of a fit, predictions, and copies."""
 
     classes_: npt.NDArray[Any]
-    model_: Model
     pairs_: list[PairSolution]
     landmarks_: LandmarkSolution | None
     class_weight_: Float64Array
     n_support_: npt.NDArray[np.int32]
     fit_status_: int
-    n_jobs: int | None
     decision_function_shape: str
-    dask: str | None
 
     @property
     def kind_(self) -> str:
@@ -100,10 +87,6 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
     @property
     def support_(self) -> Int64Array:
         return _support_rows(self.pairs_, self.landmarks_)
-
-    @property
-    def support_vectors_(self) -> Rows:
-        return self.model_.support_vectors
 
     @property
     def dual_coef_(self) -> Float64Array:
@@ -125,10 +108,6 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
             raise AttributeError("coef_ is there for the linear kernel only")
         vectors = self.support_vectors_
         return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
-
-    @property
-    def certified_gap_(self) -> float | None:
-        return self.model_.certified_gap
 
     @property
     def n_iter_(self) -> int:
@@ -155,17 +134,6 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
             return -values
         return self.model_.class_scores(values)
 
-    def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
-        """Decision values as the model gives them."""
-        check_is_fitted(self)
-        dask = self.dask
-        if not _is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-            dask = None
-        return self.model_.decision_function(
-            X, threads=_threads(self.n_jobs), dask=dask, labels_only=labels_only
-        )
-
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order in which `X` stores its rows."""
         values = self._decide(X, labels_only=True)
@@ -190,15 +158,10 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
-        if not _is_array(y):
+        if not is_array(y):
             with borrow_source(X, y) as source:
                 y = source.labels(0, source.n_rows)
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""
-        check_is_fitted(self)
-        self.model_.save(path)
 
     # -- pickles and copies ----------------------------------------------------------------------
 
@@ -226,15 +189,6 @@ class _FittedSVC(ClassifierMixin, BaseEstimator):
                 solution = replace(solution, landmarks=model.support_vectors)
             state = state | {"model_": model, "pairs_": pairs, "landmarks_": solution}
         super().__setstate__(state)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """A first call that failed may have left attributes of the data, but no model."""
-        return hasattr(self, "model_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 @dataclass(eq=False, repr=False)
@@ -409,25 +363,23 @@ class FrankWolfeSVC(_FittedSVC):
         """
         started = time.perf_counter()
         options = self._options()
-        files = _RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
-        if resume is not None and self.random_state is None:
-            identity, _ = load_checkpoint(resume)
-            options = replace(options, seed=identity["options"]["seed"])
+        files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
+        options = files.seeded(options, self.random_state)
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(
                 f"decision_function_shape must be 'ovr' or 'ovo', not "
                 f"{self.decision_function_shape!r}"
             )
         self.__dict__.pop("_streams", None)
-        if not _is_out_of_core(X):
+        if not is_out_of_core(X):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
         else:
             self.__dict__.pop("feature_names_in_", None)
-            y = column_or_1d(y, warn=True) if _is_array(y) else y
+            y = column_or_1d(y, warn=True) if is_array(y) else y
         with borrow_source(X, y) as whole:
-            source, weights, kept = _rows_of_weight(whole, sample_weight)
+            source, weights, kept = rows_of_weight(whole, sample_weight)
             with source.limited(Deadline(options.max_time, started).check):
-                if _is_array(y):
+                if is_array(y):
                     classes, codes = _encode(y if kept is None else y[kept])
                 else:
                     classes, codes = encode_labels(source)
@@ -459,7 +411,7 @@ class FrankWolfeSVC(_FittedSVC):
         options: TrainOptions,
         warm: list[Warm | None] | LandmarkStart | None,
         started: float,
-        files: _RunFiles,
+        files: RunFiles,
     ) -> Fit:
         if self.probability:
             check_can_hold_out(self.classes_, codes)
@@ -471,7 +423,7 @@ class FrankWolfeSVC(_FittedSVC):
             warn_of_gamma(source, kernel)
             problem = Problem(source, codes, kernel, penalties, self.classes_)
             own = with_time_for_sigmoids(options) if self.probability else options
-            log = files.open_log(problem, options, self.class_weight)
+            log = files.open_log(source, kernel, options, self.class_weight)
             with self._progress(options, log) as progress:
                 callbacks = progress.callbacks
                 session = Session(callbacks, workers, started, files.checkpoint, files.resume)
@@ -484,10 +436,6 @@ class FrankWolfeSVC(_FittedSVC):
                 session = Session(progress.callbacks, workers, started)
                 sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
         return fitted if sigmoids is None else fitted.with_sigmoids(sigmoids)
-
-    def _progress(self, options: TrainOptions, log: EventLog | None = None) -> Progress:
-        tol = options.tol if options.stopping == "relative" else None
-        return Progress(quiet=not self.verbose, tol=tol, log=log)
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
@@ -575,10 +523,10 @@ class FrankWolfeSVC(_FittedSVC):
                 "a weight for each label"
             )
         known = _agreed_classes(None if first else self.classes_, classes)
-        if not _is_out_of_core(X):
+        if not is_out_of_core(X):
             checks = {"reset": first, "ensure_all_finite": False}  # NaN is found where it is read
             X = validate_data(self, X, accept_sparse="csr", dtype="numeric", **checks)
-        if _is_array(y):
+        if is_array(y):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         with borrow_source(X, y) as source:
@@ -627,76 +575,6 @@ class FrankWolfeSVC(_FittedSVC):
             return streams
         return PairStreams(n_classes, self._kernel(source, options), options, room)
 
-    def _kernel(
-        self, source: RowSource, options: TrainOptions, workers: Workers | None = None
-    ) -> Kernel:
-        average, spread = (
-            partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
-        )
-        gamma = resolve_gamma(self.kernel, self.gamma, average, source.n_features, spread)
-        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
-        if isinstance(kernel, GivenKernel):
-            places = np.unique(np.linspace(0, source.n_rows - 1, _CHECKED_ROWS, dtype=np.int64))
-            kernel.check(source.take(places))
-            logger.warning(
-                "kernel values come from the function %s, in Python and block by block: expect "
-                "many times the seconds of a kernel that is called by its name",
-                kernel.function_name,
-            )
-        return kernel
-
-    def _options(self) -> TrainOptions:
-        names = option_fields(TrainOptions)
-        given = {name: value for name, value in self.get_params(False).items() if name in names}
-        return TrainOptions(**given, seed=_seed(self.random_state), threads=_threads(self.n_jobs))
-
-
-@dataclass(frozen=True)
-class _RunFiles:
-    """Files that a run writes and reads beside its data."""
-
-    checkpoint: CheckpointPlan | None
-    resume: PathLike | None
-    log: PathLike | None
-
-    @classmethod
-    def of(
-        cls,
-        checkpoint: PathLike | None,
-        every: float | str,
-        resume: PathLike | None,
-        log: PathLike | None,
-        inputs: Sequence[Any],
-    ) -> _RunFiles:
-        """Checked arguments of `FrankWolfeSVC.fit`; no output may be one of the inputs."""
-        given = [path for path in inputs if isinstance(path, str | os.PathLike)]
-        outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
-        check_outputs(outputs, [None if resume is None else os.fspath(resume)])
-        plan = None
-        if checkpoint is not None:
-            outputs.append(Output("checkpoint", os.fspath(checkpoint)))
-            every_s = Option("checkpoint_every", **DURATION).check("checkpoint_every", every)
-            plan = CheckpointPlan(checkpoint, every_s)
-        check_outputs(outputs, given)
-        return cls(plan, resume, log)
-
-    def open_log(
-        self, problem: Problem, options: TrainOptions, class_weight: Any
-    ) -> EventLog | None:
-        """The log, if there is one, begun with what is known of the run."""
-        if self.log is None:
-            return None
-        return EventLog.begin(
-            os.fspath(self.log),
-            resume=None if self.resume is None else os.fspath(self.resume),
-            data=problem.source.name,
-            class_weight=class_weight,
-            n_rows=problem.source.n_rows,
-            n_features=problem.source.n_features,
-            kernel=problem.kernel.to_dict(),
-            options=asdict(options),
-        )
-
 
 def _support_rows(pairs: Sequence[PairSolution], landmarks: LandmarkSolution | None) -> Int64Array:
     """Rows of the support vectors of all binary classifiers."""
@@ -707,31 +585,6 @@ def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolu
     return [
         replace(pair, solution=replace(pair.solution, support_vectors=vectors)) for pair in pairs
     ]
-
-
-def _is_out_of_core(X: Any) -> bool:
-    """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
-    package = type(X).__module__.partition(".")[0]
-    on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
-    return on_disk or package in ("h5py", "dask", "zarr") or is_chunked(X)
-
-
-def _is_array(y: Any) -> bool:
-    """Whether labels are values in RAM, rather than in a file."""
-    return not (y is None or (_is_out_of_core(y) and not isinstance(y, np.memmap)))
-
-
-def _rows_of_weight(
-    source: RowSource, sample_weight: npt.ArrayLike | None
-) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
-    """Rows whose weight is not 0, their weights, and their numbers where they are not all rows."""
-    if sample_weight is None:
-        return source, None, None
-    weights = check_sample_weight(sample_weight, source.n_rows)
-    if weights.all():
-        return source, weights, None
-    kept = np.flatnonzero(weights)
-    return SubsetSource(source, ranges_of(kept)), weights[kept], kept
 
 
 def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
@@ -771,19 +624,3 @@ def _check_exact(classes: npt.NDArray[Any]) -> None:
     """Raise InputError for a class that a model file, which holds float64, would round."""
     for label in classes[inexact_labels(classes)][:1].tolist():
         raise inexact_label(label)
-
-
-def _threads(n_jobs: int | None) -> int:
-    """Count threads by scikit-learn's convention."""
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0:
-        raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
-    return n_jobs if n_jobs > 0 else max(1, cpu_count() + 1 + n_jobs)
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """Seed for the solver: an integer as it is, else a draw from the generator."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

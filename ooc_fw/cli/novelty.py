@@ -1,0 +1,107 @@
+"""``ooc-fw train --task novelty``: from a data file to a model of one class."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from typing import Any
+
+from ooc_fw.cli import common, stream
+from ooc_fw.options import Option, TrainOptions
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import peak_rss_bytes
+
+logger = logging.getLogger(__name__)
+
+CONTAMINATION = Option(
+    "share of the rows that the model takes for novel",
+    default_help="only rows below the margin",
+    low=0,
+    above=True,
+    high=0.5,
+    metavar="SHARE",
+)
+
+
+_OF_SOLUTION = (
+    *("method", "lmo", "rho", "objective", "sampled_gap", "certified_gap", "pair_gap"),
+    *("iterations", "kernel_evaluations", "rows_read", "bytes_read"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the task, and what only this one has."""
+    parser.add_argument(
+        "--task",
+        choices=("classification", "novelty"),
+        default="classification",
+        help="classification (default), or novelty: a model of all rows, whatever their labels, "
+        "that tells rows like them (1) from others (-1)",
+    )
+    common.add_option(parser, "contamination", CONTAMINATION)
+
+
+def run(args: argparse.Namespace, started: float) -> int:
+    """Train, save, report."""
+    from ooc_fw.solver.session import Session
+    from ooc_fw.solver.setup import warn_of_gamma
+    from ooc_fw.solver.state import Status
+    from ooc_fw.training.novelty import check_novelty, fit_novelty
+
+    for option, given in (
+        ("--class-weight", args.class_weight is not None),
+        ("--probability", args.probability),
+        ("--labels", args.labels is not None),
+    ):
+        if given:
+            raise InputError(f"--task novelty looks at no labels; leave out {option}")
+    options = common.record_from(TrainOptions, args)
+    check_novelty(options, args.contamination)
+    checkpoint = common.checkpoint_plan(args)
+    with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
+        place = common.model_place(args)
+        with source.limited(Deadline(options.max_time, started).check):
+            kernel = common.kernel_from(args, source, options.threads, workers)
+        warn_of_gamma(source, kernel)
+        facts = {"n_rows": source.n_rows, "n_features": source.n_features}
+        log = common.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)
+        with common.run_progress(args, options, started, log) as progress:
+            session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
+            fitted = fit_novelty(source, kernel, options, session, contamination=args.contamination)
+            model, solution = fitted.model, fitted.solution
+            output = place.of(model.status == Status.INTERRUPTED)
+            model.save(output)
+            result: dict[str, Any] = {
+                "task": args.task,
+                "status": model.status,
+                "kind": model.kind,
+                "gap_scope": model.gap_scope,
+                "kernel": kernel.name,
+                "gamma": kernel.gamma,
+                "C": options.C,
+                "tol": options.tol,
+                "stopping": options.stopping,
+                **facts,
+                "n_support": len(model.support_vectors),
+                "offset": model.offset,
+                **{name: getattr(solution, name) for name in _OF_SOLUTION},
+                "passes": solution.passes,
+                "seconds": time.perf_counter() - started,
+                "peak_rss_bytes": peak_rss_bytes(),
+                "model": str(output),
+            }
+            if log is not None:
+                log.write("end", result)
+    if not args.quiet:
+        print(*stream.summary(result), sep="\n", file=sys.stderr)
+    status = Status(model.status)
+    if not status.reached:
+        why = status.explain(options.stopping, options.tol)
+        logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
+    common.print_result(args, result, [output])
+    interrupted = status == Status.INTERRUPTED
+    return 128 + (solution.signal or signal.SIGINT) if interrupted else common.DONE

@@ -1,0 +1,229 @@
+"""Novelty detection in scikit-learn's terms."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import OutlierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
+
+from ooc_fw.data.parallel import borrow_workers
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.estimators.common import (
+    PathLike,
+    RunFiles,
+    Trainer,
+    is_out_of_core,
+    rows_of_weight,
+)
+from ooc_fw.kernels.functions import KernelFunction
+from ooc_fw.model.record import borrow_source
+from ooc_fw.options import KernelOptions, TrainOptions
+from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.state import Solution, Status
+from ooc_fw.system.errors import InputError
+from ooc_fw.training.novelty import check_novelty, fit_novelty
+
+
+class _FittedOneClass(OutlierMixin, Trainer):
+    """What a model gives: the attributes of a fit, and predictions."""
+
+    solution_: Solution
+    support_: Int64Array
+    offset_: float
+    rho_: float
+    _diagonal: float | None
+
+    @property
+    def dual_coef_(self) -> Float64Array:
+        weights = np.zeros((1, len(self.support_vectors_)))
+        (own,) = self.model_.classifiers
+        weights[0, own.sv] = own.alpha
+        return weights
+
+    @property
+    def intercept_(self) -> Float64Array:
+        return np.array([-self.offset_])
+
+    @property
+    def n_support_(self) -> npt.NDArray[np.int32]:
+        return np.array([len(self.support_)], dtype=np.int32)
+
+    @property
+    def n_iter_(self) -> int:
+        return self.solution_.iterations
+
+    @property
+    def radius_(self) -> float:
+        if self._diagonal is None:
+            raise AttributeError(
+                "there is a ball only where k(x, x) and the penalty are the same for all rows"
+            )
+        return float(np.sqrt(max(0.0, self._diagonal - self.rho_)))
+
+    def score_samples(self, X: Any) -> Float64Array:
+        """Score of each row, shape (n_rows,): the larger, the more ordinary."""
+        return self.decision_function(X) + self.offset_
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Score minus `offset_` of each row, shape (n_rows,): negative for novel ones."""
+        return self._decide(X)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
+        return np.where(self._decide(X, labels_only=True) < 0, -1, 1)
+
+
+@dataclass(eq=False, repr=False)
+class FrankWolfeOneClass(_FittedOneClass):
+    """Novelty detection by the L2 one-class machine, on data of any size.
+
+    The score of a row is its kernel value with the centre of a ball around the training rows, see
+    `ooc_fw.training.novelty`. Rows are novel where it is below `offset_`. The interface is that of
+    scikit-learn's ``OneClassSVM``, of which this is the variant with squared slacks: `C` takes the
+    place of ``nu``, which has no meaning here.
+
+    Parameters
+    ----------
+    kernel, gamma, degree, coef0
+        As for `ooc_fw.FrankWolfeSVC`.
+    C, method, lmo, sample_size, start, tol, stopping, certify, max_iter, max_time, memory_limit
+        As for `ooc_fw.TrainOptions`. With many rows `C` hardly matters.
+    max_support : int or None
+        Largest number of support vectors; where the optimum has more, the model is the best one on
+        so many random rows and violators, and its gap says so.
+    contamination : float or None
+        Share of the training rows that is taken for novel: `offset_` is that quantile of their
+        scores. None: it is rho, the score at the margin, below which only support vectors are.
+    nu : None
+        Refused: it bounds the share of novel rows for the linear loss of ``OneClassSVM`` only; give
+        `contamination`.
+    n_jobs, random_state, verbose, dask
+        As for `ooc_fw.FrankWolfeSVC`.
+
+    Attributes
+    ----------
+    offset_ : float
+        Score below which a row is novel.
+    rho_ : float
+        Score of a row at the margin, twice the objective.
+    support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
+        Numbers of the training rows that have weight, and these rows.
+    dual_coef_ : ndarray of float64, shape (1, n_support)
+        Their weights, which sum to 1.
+    intercept_ : ndarray of float64, shape (1,)
+        ``-offset_``.
+    n_support_ : ndarray of int32, shape (1,)
+        Number of support vectors.
+    radius_ : float
+        Radius of the smallest ball in the feature space, slacks included; AttributeError where
+        k(x, x) or the penalties differ from row to row.
+    certified_gap_ : float or None
+        Certified relative duality gap, of rho without the bias.
+    fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_
+        As for `ooc_fw.FrankWolfeSVC`.
+    """
+
+    kernel: str | KernelFunction = KernelOptions.kernel
+    gamma: float | str = KernelOptions.gamma
+    degree: int = KernelOptions.degree
+    coef0: float = KernelOptions.coef0
+    C: float = TrainOptions.C
+    method: str = TrainOptions.method
+    lmo: str = TrainOptions.lmo
+    sample_size: int = TrainOptions.sample_size
+    start: str = TrainOptions.start
+    tol: float = TrainOptions.tol
+    stopping: str = TrainOptions.stopping
+    certify: bool = TrainOptions.certify
+    max_iter: int | None = TrainOptions.max_iter
+    max_time: float | str | None = TrainOptions.max_time
+    memory_limit: int | str | None = TrainOptions.memory_limit
+    max_support: int | None = TrainOptions.max_support
+    contamination: float | None = None
+    nu: None = None
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
+    dask: str | None = None
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: npt.ArrayLike | None = None,
+        *,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: float | str = CheckpointPlan.every_s,
+        resume: PathLike | None = None,
+        log: PathLike | None = None,
+    ) -> Self:
+        """Train on the rows of `X`.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            Rows, all of which are taken for ordinary.
+        y : None
+            Not looked at.
+        sample_weight : array-like of shape (n_rows,), optional
+            Factors of the penalty of each row; rows of weight 0 are left out.
+        checkpoint, checkpoint_every, resume, log
+            As for `ooc_fw.FrankWolfeSVC.fit`.
+        """
+        started = time.perf_counter()
+        options = self._options()
+        check_novelty(options, self.contamination)
+        if self.nu is not None:
+            raise InputError(
+                "nu bounds the share of novel rows for a linear loss only, and the loss is squared "
+                "here; give contamination, the share of training rows to be taken for novel"
+            )
+        files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X,))
+        options = files.seeded(options, self.random_state)
+        if not is_out_of_core(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
+        with (
+            borrow_source(X) as whole,
+            nullcontext()
+            if self.dask is None
+            else borrow_workers(self.dask, options.threads) as workers,
+        ):
+            source, weights, kept = rows_of_weight(whole, sample_weight)
+            with source.limited(Deadline(options.max_time, started).check):
+                kernel = self._kernel(source, options, workers)
+            warn_of_gamma(source, kernel)
+            penalties = None if weights is None else self.C * weights
+            log_file = files.open_log(source, kernel, options)
+            with self._progress(options, log_file) as progress:
+                session = Session(
+                    progress.callbacks, workers, started, files.checkpoint, files.resume
+                )
+                found = fit_novelty(source, kernel, options, session, penalties, self.contamination)
+                if log_file is not None:
+                    log_file.write("end", {"status": found.model.status, "rho": found.solution.rho})
+            self.n_features_in_, self.n_rows_seen_ = source.n_features, source.n_rows
+        self.model_, self.solution_ = found.model, found.solution
+        rows = found.solution.rows
+        self.support_ = rows if kept is None else kept[rows]
+        self.offset_, self.rho_ = float(found.model.offset or 0.0), found.solution.rho
+        self._diagonal = None
+        if kernel.constant_diagonal and penalties is None:
+            self._diagonal = 1 + 1 / self.C
+        status = Status(self.model_.status)
+        self.fit_status_ = int(not status.reached)
+        if not status.reached:
+            warnings.warn(
+                status.explain(options.stopping, options.tol), ConvergenceWarning, stacklevel=2
+            )
+        return self

@@ -1,0 +1,87 @@
+"""Novelty detection: the L2 one-class machine, whose weights are those of a smallest ball.
+
+min over the simplex 1/2 alpha' Q alpha,   Q_ij = k(x_i, x_j) + [i = j] / C_i
+
+(Nanculef, Frandi, Sartori, Allende, A novel Frank-Wolfe algorithm, section 1; the MEB paper). The
+score of a row is s(x) = sum_i alpha_i k(x_i, x), and rho = alpha' Q alpha the score of a row at the
+margin. Where k(x, x) + 1 / C = Delta^2 for all rows, sum_i alpha_i phi(x_i) is the centre of the
+smallest ball around all rows in the feature space of Q, and Delta^2 - rho its squared radius.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Solution
+from ooc_fw.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class NoveltyFit:
+    """A model of one class, and the solution that it was made of."""
+
+    model: Model
+    solution: Solution
+
+
+def fit_novelty(
+    source: RowSource,
+    kernel: Kernel,
+    options: TrainOptions,
+    session: Session | None = None,
+    penalties: Float64Array | None = None,
+    contamination: float | None = None,
+) -> NoveltyFit:
+    """Train a one-class model on all rows of a source, whose labels are not looked at.
+
+    Parameters
+    ----------
+    source, kernel, options, session
+        As for `ooc_fw.training.fit.fit`; the model is exact, or the best on `max_support` rows.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of each row; None is C of the options for all.
+    contamination : float, optional
+        Share of the training rows, above 0 and at most 0.5, that the model takes for novel: the
+        offset is that quantile of their scores, found in one more pass. None: the offset is rho.
+
+    Raises
+    ------
+    InputError
+        For landmarks, which these models do not have, and as `solve_problem` does.
+    """
+    check_novelty(options, contamination)
+    session = Session() if session is None else session
+    labels = np.ones(source.n_rows, dtype=np.int8)
+    problem = BinaryProblem(source, labels, kernel, penalties, one_class=True)
+    solution = solve_problem(problem, options, session)
+    model = Model.of_one_class(
+        solution, kernel=kernel, C=options.C, scaling=source.scaling, offset=solution.rho
+    )
+    if contamination is not None:
+        values = model.decision_function(source, threads=options.threads, dask=session.dask)
+        offset = solution.rho + float(np.quantile(values, contamination))
+        model = replace(model, offset=offset)
+    return NoveltyFit(model, solution)
+
+
+def check_novelty(options: TrainOptions, contamination: float | None) -> None:
+    """Raise InputError for options that have no meaning for one class."""
+    if options.landmarks is not None:
+        raise InputError(
+            "one-class models have no landmarks; leave them out, and limit the model with "
+            "max_support (--max-support) where it would be too large"
+        )
+    if contamination is not None and not 0 < contamination <= 0.5:
+        raise InputError(
+            f"contamination must be a share above 0 and at most 0.5, not {contamination}"
+        )

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime
+
+
+def test_export(ooc_fw, sure_model, data_file, table, tmp_path):
+    out = tmp_path / "m.onnx"
+    outcome = ooc_fw("export", sure_model, out, "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["probabilities"] is True
+    session = onnxruntime.InferenceSession(out.read_bytes())
+    X = table.X.astype(np.float64)  # as they were before the conversion, which scaled them
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"X": X}), strict=True))
+    lines = ooc_fw("predict", sure_model, data_file).out.split()
+    np.testing.assert_array_equal(found["label"], np.array(lines, dtype=float))
+    assert "would replace the input" in ooc_fw("export", sure_model, sure_model).err
+    assert ooc_fw("export", tmp_path / "none.h5", out).status == 2

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ooc_fw.model.record import load_model
+
+
+def test_train_predict_certify(ooc_fw, data_file, tmp_path):
+    model = tmp_path / "m.h5"
+    options = "--task", "novelty", "--contamination", "0.1", "--C", "3"
+    outcome = ooc_fw("train", data_file, "-o", model, *options, "--json")
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert (found["task"], found["status"]) == ("novelty", "converged")
+    assert found["certified_gap"] <= 1e-3
+    assert found["offset"] > found["rho"]
+    lines = ooc_fw("predict", model, data_file).out.split()
+    assert set(lines) == {"1", "-1"}
+    assert np.mean([line == "-1" for line in lines]) == pytest.approx(0.1, abs=0.02)
+    certified = ooc_fw("certify", model, data_file, "--json")
+    assert certified.status == 0, certified.err
+    again = json.loads(certified.out)
+    assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
+    assert again["rho"] == pytest.approx(found["rho"], rel=1e-9)
+    about = json.loads(ooc_fw("info", model, "--json").out)
+    assert (about["task"], about["offset"]) == ("novelty", found["offset"])
+    assert load_model(model).one_class
+
+
+def test_labels_are_not_looked_at(ooc_fw, tmp_path):
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(60, 3)))
+    outcome = ooc_fw("train", tmp_path / "X.npy", "--task", "novelty")
+    assert outcome.status == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--task", "novelty", "--probability"), "looks at no labels; leave out --probability"),
+        (("--task", "novelty", "--class-weight", "balanced"), "leave out --class-weight"),
+        (("--task", "novelty", "--landmarks", "30"), "one-class models have no landmarks"),
+        (("--contamination", "0.1"), "--contamination goes with --task novelty"),
+        (("--task", "novelty", "--contamination", "0.7"), "must be a positive number, at most 0.5"),
+        (("--task", "clustering"), "invalid choice"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(ooc_fw, data_file, options, message):
+    outcome = ooc_fw("train", data_file, *options)
+    assert outcome.status == 2
+    assert message in outcome.err

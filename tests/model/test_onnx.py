@@ -1,0 +1,121 @@
+"""ONNX graphs against the model, in onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.sparse
+
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
+from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.reference import kernel_values
+
+
+def run(model, X, **options):
+    """Outputs of the graph of a model, by name."""
+    session = onnxruntime.InferenceSession(to_onnx(model, **options))
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"X": X}), strict=True))
+
+
+def rows(n=300, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 5)).astype(np.float32)
+
+
+def labels(X, n_classes):
+    places = np.argsort(np.argsort(X[:, 0] + np.sin(3 * X[:, 1]))) * n_classes // len(X)
+    return np.array([f"class {k:02}" for k in range(n_classes)])[places]
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("options", [{}, {"landmarks": 40}])
+def test_decisions_and_labels(name, n_classes, options):
+    X, T = rows(), rows(200, seed=1)
+    T[0] = 0
+    y = labels(X, n_classes)
+    own = FrankWolfeSVC(name, gamma=0.2, coef0=1, degree=3, C=5, **options).fit(X, y)
+    found = run(own.model_, T.astype(np.float64))
+    values = own.model_.decision_function(T)
+    scale = max(1.0, float(np.abs(values).max()))
+    np.testing.assert_allclose(found["decision"], values, atol=2e-4 * scale)  # of the model's own
+    exact = run(own.model_, T.astype(np.float64))["decision"]
+    np.testing.assert_allclose(exact, _by_definition(own.model_, T), atol=1e-9 * scale)
+    clear = np.abs(values.reshape(len(T), -1)).min(axis=1) > 1e-3 * scale
+    np.testing.assert_array_equal(found["label"][clear], own.predict(T)[clear])
+    assert "probabilities" not in found
+
+
+def _by_definition(model, T):
+    vectors = model.support_vectors
+    vectors = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
+    values = kernel_values(model.kernel, T, vectors) + 1
+    columns = [
+        values[:, own.sv] @ (own.alpha * own.labels).astype(np.longdouble) / own.rho
+        for own in model.classifiers
+    ]
+    found = np.stack(columns, axis=1).astype(np.float64)
+    return found[:, 0] if len(columns) == 1 else found
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("options", [{}, {"landmarks": 40}])
+def test_probabilities(n_classes, options):
+    X, T = rows(400), rows(200, seed=1)
+    own = FrankWolfeSVC(gamma=0.2, C=5, probability=True, **options).fit(X, labels(X, n_classes))
+    found = run(own.model_, T.astype(np.float64))["probabilities"]
+    np.testing.assert_allclose(found, own.predict_proba(T), atol=2e-4)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    exact = own.model_.probabilities(_by_definition(own.model_, T))
+    np.testing.assert_allclose(found, exact, atol=1e-8)
+    assert "probabilities" not in run(own.model_.without_sigmoids(), T.astype(np.float64))
+
+
+def test_rows_are_scaled_in_the_graph():
+    X = rows()
+    scaling = Scaling("standard", True, np.arange(5.0), np.full(5, 0.25))
+    raw = np.abs(rows(seed=3)).astype(np.float64) * 100
+    own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0)
+    model = replace(own.model_, scaling=scaling)
+    (expected,) = model.decide(model.scale([raw]))
+    np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        run(model, raw.astype(np.float32), double_input=False)["decision"], expected, atol=1e-4
+    )
+
+
+def test_types_of_labels_and_sparse_vectors():
+    X = rows()
+    own = FrankWolfeSVC(gamma=0.2).fit(scipy.sparse.csr_array(X), X[:, 0] > 0).model_
+    for model, kind in ((own, "i"), (replace(own, classes=np.array([0.5, 2.5])), "f")):
+        found = run(model, X.astype(np.float64))["label"]
+        assert found.dtype.kind == kind
+        np.testing.assert_array_equal(found, model.predict(X))
+
+
+def test_novelty():
+    X = rows()
+    own = FrankWolfeOneClass(gamma=0.2, contamination=0.1).fit(X)
+    found = run(own.model_, X.astype(np.float64))
+    np.testing.assert_allclose(found["decision"], own.decision_function(X), atol=1e-5)
+    assert set(found["label"]) == {-1, 1}
+    assert (found["label"] == own.predict(X)).mean() > 0.98
+
+
+def test_what_cannot_be_written():
+    X = rows()
+    own = FrankWolfeSVC(lambda A, B: A @ B.T).fit(X, X[:, 0] > 0)
+    with pytest.raises(InputError, match="'function' cannot be written as an ONNX graph"):
+        to_onnx(own.model_)
+    many = np.arange(300) % (MAX_COUPLED + 1)
+    model = FrankWolfeSVC(gamma=0.2).fit(X, many).model_
+    model = model.with_sigmoids([(-1.0, 0.0)] * len(model.classifiers))
+    with pytest.raises(InputError, match="takes 40 classes; leave the probabilities out"):
+        to_onnx(model)
+    assert "label" in run(model.without_sigmoids(), X.astype(np.float64))

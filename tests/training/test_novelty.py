@@ -1,0 +1,210 @@
+"""Novelty detection: the problem of one class by brute force, its gap, its ball and its scores."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import OneClassSVM
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ooc_fw.certificate.sweep import Certificate
+from ooc_fw.data.sources import open_source
+from ooc_fw.estimators import FrankWolfeOneClass
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.record import load_model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
+from ooc_fw.testing.reference import Extended, exact_sum, kernel_values, minimise
+from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, tables
+from ooc_fw.training.novelty import fit_novelty
+
+
+def matrix(kernel, X, C):
+    """Q of the problem without a bias, in extended precision."""
+    return kernel_values(kernel, X, X) + np.diag(np.broadcast_to(1 / np.asarray(C), len(X)))
+
+
+def gap_of(kernel, X, C, rows, alpha):
+    """Relative gap by definition, and rho."""
+    weights = np.zeros(len(X), dtype=Extended)
+    weights[rows] = alpha
+    gradient = matrix(kernel, X, C) @ weights
+    rho = exact_sum(np.asarray(weights * gradient, dtype=np.float64))
+    return float((rho - gradient.min()) / rho), float(rho)
+
+
+@given(st.data(), tables(), powers_of_ten(-3, 4), SEEDS)
+def test_gap_and_rho_are_those_without_the_bias(data, X, C, seed):
+    kernel = data.draw(kernels(X))
+    method = data.draw(st.sampled_from(["auto", "mfw", "swap", "partan"]))
+    options = TrainOptions(C=C, tol=1e-2, seed=seed % 100, method=method, max_iter=2000)
+    solution = fit_novelty(open_source(X), kernel, options).solution
+    exact, rho = gap_of(kernel, X, C, solution.rows, solution.alpha)
+    assert exact <= solution.certified_gap * (1 + 1e-12)
+    assert solution.certified_gap <= exact + 1e-6
+    assert solution.sampled_gap <= solution.certified_gap * (1 + 1e-9)
+    assert solution.rho == pytest.approx(rho, rel=1e-9)
+    assert solution.objective == solution.rho / 2
+    if solution.status == "converged":
+        assert solution.certified_gap <= 1e-2 * (1 + 1e-6)
+        best = minimise(matrix(kernel, X, C)).objective
+        assert best <= solution.objective * (1 + 1e-9)
+        assert solution.objective <= best * (1 + 0.03)
+
+
+def test_bound_without_the_bias_includes_all_rounding():
+    """rho may err by half of the rounding, in the worse direction."""
+    known = {"pair_gap": 0.1, "n_violators": 0, "worst": np.zeros(0, dtype=np.int64)}
+    own = Certificate(certified_gap=0.01 + 2e-5, rounding=2e-5, rho=1.001, objective=0.5, **known)
+    found = own.without_bias(1.0)
+    for rho in (1.001 * (1 - 1e-5), 1.001, 1.001 * (1 + 1e-5)):
+        assert 0.01 * 1.001 / (rho - 1) <= found.certified_gap
+    hopeless = replace(own, rounding=3e-3).without_bias(1.0)
+    assert hopeless.certified_gap == np.inf
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)) * [1, 2, 0.5, 1]
+    return X.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def mixed(rows):
+    """Rows like those of training, and others; whether they are ordinary."""
+    rng = np.random.default_rng(1)
+    ordinary = rng.normal(size=(200, 4)) * [1, 2, 0.5, 1]
+    others = rng.uniform(-6, 6, (200, 4))
+    return np.vstack([ordinary, others]).astype(np.float32), np.repeat([1, -1], 200)
+
+
+def test_ball_is_the_smallest_one(rows):
+    """Compared with the centre that a general optimiser finds, in coordinates of the kernel."""
+    X, C = rows[:40], 5.0
+    model = FrankWolfeOneClass(gamma=0.3, C=C, tol=1e-6).fit(X)
+    Q = matrix(model.model_.kernel, X, C).astype(float)
+    L = np.linalg.cholesky(Q)  # its rows are the points
+
+    def radius(centre):
+        return np.square(L - centre).sum(axis=1).max()
+
+    start = np.concatenate([L.mean(axis=0), [radius(L.mean(axis=0))]])
+    found = minimize(
+        lambda z: z[-1],
+        start,
+        constraints={"type": "ineq", "fun": lambda z: z[-1] - np.square(L - z[:-1]).sum(axis=1)},
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    assert model.radius_**2 == pytest.approx(found.x[-1], rel=1e-4)
+    for other in (
+        FrankWolfeOneClass("linear").fit(X),
+        FrankWolfeOneClass(gamma=0.3).fit(X, sample_weight=np.arange(40) + 1.0),
+    ):
+        assert not hasattr(other, "radius_")
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_scores_are_the_sum_over_support_vectors(rows, mixed, name, form):
+    model = FrankWolfeOneClass(name, gamma=0.2, C=10).fit(form(rows))
+    vectors = rows[model.support_]
+    kernel = make_kernel(name, gamma=0.2)
+    expected = kernel_values(kernel, mixed[0], vectors) @ model.dual_coef_[0]
+    scale = max(1.0, float(abs(expected).max()))
+    np.testing.assert_allclose(
+        model.score_samples(form(mixed[0])), expected.astype(float), atol=2e-4 * scale
+    )
+    assert model.offset_ == model.rho_
+    np.testing.assert_array_equal(model.intercept_, [-model.offset_])
+    values = model.decision_function(form(mixed[0]))
+    np.testing.assert_array_equal(model.predict(form(mixed[0])), np.where(values < 0, -1, 1))
+    assert model.dual_coef_.sum() == pytest.approx(1)
+    assert model.n_support_.tolist() == [len(vectors)]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_contamination_is_the_share_of_novel_rows(rows, share):
+    model = FrankWolfeOneClass(contamination=share, random_state=0).fit(rows)
+    assert (model.predict(rows) < 0).mean() == pytest.approx(share, abs=0.01)
+    assert model.fit_predict(rows).sum() == model.predict(rows).sum()
+
+
+def test_novel_rows_are_told_as_well_as_by_the_linear_loss(rows, mixed):
+    X, y = mixed
+    own = FrankWolfeOneClass(gamma=0.2, C=1.0).fit(rows)
+    other = OneClassSVM(gamma=0.2, nu=0.1).fit(rows)
+    scores = [roc_auc_score(y, model.decision_function(X)) for model in (own, other)]
+    assert scores[0] >= scores[1] - 0.01
+    assert scores[0] > 0.9
+
+
+def test_every_storage_gives_the_same_model(rows, tmp_path):
+    with h5py.File(tmp_path / "X.h5", "w") as file:
+        file.create_dataset("X", data=rows, chunks=(50, 4), compression="gzip")
+    np.save(tmp_path / "X.npy", rows)
+    expected = FrankWolfeOneClass(random_state=0).fit(rows)
+    for data in (tmp_path / "X.h5", tmp_path / "X.npy"):
+        own = FrankWolfeOneClass(random_state=0).fit(data)
+        assert own.certified_gap_ <= 1e-3
+        np.testing.assert_allclose(
+            own.decision_function(rows), expected.decision_function(rows), atol=2e-3
+        )
+
+
+def test_files_copies_and_weights(rows, tmp_path):
+    model = FrankWolfeOneClass(contamination=0.1, random_state=0).fit(rows)
+    model.save(tmp_path / "m.h5")
+    expected = model.decision_function(rows)
+    for other in (load_model(tmp_path / "m.h5"), copy.deepcopy(model)):
+        np.testing.assert_array_equal(other.decision_function(rows), expected)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    weights = np.repeat([0.0, 1.0, 2.0], 100)
+    one = FrankWolfeOneClass(gamma=0.2, tol=1e-6).fit(rows, sample_weight=weights)
+    twice = np.vstack([rows[100:], rows[200:]])
+    other = FrankWolfeOneClass(gamma=0.2, tol=1e-6).fit(twice)
+    assert one.rho_ == pytest.approx(other.rho_, rel=1e-4)
+    assert one.support_.min() >= 100
+
+
+def test_a_run_that_is_resumed_ends_as_one_that_was_not(rows, tmp_path):
+    whole = FrankWolfeOneClass(random_state=2).fit(rows)
+    with pytest.warns(ConvergenceWarning):
+        FrankWolfeOneClass(random_state=2, max_iter=1).fit(rows, checkpoint=tmp_path / "c")
+    again = FrankWolfeOneClass().fit(rows, resume=tmp_path / "c", log=tmp_path / "l")
+    assert np.array_equal(again.dual_coef_, whole.dual_coef_)
+    assert (tmp_path / "l").read_text().count("end") >= 1
+
+
+def test_what_has_no_meaning_is_refused(rows):
+    with pytest.raises(InputError, match="nu bounds the share of novel rows for a linear loss"):
+        FrankWolfeOneClass(nu=0.5).fit(rows)
+    for share in (0, 0.6, -1):
+        with pytest.raises(InputError, match="contamination must be a share above 0"):
+            FrankWolfeOneClass(contamination=share).fit(rows)
+    with pytest.raises(InputError, match="one-class models have no landmarks"):
+        fit_novelty(open_source(rows), make_kernel("linear"), TrainOptions(landmarks=30))
+    with pytest.raises(InputError, match="has the labels \\+1 only"):
+        BinaryProblem(open_source(rows), -np.ones(300), make_kernel("linear"), one_class=True)
+
+
+@parametrize_with_checks(
+    [FrankWolfeOneClass()], expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
