@@ -775,6 +775,7 @@ class Annotated:
 
     def __init__(self, table):
         self.X, self.obs, self.shape = table.X, {"cell_type": table.y}, table.X.shape
+        self.var_names = ["a", "b", "c", "d"]
 
     def __len__(self):
         return len(self.X)
@@ -786,15 +787,20 @@ class Annotated:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda data, y, fitted: FrankWolfeSVC().fit(data, y),
+        lambda data, y, fitted: FrankWolfeSVC(random_state=0).fit(data, y),
         lambda data, y, fitted: FrankWolfeSVC().partial_fit(data, y, classes=CLASSES),
         lambda data, y, fitted: fitted.predict(data),
         lambda data, y, fitted: ooc_fw.open_dataset(data, y),
     ],
 )
-def test_annotated_table_is_recognised(fitted, table, call):
-    with pytest.raises(InputError, match=r"give its X \(adata\.X .* obs"):
-        call(Annotated(table), table.y, fitted)
+def test_annotated_table_is_read_as_a_whole(fitted, table, call):
+    found, expected = (call(data, table.y, fitted) for data in (Annotated(table), table.X))
+    if isinstance(found, np.ndarray):
+        np.testing.assert_array_equal(found, expected)
+    elif isinstance(found, FrankWolfeSVC):
+        np.testing.assert_array_equal(found.predict(table.X), expected.predict(table.X))
+    else:
+        np.testing.assert_array_equal(found.read(0, 200), expected.read(0, 200))
 
 
 def test_a_time_limit_covers_what_comes_before_training(table):
