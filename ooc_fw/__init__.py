@@ -15,7 +15,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 
 ==================  ===============================================================================
 ``__main__.py``     ``python -m ooc_fw``
-``estimators/``     `FrankWolfeSVC` and `FrankWolfeOneClass`, the scikit-learn estimators
+``estimators/``     `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
 ``cli/``            the command line: ``main.py`` and the modules of its commands
 ``testing/``        contract tests, strategies and reference solvers for tests
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from ooc_fw.data.sources import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
+    from ooc_fw.estimators import FrankWolfeSVR as FrankWolfeSVR
     from ooc_fw.kernels.functions import make_kernel as make_kernel
     from ooc_fw.model.certificate import certify_landmarks as certify_landmarks
     from ooc_fw.model.record import Model as Model
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "FrankWolfeOneClass": ("estimators", "FrankWolfeOneClass"),
     "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
+    "FrankWolfeSVR": ("estimators", "FrankWolfeSVR"),
     "InputError": ("system.errors", "InputError"),
     "Model": ("model.record", "Model"),
     "Solution": ("solver.state", "Solution"),

@@ -44,6 +44,11 @@ class Problem:
         """Number of classes."""
         return len(self.classes)
 
+    @property
+    def n_classifiers(self) -> int:
+        """Classifiers of a landmark model: one against the rest, but one of two classes."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
     def binary(self) -> BinaryProblem:
         """The problem of two classes, the second of which is positive."""
         signs = (2 * self.codes - 1).astype(np.int8)
@@ -53,6 +58,59 @@ class Problem:
         """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
         penalties = None if self.penalties is None else self.penalties[rows]
         return Problem(source, self.codes[rows], self.kernel, penalties, self.class_labels)
+
+
+@dataclass(frozen=True)
+class RegressionProblem:
+    """What a model of regression is trained on.
+
+    Parameters
+    ----------
+    source : RowSource
+        Training rows x_i.
+    targets : ndarray of float64, shape (n_rows,)
+        y_i, finite.
+    kernel : Kernel
+        k, with its parameters.
+    epsilon : float
+        Half the width of the tube around the targets in which nothing is lost.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of a unit squared slack of each row; None is C of the options for all.
+
+    Notes
+    -----
+    The L2-SVR is min 1/2 (|w|^2 + b^2) + 1/2 sum C_i xi_i^2,
+    xi_i = max(0, |y_i - w.phi(x_i) - b| - epsilon); with epsilon 0 it is kernel ridge regression.
+    """
+
+    source: RowSource
+    targets: Float64Array
+    kernel: Kernel
+    epsilon: float = 0.1
+    penalties: Float64Array | None = None
+
+    def __post_init__(self) -> None:
+        n_rows = self.source.n_rows
+        if self.targets.shape != (n_rows,):
+            raise InputError(f"{n_rows} rows need as many targets, not {self.targets.shape}")
+        wrong = np.flatnonzero(~np.isfinite(self.targets))
+        if len(wrong) > 0:
+            raise InputError(
+                f"the target of row {wrong[0]} of {self.source.name} is {self.targets[wrong[0]]}; "
+                f"leave such rows out"
+            )
+        if not 0 <= self.epsilon < math.inf:
+            raise InputError(f"epsilon must be a number that is not negative, not {self.epsilon}")
+
+    @property
+    def codes(self) -> Int64Array:
+        """One class for all rows: samples need no shares of classes."""
+        return np.zeros(self.source.n_rows, dtype=np.int64)
+
+    @property
+    def n_classifiers(self) -> int:
+        """Vectors of weights."""
+        return 1
 
 
 @dataclass(frozen=True)

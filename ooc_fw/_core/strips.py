@@ -48,6 +48,20 @@ def add_weighted_rows(tile, factors, first, width, out):
 
 
 @njit(cache=True, nogil=True)
+def tube_slopes(targets, before, after, penalties, t, epsilon, out):
+    """`slack_slopes` of regression: xi_i = max(0, |y_i - h(x_i)| - epsilon), targets of float64."""
+    for i in range(targets.shape[0]):
+        for c in range(targets.shape[1]):
+            start = np.float64(before[i, c])
+            change = after[i, c] - start
+            residual = targets[i, c] - (start + t[c] * change)
+            slack = abs(residual) - epsilon
+            if slack > 0.0:
+                signed = slack if residual > 0.0 else -slack
+                out[c] -= penalties[i] * signed * change
+
+
+@njit(cache=True, nogil=True)
 def slack_slopes(signs, before, after, penalties, t, out):
     """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
 

@@ -9,8 +9,6 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ooc_fw.cli import common
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import RowProgress
@@ -120,6 +118,8 @@ def _announce(n_evaluations: int, speed: float, quiet: bool) -> None:
 
 def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
     """What the certificate of each binary classifier over DATA says."""
+    import numpy as np
+
     from ooc_fw.certificate.sweep import Search, SupportWeights, certify
     from ooc_fw.data.rows import take_rows
     from ooc_fw.model.pairs import class_pairs
@@ -160,6 +160,8 @@ def _certify_one_class(
     model: Model, source: RowSource, engine: Engine, args: argparse.Namespace, workers: Any
 ) -> dict[str, Any]:
     """What the certificate of a one-class model says, whose labels are not looked at."""
+    import numpy as np
+
     from ooc_fw.certificate.sweep import Search, SupportWeights, certify
     from ooc_fw.data.rows import take_rows
     from ooc_fw.problem import BinaryProblem

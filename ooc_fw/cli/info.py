@@ -113,8 +113,9 @@ def describe_model(model: Model) -> dict[str, Any]:
         "sampled_gap": model.sampled_gap,
         "gap_scope": model.gap_scope,
         "status": model.status,
-        "task": "novelty" if model.one_class else "classification",
+        "task": model.task,
         "offset": model.offset,
+        "spread": model.spread,
         "classes": [common.format_label(value) for value in model.classes],
         **_scaling(model.scaling),
     }

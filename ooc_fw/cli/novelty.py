@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the task, and what only this one has."""
     parser.add_argument(
         "--task",
-        choices=("classification", "novelty"),
+        choices=("classification", "novelty", "regression"),
         default="classification",
-        help="classification (default), or novelty: a model of all rows, whatever their labels, "
-        "that tells rows like them (1) from others (-1)",
+        help="classification (default); novelty: a model of all rows, whatever their labels, that "
+        "tells rows like them (1) from others (-1); or regression: labels are numbers to be met",
     )
     common.add_option(parser, "contamination", CONTAMINATION)
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ooc_fw.cli import common, novelty, stream
+from ooc_fw.cli import common, novelty, regression, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -58,6 +58,7 @@ def add_commands(commands: common.Commands) -> None:
         help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
     )
     novelty.add_arguments(parser)
+    regression.add_arguments(parser)
     common.add_results(parser)
     stream.add_arguments(parser)
 
@@ -110,6 +111,10 @@ def run(args: argparse.Namespace) -> int:
     remove_abandoned()
     if args.task == "novelty":
         return novelty.run(args, started)
+    if args.task == "regression":
+        return regression.run(args, started)
+    if args.epsilon is not None:
+        raise InputError("--epsilon goes with --task regression; add that, or leave it out")
     if args.contamination is not None:
         raise InputError("--contamination goes with --task novelty; add that, or leave it out")
 

@@ -11,7 +11,7 @@ import decimal
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Int8Array, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
@@ -92,6 +92,27 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
             f"{format_labels(classes)}; leave such rows out"
         )
     return places
+
+
+def read_targets(source: RowSource) -> Float64Array:
+    """Labels as targets of a regression; InputError for words and for what is not finite."""
+    targets = np.empty(source.n_rows)
+    for start in range(0, source.n_rows, LABEL_ROWS):
+        stop = min(start + LABEL_ROWS, source.n_rows)
+        found = source.labels(start, stop)
+        if found.dtype.kind not in "biuf":
+            raise InputError(
+                f"the labels of {source.name} are words, such as {found[0]!r}, and a regression "
+                f"needs numbers; name another column"
+            )
+        targets[start:stop] = found
+    wrong = np.flatnonzero(~np.isfinite(targets))
+    if len(wrong) > 0:
+        raise InputError(
+            f"the target of row {wrong[0]} of {source.name} is {targets[wrong[0]]}; leave such "
+            f"rows out"
+        )
+    return targets
 
 
 def _one_class(name: str, label: object) -> InputError:

@@ -63,7 +63,8 @@ def sigma2(
         return value
     if source.n_rows == 1:
         raise InputError(
-            f"{source.name} has n_samples=1 row, from which no gamma follows; give more rows"
+            f"{source.name} has n_samples=1 row, from which no gamma follows; give more "
+            f"rows, or give gamma as a number"
         )
     raise InputError(
         f"all rows of {source.name} are equal in float32, so that gamma cannot be chosen from "

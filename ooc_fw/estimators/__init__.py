@@ -2,5 +2,6 @@
 
 from ooc_fw.estimators.one_class import FrankWolfeOneClass
 from ooc_fw.estimators.svc import FrankWolfeSVC
+from ooc_fw.estimators.svr import FrankWolfeSVR
 
-__all__ = ["FrankWolfeOneClass", "FrankWolfeSVC"]
+__all__ = ["FrankWolfeOneClass", "FrankWolfeSVC", "FrankWolfeSVR"]

@@ -19,7 +19,8 @@ def certify_point(
     -----
     A decision value errs by no more than delta = |b|_1 e, e the largest error of a kernel value and
     of a sum. So slacks err by delta, P by delta sum C_i xi_i + delta^2 / 2 sum C_i, and each entry
-    of u by e sum beta; G^-1 multiplies |.|^2 by 1 / jitter at most.
+    of u by e sum beta; G^-1 multiplies |.|^2 by 1 / jitter at most. Any beta >= 0 is a point of the
+    dual, so that its linear part errs by summation only.
     """
     gradient, n = point.gradient, len(span)
     largest = max(span.landmarks.largest + span.jitter, gradient.largest)
@@ -27,11 +28,12 @@ def certify_point(
     error = max(gradient.error, span.landmarks.error) + 4 * (n + 4) * FLOAT64_UNIT * largest
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
-    slacks = delta * gradient.total + delta**2 / 2 * penalties.sum()
+    slacks = delta * gradient.size + delta**2 / 2 * penalties.sum()
     primal = (point.primal + size**2 * error + slacks) * (1 + summing)
 
-    u_error = (error + summing * largest) * gradient.total * np.sqrt(n / span.jitter)
+    u_error = (error + summing * largest) * gradient.size * np.sqrt(n / span.jitter)
     v = np.sqrt(span.inverse_norm_bound(gradient.u)) + u_error
     with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
-        dual = gradient.total**2 / (2 * (v**2 + gradient.square)) * (1 - 8 * summing)
+        total = np.maximum(0.0, gradient.total - summing * gradient.linear)
+        dual = total**2 / (2 * (v**2 + gradient.square)) * (1 - 8 * summing)
     return primal, np.nan_to_num(dual)

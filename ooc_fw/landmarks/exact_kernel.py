@@ -22,7 +22,7 @@ from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.landmarks.passes import SpanProblem, dual_terms, slacks
 
 _TINY = 1e-300  # in place of a sum of no weights
 _PART_ROWS = 8192  # whose kernel values with as many others one task computes
@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     """Some rows inside the margin of any classifier."""
 
     rows: Int64Array  # (n,), increasing
-    beta: Float64Array  # (n, k): beta_i y_i of each classifier
+    beta: Float64Array  # (n, k): beta_i s_i of each classifier, see `slacks`
 
 
 class _Sums(NamedTuple):
@@ -47,13 +47,13 @@ class _Sums(NamedTuple):
 
 
 def _pair_sums(
-    engine: Shared[Engine], source: Shared[RowSource], first: _Part, second: _Part
+    engine: Shared[Engine], source: Shared[RowSource], exact: bool, first: _Part, second: _Part
 ) -> _Sums:
     """Sums over a pair of different parts, which counts twice, or over a part and itself."""
     own, same = engine.get(), np.array_equal(first.rows, second.rows)
     found = [source.get().take(part.rows) for part in ([first] if same else [first, second])]
     source.get().check_unchanged()
-    x, z = own.prepare(found[0]), own.prepare(found[-1])
+    x, z = own.prepare(found[0], exact), own.prepare(found[-1], exact)
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
     shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
@@ -94,15 +94,20 @@ class ExactKernelView:
         return int((sizes.sum() ** 2 + (sizes**2).sum()) // 2)
 
     def dual(
-        self, engine: Engine, dask: Any = None, on_part: Callable[[float], None] | None = None
+        self,
+        engine: Engine,
+        dask: Any = None,
+        on_part: Callable[[float], None] | None = None,
+        *,
+        exact: bool = False,
     ) -> Float64Array:
         """Lower bounds on the least P of the exact kernel, shape (k,).
 
-        Kernel values are float32, and a bound on their errors is part of the result. Tasks for
-        pairs of parts of the rows go to `dask`; no bit depends on it. `on_part` is told the share
-        that is done.
+        Kernel values are float32, or float64 if `exact`, and a bound on their errors is part of the
+        result. Tasks for pairs of parts of the rows go to `dask`; no bit depends on it. `on_part`
+        is told the share that is done.
         """
-        parts, total, square = self._parts()
+        parts, (total, square, size, linear) = self._parts()
         pairs = list(combinations_with_replacement(parts, 2))
         source, largest = self.problem.source, 1.0
         norm, signed = np.zeros_like(total), np.zeros_like(total)
@@ -110,7 +115,7 @@ class ExactKernelView:
             signed += part.beta.sum(axis=0)
         here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
         with here if dask is None else borrow_workers(dask, engine.threads) as workers:
-            common = Shared(engine, engine.recipe()), shared_source(source, workers)
+            common = Shared(engine, engine.recipe()), shared_source(source, workers), exact
             with closing(workers.map(_pair_sums, pairs, *common)) as results:
                 for number, found in enumerate(results, 1):
                     norm += found.norm + found.error
@@ -123,25 +128,25 @@ class ExactKernelView:
         source.check_unchanged()
         # No term of a sum goes through more additions than there are rows and parts.
         summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
-        norm += signed**2 + summing * (2 + 2 * largest) * total**2
+        norm += signed**2 + summing * (2 + 2 * largest) * size**2
+        total = np.maximum(0.0, total - summing * linear)
         with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
             dual = total**2 / (2 * (norm + square)) * (1 - 8 * summing)
-        return np.nan_to_num(dual)
+        return np.asarray(np.nan_to_num(dual))
 
     def _inside(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.problem.signs * self.decisions < 1)
+        return self.problem.inside(self.decisions)
 
-    def _parts(self) -> tuple[list[_Part], Float64Array, Float64Array]:
-        """The rows inside the margin, sum beta, and sum beta^2 / C."""
+    def _parts(self) -> tuple[list[_Part], Float64Array]:
+        """The rows that have slack, and total, square, size and linear as of a `Gradient`."""
         problem, parts = self.problem, []
-        total, square = np.zeros(problem.n_classifiers), np.zeros(problem.n_classifiers)
+        scalars = np.zeros((4, problem.n_classifiers))
         inside = np.flatnonzero(self._inside().any(axis=1))
         for start, stop in row_slices(len(inside), _PART_ROWS):
             rows = inside[start:stop]
-            signs = problem.signs[rows]
-            slack = np.maximum(0.0, 1.0 - signs * self.decisions[rows].astype(np.float64))
+            targets, values = problem.targets[rows], self.decisions[rows].astype(np.float64)
+            slack, signs = slacks(targets, values, problem.epsilon)
             beta = problem.penalties[rows, None] * slack
-            total += beta.sum(axis=0)
-            square += (beta * slack).sum(axis=0)
+            scalars += dual_terms(beta, slack, signs, targets, problem.epsilon)
             parts.append(_Part(rows, beta * signs))
-        return parts, total, square
+        return parts, scalars

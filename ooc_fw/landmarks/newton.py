@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ooc_fw._core.strips import slack_slopes
+from ooc_fw._core.strips import slack_slopes, tube_slopes
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import Span, factorise
@@ -71,6 +71,8 @@ class Point:
             u=choose(first.u, second.u),
             total=choose(first.total, second.total),
             square=choose(first.square, second.square),
+            size=choose(first.size, second.size),
+            linear=choose(first.linear, second.linear),
         )
         names = "b", "residual", "slope", "primal", "dual"
         arrays = {x: choose(getattr(self, x), getattr(other, x)) for x in names}
@@ -175,7 +177,7 @@ class Preconditioner:
         # In Fortran order. Below the diagonal is H, above it and on it the factor of G + H.
         self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
         self._diagonals = np.zeros((k, n))  # of H
-        self._factors = np.zeros(problem.signs.shape)
+        self._factors = np.zeros(problem.targets.shape)
         self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # factors that can be solved with
         self._multiple = 1.0
         self.exact = True
@@ -346,7 +348,7 @@ class Newton:
 
     def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
         problem, course = self.passes.problem, self.course
-        active = problem.signs * point.gradient.decisions < 1
+        active = problem.inside(point.gradient.decisions)
         residual, targets = np.where(wanted[:, None], point.residual, 0.0), target * point.primal
         if course.descent is None:
             inside = active if self.sample is None else active[self.sample]
@@ -416,6 +418,10 @@ class Newton:
             for start in range(0, problem.n_rows, _SLOPE_ROWS):
                 rows = slice(start, start + _SLOPE_ROWS)
                 penalties = np.ascontiguousarray(problem.penalties[rows])
-                slack_slopes(problem.signs[rows], before[rows], after[rows], penalties, t, slopes)
+                own = problem.targets[rows], before[rows], after[rows], penalties, t
+                if problem.epsilon is None:
+                    slack_slopes(*own, slopes)
+                else:
+                    tube_slopes(*own, problem.epsilon, slopes)
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.parallel import LocalWorkers, Shared, Workers, shared_source
 from ooc_fw.data.rows import (
+    AnyArray,
     Float32Array,
     Float64Array,
     Int8Array,
@@ -27,7 +28,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.landmarks.span import Landmarks
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, RegressionProblem
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -38,43 +39,81 @@ _HESSIAN_COLUMNS = 256  # columns of a Hessian that one thread computes together
 
 @dataclass(frozen=True)
 class SpanProblem:
-    """Rows with the labels of k classifiers that share their landmarks.
+    """Rows with the labels of k classifiers that share their landmarks, or with targets.
 
     Parameters
     ----------
     source : RowSource
         All rows.
-    signs : ndarray of int8, shape (n_rows, k)
-        -1 or +1 of each row for each classifier.
+    targets : ndarray of int8 or float64, shape (n_rows, k)
+        -1 or +1 of each row for each classifier; or, of float64, what regression is to meet.
     penalties : ndarray of float64, shape (n_rows,)
         Positive penalty of a unit squared slack of each row.
+    epsilon : float or None
+        Half the width of the tube of regression; None for classification.
     """
 
     source: RowSource
-    signs: Int8Array
+    targets: Int8Array | Float64Array
     penalties: Float64Array
+    epsilon: float | None = None
 
     @classmethod
-    def of(cls, problem: Problem, C: float) -> SpanProblem:
-        """One classifier of two classes, else one of each class against the rest."""
+    def of(cls, problem: Problem | RegressionProblem, C: float) -> SpanProblem:
+        """One classifier of two classes, else one of each class against the rest; or regression."""
+        source, penalties = problem.source, problem.penalties
+        if penalties is None:
+            penalties = np.broadcast_to(np.float64(C), source.n_rows)  # takes no memory
+        if isinstance(problem, RegressionProblem):
+            return cls(source, problem.targets[:, None], penalties, problem.epsilon)
         positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
-        return cls(
-            problem.source,
-            np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1)),
-            np.broadcast_to(np.float64(C), len(problem.codes))  # takes no memory
-            if problem.penalties is None
-            else problem.penalties,
-        )
+        signs = np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1))
+        return cls(source, signs, penalties)
+
+    def inside(self, decisions: Float32Array) -> BoolArray:
+        """Which rows have slack at these decision values, shape (n_rows, k)."""
+        if self.epsilon is None:
+            return np.asarray(self.targets * decisions < 1)
+        return np.asarray(np.abs(self.targets - decisions) > self.epsilon)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self.signs)
+        return len(self.targets)
 
     @property
     def n_classifiers(self) -> int:
         """Number of classifiers."""
-        return int(self.signs.shape[1])
+        return int(self.targets.shape[1])
+
+
+def slacks(
+    targets: AnyArray, values: AnyArray, epsilon: float | None
+) -> tuple[Float64Array, AnyArray]:
+    """Slack xi_i >= 0 of each row, and the sign with which it pulls at the decision value.
+
+    In classification these signs are the labels. In regression they are those of y_i - h(x_i).
+    """
+    if epsilon is None:
+        return np.maximum(0.0, 1.0 - targets * values), targets
+    residuals = targets - values
+    return np.maximum(0.0, np.abs(residuals) - epsilon), np.sign(residuals)
+
+
+def dual_terms(
+    beta: Float64Array,
+    slack: Float64Array,
+    signs: AnyArray,
+    targets: AnyArray,
+    epsilon: float | None,
+) -> Float64Array:
+    """`total`, `square`, `size` and `linear` of a `Gradient` over some rows, shape (4, k)."""
+    square, size = (beta * slack).sum(axis=0), beta.sum(axis=0)
+    if epsilon is None:
+        return np.stack([size, square, size, size])
+    met = beta * signs * targets
+    total = met.sum(axis=0) - epsilon * size
+    return np.stack([total, square, size, np.abs(met).sum(axis=0) + epsilon * size])
 
 
 @dataclass(frozen=True)
@@ -86,9 +125,12 @@ class Gradient:
     decisions : ndarray of float32, shape (n_rows, k)
         h(x_i).
     u : ndarray of float64, shape (k, n_landmarks)
-        sum beta_i y_i k(x_i).
+        sum beta_i s_i k(x_i), with the signs s_i of `slacks`: the labels in classification.
     total, square : ndarray of float64, shape (k,)
-        sum beta_i and sum beta_i^2 / C_i.
+        What beta has in the dual beside its norm: sum beta_i, in regression
+        sum beta_i (s_i y_i - epsilon); and sum beta_i^2 / C_i.
+    size, linear : ndarray of float64, shape (k,)
+        sum beta_i, and a bound on the absolute terms of `total`.
     error : float
         Bound on the error of a weighted mean of kernel values of any row, for an exact pass.
     largest : float
@@ -101,27 +143,29 @@ class Gradient:
     u: Float64Array
     total: Float64Array
     square: Float64Array
+    size: Float64Array
+    linear: Float64Array
     error: float
     largest: float
     depth: int
 
 
 class _Block(NamedTuple):
-    """Rows ``start:stop`` with their signs or, for a product with the Hessian, `active` ones."""
+    """Rows ``start:stop`` with their targets or, for a product with the Hessian, `active` ones."""
 
     start: int
     stop: int
     penalties: Float64Array  # (n,)
-    signs: Int8Array | None = None  # (n, k)
+    targets: Int8Array | Float64Array | None = None  # (n, k)
+    epsilon: float | None = None
     active: BoolArray | None = None  # (n, k): the rows inside the margin of each classifier
 
 
 class _Sums(NamedTuple):
-    """Sums over a block: u or the product, sum beta, sum beta^2 / C; and what it took."""
+    """Sums over a block, see `Gradient`, or the product in place of u; and what it took."""
 
     u: Float64Array
-    total: Float64Array
-    square: Float64Array
+    scalars: Float64Array  # (4, k): total, square, size, linear
     decisions: Float32Array | None
     error: float
     largest: float
@@ -131,8 +175,8 @@ class _Sums(NamedTuple):
     n_evaluations: int
 
 
-_StripSums: TypeAlias = tuple[Float64Array, Float64Array, Float64Array, int]
-"""Sums over a strip of beta y, beta and beta^2 / C, and its number of rows."""
+_StripSums: TypeAlias = tuple[Float64Array, Float64Array, int]
+"""Sums over a strip of beta s, and of total, square, size, linear; and its number of rows."""
 
 
 def _pass_block(
@@ -143,7 +187,7 @@ def _pass_block(
     block: _Block,
 ) -> _Sums:
     """Sums over a block of the gradient at weights `w`, or of the Hessian's product with `w`."""
-    own, signs = landmarks.get(), block.signs
+    own, targets, epsilon = landmarks.get(), block.targets, block.epsilon
     rows = source.get().read(block.start, block.stop)
     source.get().check_unchanged()
     n_read, n_bytes = len(rows), rows_bytes(rows)
@@ -154,32 +198,32 @@ def _pass_block(
         if len(places) < n_read:
             rows = take_rows(rows, places)
     k, bias = len(w), w.sum(axis=1)
-    decisions = None if signs is None else np.empty((len(rows), k), dtype=np.float32)
+    decisions = None if targets is None else np.empty((len(rows), k), dtype=np.float32)
 
     def use(part: slice, sums: Float64Array) -> tuple[_StripSums, Float64Array]:
-        h = sums + bias
-        if signs is None or decisions is None:
-            terms = beta = square = h * factors[part]
+        h, scalars = sums + bias, np.zeros((4, k))
+        if targets is None or decisions is None:
+            terms = h * factors[part]
         else:
             decisions[part] = h
-            slack = np.maximum(0.0, 1.0 - signs[part] * h)
+            slack, signs = slacks(targets[part], h, epsilon)
             beta = factors[part] * slack
-            square, terms = beta * slack, beta * signs[part]
-        return (terms.sum(axis=0), beta.sum(axis=0), square.sum(axis=0), len(h)), terms
+            terms = beta * signs
+            scalars = dual_terms(beta, slack, signs, targets[part], epsilon)
+        return (terms.sum(axis=0), scalars, len(h)), terms
 
-    u, total, square = np.zeros((k, len(own))), np.zeros(k), np.zeros(k)
+    u, scalars = np.zeros((k, len(own))), np.zeros((4, k))
     x, z = own.engine.prepare(rows, exact), own.exact if exact else own.fast
     n_strips = longest = 0
-    for (terms, betas, squares, length), sums in own.engine.strips(x, z, w, use):
+    for (terms, found, length), sums in own.engine.strips(x, z, w, use):
         u += sums + terms[:, None]
-        total += betas
-        square += squares
+        scalars += found
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))
     depth = n_strips + longest
     return _Sums(
-        u, total, square, decisions, error, largest, depth, n_read, n_bytes, len(rows) * len(own)
+        u, scalars, decisions, error, largest, depth, n_read, n_bytes, len(rows) * len(own)
     )
 
 
@@ -223,18 +267,23 @@ class Passes:
         """
         problem = self.problem
         blocks = [
-            _Block(start, stop, problem.penalties[start:stop], problem.signs[start:stop])
+            _Block(
+                start,
+                stop,
+                problem.penalties[start:stop],
+                problem.targets[start:stop],
+                problem.epsilon,
+            )
             for start, stop in block_slices(problem.source, 0, problem.n_rows)
         ]
-        decisions = np.empty(problem.signs.shape, dtype=np.float32)
-        u, total, square = np.zeros_like(b), np.zeros(len(b)), np.zeros(len(b))
+        decisions = np.empty(problem.targets.shape, dtype=np.float32)
+        u, scalars = np.zeros_like(b), np.zeros((4, len(b)))
         error, largest, depth = 0.0, 0.0, 0
         began = time.perf_counter()
         for block, found in self._map(blocks, b, exact):
             decisions[block.start : block.stop] = found.decisions
             u += found.u
-            total += found.total
-            square += found.square
+            scalars += found.scalars
             error, largest = max(error, found.error), max(largest, found.largest)
             depth = max(depth, found.depth)
         seconds = time.perf_counter() - began
@@ -242,7 +291,9 @@ class Passes:
             self.exact_seconds = max(self.exact_seconds, seconds)
         else:
             self.gradient_seconds = max(self.gradient_seconds, seconds)
-        return Gradient(decisions, u, total, square, error, largest, depth + len(blocks))
+        total, square, size, linear = scalars
+        depth += len(blocks)
+        return Gradient(decisions, u, total, square, size, linear, error, largest, depth)
 
     def hessian_product(
         self, active: BoolArray, d: Float64Array, *, exact: bool = False

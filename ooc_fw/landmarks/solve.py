@@ -29,13 +29,14 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.choice import draw_by_loss, draw_random
+from ooc_fw.landmarks.exact_kernel import ExactKernelView
 from ooc_fw.landmarks.newton import Course, Newton, Point, Preconditioner
-from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.passes import Passes, SpanProblem, slacks
 from ooc_fw.landmarks.sample import Sample
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.solver.checkpoint import (
     CheckpointWriter,
     State,
@@ -68,7 +69,7 @@ _GRACE = 0.1  # share of the limit by which a certificate that is under way may 
 
 
 def solve_landmarks(
-    problem: Problem,
+    problem: Problem | RegressionProblem,
     n_landmarks: int,
     options: TrainOptions,
     session: Session,
@@ -112,7 +113,7 @@ class LandmarkPath(ExitStack):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Problem | RegressionProblem,
         n_landmarks: int,
         options: TrainOptions,
         session: Session,
@@ -130,6 +131,13 @@ class LandmarkPath(ExitStack):
         else:
             self._run.change_penalty(C)
         return self._run.solve()
+
+    def exact_kernel_dual(self) -> Float64Array:
+        """Lower bounds on the least P of the exact kernel, after `solve`; see `ExactKernelView`."""
+        assert self._run is not None
+        run = self._run
+        view = ExactKernelView(run.problem, run._best().point.gradient.decisions)
+        return view.dual(run.engine, exact=True)
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ class _Run:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Problem | RegressionProblem,
         n_landmarks: int,
         options: TrainOptions,
         session: Session,
@@ -264,7 +272,7 @@ class _Run:
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _begin_checkpoints(self, problem: Problem, n_landmarks: int) -> None:
+    def _begin_checkpoints(self, problem: Problem | RegressionProblem, n_landmarks: int) -> None:
         """Say which run this is, and read the checkpoint of an earlier one, if they are wanted.
 
         InputError is raised for a checkpoint of another run.
@@ -323,12 +331,15 @@ class _Run:
 
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
-        signs = self.problem.signs[self.sample.ids]
+        ids, n_classifiers = self.sample.ids, self.problem.n_classifiers
+        signs = np.zeros((len(ids), 1), dtype=np.int8)  # in regression all rows are of one class
+        if self.problem.epsilon is None:
+            signs = self.problem.targets[ids].astype(np.int8)
         half = max(1, self.n_landmarks // 2)
         if self.warm is None:
             pilot = draw_random(signs, min(len(signs), _PILOT_FACTOR * half), self.rng)
             span, first = self._span(pilot[:half])
-            start = np.zeros((signs.shape[1], len(span)))
+            start = np.zeros((n_classifiers, len(span)))
         else:
             pilot = np.searchsorted(self.sample.ids, self.warm.rows)
             if len(pilot) >= self.n_landmarks:
@@ -342,7 +353,10 @@ class _Run:
         point = self._minimise(newton, first, start, _PILOT_GAP)
         newton.preconditioner.release()
         self.interrupt.defer()
-        slack = np.maximum(0.0, 1.0 - part.signs * point.gradient.decisions)
+        values = point.gradient.decisions
+        if part.epsilon is not None:
+            values = values.astype(np.float64)
+        slack, _ = slacks(part.targets, values, part.epsilon)
         losses = (part.penalties[:, None] * slack.astype(np.float64) ** 2).sum(axis=1)
         taken = np.isin(pilot, first)
         more = draw_by_loss(losses, taken, self.n_landmarks - len(first), self.rng)
@@ -369,7 +383,8 @@ class _Run:
 
     def _problem_of(self, rows: Rows, ids: Int64Array) -> SpanProblem:
         source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
-        return SpanProblem(source, self.problem.signs[ids], self.problem.penalties[ids])
+        whole = self.problem
+        return SpanProblem(source, whole.targets[ids], whole.penalties[ids], whole.epsilon)
 
     def _newton(self, span: Span, part: SpanProblem, places: Int64Array) -> Newton:
         """Newton's method on part of the sample, in which the landmarks are at `places`."""

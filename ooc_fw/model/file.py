@@ -42,8 +42,8 @@ from ooc_fw.system.errors import DamageError, InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, ONE_CLASS_VERSION = 1, 2, 3, 4
-"""Formats of exact models, landmark models, exact models with many classifiers, and one class."""
+FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION = 1, 2, 3, 4
+"""Formats of exact models, landmark models, exact models with many classifiers, other tasks."""
 
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
@@ -106,10 +106,10 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = int(attributes["format_version"])
-    if version not in (FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, ONE_CLASS_VERSION):
+    if version not in (FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION):
         raise InputError(
             f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} to "
-            f"{ONE_CLASS_VERSION}"
+            f"{OTHER_TASKS_VERSION}"
         )
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
@@ -130,7 +130,10 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
             f"of {decision!r}"
         )
     return {
-        "offset": float(attributes["offset"]) if "offset" in attributes else None,
+        **{
+            name: float(attributes[name]) if name in attributes else None
+            for name in ("offset", "spread")
+        },
         "kernel": kernel,
         "C": float(attributes["C"]),
         "classes": classes,
@@ -177,8 +180,12 @@ def _write(file: h5py.File, model: Model) -> None:
     table = exact and len(model.classifiers) > _FEW
     version = TABLE_VERSION if table else FORMAT_VERSION
     file.attrs["format_version"] = version if exact else LANDMARKS_VERSION
-    if model.offset is not None:
-        file.attrs["format_version"], file.attrs["offset"] = ONE_CLASS_VERSION, model.offset
+    if model.task != "classification":
+        file.attrs["format_version"] = OTHER_TASKS_VERSION
+        put_text(file.attrs, "task", model.task)
+        for name in ("offset", "spread"):
+            if getattr(model, name) is not None:
+                file.attrs[name] = getattr(model, name)
     if not exact:
         put_text(file.attrs, "decision", model.decision)
     put_text(file.attrs, "kernel", model.kernel.name)

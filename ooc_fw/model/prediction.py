@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 DECISION_ACCURACY = 1e-4
-"""Largest error of a decision value, on the scale where the margin is 1, or rho for one class."""
+"""Largest error of a decision value, on the scale where the margin is 1, rho for one class, or the
+spread of the targets is 1."""
 
 PART_BYTES = 4 << 20
 """Bytes of dense rows that are decided at once."""
@@ -58,7 +59,10 @@ class Predictor:
         rho = np.array([own.rho for own in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
         self._accuracy, self._shift = DECISION_ACCURACY, 0.0
-        if model.offset is not None:  # scores of one class, which have neither scale nor bias
+        if model.spread is not None and model.offset is not None:
+            labels_only, self._shift = False, -model.offset
+            self._accuracy, self._rho = DECISION_ACCURACY * model.spread, self._rho / model.spread
+        elif model.offset is not None:  # scores of one class, which have neither scale nor bias
             self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
             self._shift = model.offset + math.fsum(classifiers[0].alpha)
         self._n_classes, self._decision = len(model.classes), model.decision

@@ -65,6 +65,7 @@ class _Record:
     support_vectors: Rows
     classifiers: Sequence[Classifier]
     offset: float | None = None
+    spread: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, for copies; predictors that are kept are made again."""
@@ -96,7 +97,14 @@ class _Record:
     @property
     def one_class(self) -> bool:
         """Whether the model detects novelty: +1 stands for rows like those of training."""
-        return self.offset is not None
+        return self.task == "novelty"
+
+    @property
+    def task(self) -> str:
+        """What the model is for: "classification", "novelty" or "regression"."""
+        if self.spread is not None:
+            return "regression"
+        return "classification" if self.offset is None else "novelty"
 
     @property
     def kind(self) -> Kind:
@@ -213,8 +221,29 @@ class Model(_Record):
         each class against the rest.
     offset : float or None
         Of a one-class model (`ooc_fw.training.novelty`), whose classes are -1, novel, and +1: the
-        decision value is the score sum_i alpha_i k(x_i, x) minus this. None for all others.
+        decision value is the score sum_i alpha_i k(x_i, x) minus this. Of regression the mean of
+        the targets. None for classification.
+    spread : float or None
+        Of regression (`ooc_fw.training.regression`), where it multiplies the weighted sum, to which
+        `offset` is added: the decision value is the prediction. None for all others.
     """
+
+    @classmethod
+    def of_regression(
+        cls,
+        solution: LandmarkSolution,
+        *,
+        kernel: Kernel,
+        C: float,
+        scaling: Scaling | None,
+        targets: tuple[float, float],
+        penalties: Float64Array | None = None,
+    ) -> Model:
+        """Model of landmarks for targets of this mean and spread, in units of which it learned."""
+        known: dict[str, Any] = {"kernel": kernel, "C": C, "scaling": scaling}
+        classes = np.array([-1.0, 1.0])
+        model = cls.from_landmarks(solution, classes=classes, penalties=penalties, **known)
+        return replace(model, offset=targets[0], spread=targets[1])
 
     @classmethod
     def of_one_class(
@@ -338,7 +367,8 @@ class Model(_Record):
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
             The margin is at -1 and +1; positive means the larger class of a pair, or the class
-            rather than the rest. Of a one-class model: the score minus the offset.
+            rather than the rest. Of a one-class model: the score minus the offset. Of regression:
+            the prediction.
 
         Raises
         ------
@@ -397,12 +427,17 @@ class Model(_Record):
                 yield predictor(block)
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
-        """Class values of all rows of `X`; see `decision_function`."""
+        """Class values of all rows of `X`, or predictions; see `decision_function`."""
         values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
         return self.label_values(values)
 
     def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
-        """Class value of each row, given its decision values; `class_places` has its place."""
+        """Class value of each row, given its decision values; `class_places` has its place.
+
+        Of regression they are the decision values themselves.
+        """
+        if self.task == "regression":
+            return decision_values
         return np.asarray(self.classes[self.class_places(decision_values)])
 
     def class_places(self, decision_values: Float64Array) -> Int64Array:

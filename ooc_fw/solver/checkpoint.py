@@ -27,7 +27,7 @@ from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.problem import BinaryProblem, Problem, RegressionProblem
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -170,10 +170,16 @@ def _checksum(parts: Iterable[Any]) -> str:
 # -- which run a state belongs to ----------------------------------------------------------------
 
 
-def run_identity(problem: BinaryProblem | Problem, options: TrainOptions) -> Identity:
+def run_identity(
+    problem: BinaryProblem | Problem | RegressionProblem, options: TrainOptions
+) -> Identity:
     """What tells one run from another; a file is known by its size and time of change."""
     source, penalties = problem.source, problem.penalties
-    labels = problem.codes if isinstance(problem, Problem) else problem.labels
+    labels: npt.NDArray[Any]
+    if isinstance(problem, RegressionProblem):
+        labels = np.append(problem.targets, problem.epsilon)
+    else:
+        labels = problem.codes if isinstance(problem, Problem) else problem.labels
     data = {
         name: getattr(source, name)
         for name in ("n_rows", "n_features", "sparse", "shuffled", "chunk_rows")

@@ -6,10 +6,11 @@ import bisect
 import math
 import os
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run, workload
@@ -44,6 +45,9 @@ _PATIENCE = 2.0  # times of an exact run over the time limit up to which it is b
 _LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
 _ALGEBRA_SECONDS = 0.5  # of its steps on a sample with 1,000 landmarks; grows with the third power
 _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
+
+
+AnyProblem: TypeAlias = Problem | RegressionProblem
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,21 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     return Choice(n_landmarks, f"{n_landmarks} landmarks: {why}; --exact takes the optimum")
 
 
+def choose_number(problem: AnyProblem, options: TrainOptions, session: Session) -> int:
+    """Number of landmarks: as asked, or as many as the limits of memory and time afford."""
+    plan = plan_run(problem.source, options, session.held)
+    options = replace(options, threads=min(options.threads, plan.max_threads))
+    if options.landmarks is not None:
+        found = _as_asked(problem, options, session).landmarks
+        assert found is not None
+        return found
+    speed = None
+    if options.max_time is not None:
+        rows = problem.source.read(0, min(_SPEED_ROWS, problem.source.n_rows))
+        speed, _ = kernel_speed(problem.kernel, rows, options.threads)
+    return _affordable(problem, options, session, speed)
+
+
 def _as_before(
     problem: Problem, options: TrainOptions, session: Session, path: str | os.PathLike[str]
 ) -> Choice:
@@ -123,7 +142,7 @@ def _as_before(
     return _as_asked(problem, replace(options, landmarks=before), session)
 
 
-def _as_asked(problem: Problem, options: TrainOptions, session: Session) -> Choice:
+def _as_asked(problem: AnyProblem, options: TrainOptions, session: Session) -> Choice:
     wanted = options.landmarks
     assert wanted is not None
     wanted = min(wanted, problem.source.n_rows)
@@ -158,11 +177,11 @@ def _limit_in_words(options: TrainOptions, limit: int) -> str:
 
 
 def _affordable(
-    problem: Problem, options: TrainOptions, session: Session, speed: float | None
+    problem: AnyProblem, options: TrainOptions, session: Session, speed: float | None
 ) -> int:
     """Largest number of landmarks within the limits of size, memory and time."""
     n_rows = problem.source.n_rows
-    by_default = min(LANDMARKS / math.sqrt(_n_classifiers(problem)), _PASS_VALUES / n_rows)
+    by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / n_rows)
     wanted = options.max_support or max(START_ROWS, int(by_default))
     most = min(wanted, _most_by_memory(problem, options, session), n_rows)
     if speed is None:
@@ -176,35 +195,30 @@ def _affordable(
     return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
 
 
-def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
+def landmark_seconds(problem: AnyProblem, n_landmarks: int, speed: float) -> float:
     """About the time of a run with landmarks, at so many kernel values a second."""
     n_rows = problem.source.n_rows
     rows = LANDMARK_PASSES * n_rows + _SAMPLE_PASSES * min(n_rows, _SAMPLE_ROWS * n_landmarks)
-    algebra = _ALGEBRA_SECONDS * _n_classifiers(problem) * (n_landmarks / 1000) ** 3
+    algebra = _ALGEBRA_SECONDS * problem.n_classifiers * (n_landmarks / 1000) ** 3
     return rows * n_landmarks / speed + algebra
 
 
 def landmark_memory(
-    problem: Problem, options: TrainOptions, session: Session, n_landmarks: int
+    problem: AnyProblem, options: TrainOptions, session: Session, n_landmarks: int
 ) -> dict[str, int]:
     """Bytes that a run with so many landmarks takes at most, part by part."""
     work = _workload(problem, options, session)
-    return landmark_terms(work, _n_classifiers(problem), n_landmarks, options.threads)
+    return landmark_terms(work, problem.n_classifiers, n_landmarks, options.threads)
 
 
-def _most_by_memory(problem: Problem, options: TrainOptions, session: Session) -> int:
+def _most_by_memory(problem: AnyProblem, options: TrainOptions, session: Session) -> int:
     work = _workload(problem, options, session)
-    k = _n_classifiers(problem)
+    k = problem.n_classifiers
     return landmarks_that_fit(work, k, options.memory_limit, memory_total(), options.threads)
 
 
-def _workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
+def _workload(problem: AnyProblem, options: TrainOptions, session: Session) -> Workload:
     """Sizes of a run with landmarks, whose blocks of rows are those of a pass."""
     work = workload(problem.source, options, session.held)
     weighted = problem.penalties is not None
     return replace(work, block_bytes=2 * CHUNK_BYTES, weighted=weighted)
-
-
-def _n_classifiers(problem: Problem) -> int:
-    """Classifiers of a landmark model: one against the rest, but one of two classes."""
-    return 1 if problem.n_classes == 2 else problem.n_classes

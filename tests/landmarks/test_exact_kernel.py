@@ -28,7 +28,7 @@ def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0):
 
 def exact_dual(X, view, kernel):
     """D of the best multiple of beta, by definition, in extended precision."""
-    y, C = view.problem.signs, view.problem.penalties[:, None]
+    y, C = view.problem.targets, view.problem.penalties[:, None]
     beta = C * np.maximum(0, 1 - y * view.decisions.astype(np.longdouble))
     v = ((beta * y) * ((kernel_values(kernel, X, X) + 1) @ (beta * y))).sum(axis=0)
     return beta.sum(axis=0) ** 2 / (v + (beta**2 / C).sum(axis=0)) / 2
@@ -43,7 +43,7 @@ def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monk
     expected, done = exact_dual(X, view, own), []
     with Engine(own, 2) as engine:
         found = view.dual(engine, on_part=done.append)
-        inside = np.count_nonzero((view.problem.signs * view.decisions < 1).any(axis=1))
+        inside = np.count_nonzero((view.problem.targets * view.decisions < 1).any(axis=1))
         assert inside * (inside + 1) // 2 <= view.n_evaluations <= inside**2
         assert engine.evaluations == view.n_evaluations
     assert (found <= expected).all()
@@ -53,7 +53,7 @@ def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monk
 
 def test_no_weights_are_better_than_the_bound():
     X, view, own = make_view(k=1)
-    y, C = view.problem.signs[:, 0], view.problem.penalties
+    y, C = view.problem.targets[:, 0], view.problem.penalties
     with Engine(own) as engine:
         (bound,) = view.dual(engine)
     options, problem = TrainOptions(tol=1e-6), BinaryProblem(open_source(X), y, own, C)
@@ -67,7 +67,7 @@ def test_where_parts_are_computed_changes_no_bit(tmp_path, monkeypatch):
     X, view, own = make_view()
     np.save(tmp_path / "X.npy", X)
     problem = SpanProblem(
-        open_source(str(tmp_path / "X.npy")), view.problem.signs, view.problem.penalties
+        open_source(str(tmp_path / "X.npy")), view.problem.targets, view.problem.penalties
     )
     view = ExactKernelView(problem, view.decisions)
     found = []

@@ -470,7 +470,7 @@ def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
         K = kernel_values(KERNELS["rbf"], X, Z).astype(np.float64) + 1
         for wanted in ([True, True, True], [False, True, True], [True, True, False]):
             decisions = rng.normal(size=(700, 3)).astype(np.float32)
-            inside = sample.signs * decisions < 1
+            inside = sample.targets * decisions < 1
             preconditioner.follow(inside, 5.0, np.array(wanted))
             residual = rng.normal(size=(3, 600))
             found = preconditioner.solve(residual)

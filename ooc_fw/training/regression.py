@@ -1,0 +1,160 @@
+"""Regression: the L2-SVR with an epsilon-insensitive loss, in the span of landmarks or of all rows.
+
+Targets are centred and divided by their spread, epsilon with them, which changes neither C nor the
+model: min 1/2 (|w|^2 + b^2) + 1/2 sum C_i xi_i^2, xi_i = max(0, |y_i - w.phi(x_i) - b| - epsilon).
+With epsilon 0 it is kernel ridge regression. The passes, the steps and the certificate are those of
+landmark models (`ooc_fw.landmarks.span`): any beta >= 0, with the signs s_i of the residuals, has
+
+    D(beta) = sum beta_i (s_i y_i - epsilon) - 1/2 u'G^-1 u - 1/2 sum beta_i^2 / C_i.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.landmarks.solution import LandmarkSolution, relative_target
+from ooc_fw.model.record import Model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import RegressionProblem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import InputError
+from ooc_fw.training.choice import choose_number
+
+if TYPE_CHECKING:
+    from ooc_fw.landmarks.solve import LandmarkPath
+
+logger = logging.getLogger(__name__)
+
+EXACT_ROWS = 4_096
+"""Rows up to which all of them are landmarks unless told otherwise: the model is the exact one."""
+
+EPSILON = 0.1
+"""Default of epsilon, in units of the targets, as in scikit-learn."""
+
+
+@dataclass(frozen=True)
+class RegressionFit:
+    """A model of regression, and the solution that it was made of, in units of the spread.
+
+    `gap_scope` is "all" where the certified gap is one to the exact optimum, and "span" where it is
+    one to the best weights of these landmarks.
+    """
+
+    model: Model
+    solution: LandmarkSolution
+    choice: str
+    gap_scope: str
+
+
+def fit_regression(
+    source: RowSource,
+    targets: Float64Array,
+    kernel: Kernel,
+    options: TrainOptions,
+    session: Session | None = None,
+    *,
+    epsilon: float = EPSILON,
+    penalties: Float64Array | None = None,
+) -> RegressionFit:
+    """Train a model of regression on all rows of a source.
+
+    Parameters
+    ----------
+    source, kernel, session
+        As for `ooc_fw.training.fit.fit`.
+    targets : ndarray of float64, shape (n_rows,)
+        What is to be predicted.
+    options : TrainOptions
+        `landmarks` is their number: by default all rows of at most `EXACT_ROWS`, else as many as
+        the limits afford. The method, oracle, start and stopping test have no meaning.
+    epsilon : float
+        Half the width of the tube, in units of the targets; 0 for kernel ridge regression.
+    penalties : ndarray of float64, shape (n_rows,), optional
+        Penalty of each row; None is C of the options for all.
+
+    Raises
+    ------
+    InputError
+        For targets that are not finite, or from which nothing can be learned, and as the training
+        of landmark models does.
+    """
+    from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
+
+    check_regression(options)
+    session = Session() if session is None else session
+    RegressionProblem(source, targets, kernel, epsilon, penalties)  # checks what is given
+    mean, spread = float(targets.mean()), float(targets.std())
+    if not spread > 0:
+        raise InputError(
+            f"all targets of {source.name} are {mean:g}, so that there is nothing to learn"
+        )
+    scaled = (targets - mean) / spread
+    problem = RegressionProblem(source, scaled, kernel, epsilon / spread, penalties)
+    if np.abs(scaled).max() <= problem.epsilon:
+        raise InputError(
+            f"epsilon {epsilon:g} is so large that the mean of the targets, {mean:g}, loses "
+            f"nothing; give a smaller one"
+        )
+    n_landmarks, reason = _choose(problem, options, session)
+    logger.info("%s", reason)
+    plan = plan_run(source, options, session.held)
+    own = replace(options, threads=min(options.threads, plan.max_threads))
+    with LandmarkPath(problem, n_landmarks, own, session) as path:
+        solution = path.solve(options.C)
+        if n_landmarks == source.n_rows and solution.certified_gap is not None:
+            solution = _to_the_optimum(path, solution, relative_target(options.tol))
+    model = Model.of_regression(
+        solution,
+        kernel=kernel,
+        C=options.C,
+        scaling=source.scaling,
+        targets=(mean, spread),
+        penalties=penalties,
+    )
+    scope = "all" if n_landmarks == source.n_rows else "span"
+    return RegressionFit(model, solution, reason, scope)
+
+
+def check_regression(options: TrainOptions) -> None:
+    """Raise InputError for options that have no meaning for regression."""
+    for name, given in (
+        (f"method {options.method}", options.method != "auto"),
+        (f"lmo {options.lmo}", options.lmo != "auto"),
+        (f"stopping {options.stopping}", options.stopping != "relative"),
+        (f"max_support {options.max_support}", options.max_support is not None),
+    ):
+        if given:
+            raise InputError(
+                f"regression learns weights of landmarks by Newton steps, for which {name} has no "
+                f"meaning; leave it out (landmarks= or --landmarks N is the size of the model)"
+            )
+
+
+def _choose(problem: RegressionProblem, options: TrainOptions, session: Session) -> tuple[int, str]:
+    n_rows = problem.source.n_rows
+    if options.landmarks is None and (options.exact or n_rows <= EXACT_ROWS):
+        return n_rows, f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
+    n_landmarks = choose_number(problem, options, session)
+    return n_landmarks, f"{n_landmarks} landmarks of {n_rows} rows"
+
+
+def _to_the_optimum(
+    path: LandmarkPath, solution: LandmarkSolution, target: float
+) -> LandmarkSolution:
+    """The solution of all rows as landmarks, with a gap to the optimum of the exact kernel."""
+    dual = path.exact_kernel_dual()
+    assert solution.primal is not None
+    gap = (solution.primal - dual) / solution.primal
+    status = solution.status
+    if status is Status.CONVERGED and (gap > target).any():
+        status = Status.ROUNDING
+    return replace(solution, dual=dual, certified_gap=gap, status=status)
