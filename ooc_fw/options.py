@@ -340,6 +340,16 @@ class ConvertOptions(_Checked):
         "obs of AnnData: cell_type, or obs/cell_type",
         metavar="COLUMN",
     )
+    targets: bool = option(
+        False,
+        flags={
+            "--targets": (
+                True,
+                "labels are numbers that a regression is to meet, not classes (--like takes this "
+                "from the training file)",
+            )
+        },
+    )
     one_hot: Sequence[str] = option(
         (),
         "columns of categories, with commas between them: each category becomes a feature of 0 "

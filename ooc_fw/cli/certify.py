@@ -79,16 +79,20 @@ def run(args: argparse.Namespace) -> int:
 
 def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Objectives and gap of each binary classifier of a landmark model over DATA."""
-    from ooc_fw.model.certificate import certify_landmarks
-    from ooc_fw.problem import Problem
+    from ooc_fw.model.certificate import certify_landmarks, regression_problem
+    from ooc_fw.problem import Problem, RegressionProblem
 
     with ExitStack() as stack:
         source = stack.enter_context(common.open_data(args))
-        codes = _codes(model, source)
+        problem: Problem | RegressionProblem
+        if model.task == "regression":
+            problem = regression_problem(model, source)
+        else:
+            codes = _codes(model, source)
+            problem = Problem(source, codes, model.kernel, class_labels=model.classes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
         progress = RowProgress("certify", source.n_rows, quiet=args.quiet)
-        problem = Problem(source, codes, model.kernel, class_labels=model.classes)
         on_block = stack.enter_context(progress)
         began = time.perf_counter()
         certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=on_block)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SHOWN_CLASSES = 10
 
 _OF_TABLES = (
-    *("label", "one_hot", "drop", "impute", "missing_labels", "format", "header", "delimiter"),
-    *("labels", "x_name", "y_name"),
+    *("label", "targets", "one_hot", "drop", "impute", "missing_labels", "format", "header"),
+    *("delimiter", "labels", "x_name", "y_name"),
 )
 
 
@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 def _lines(report: ConversionReport) -> list[str]:
     """What was converted and how, a line for each fact."""
     counts = report.class_counts.items()
-    words = [f"{common.format_label(label)} ({count})" for label, count in counts] or ["none"]
+    words = [f"{common.format_label(label)} ({count})" for label, count in counts]
+    words = words or ["none: labels are targets of a regression" if report.targets else "none"]
     if len(words) > SHOWN_CLASSES:
         words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
     lines = [

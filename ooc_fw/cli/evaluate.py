@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     scaled like the training data. Of two classes, the ROC AUC and the average precision of the
     decision values, too: how well they tell the rows of the larger label from all others. If the
     model gives probabilities, their Brier score: the mean squared error of the probability of the
-    larger of two labels, or the sum of that over all classes.
+    larger of two labels, or the sum of that over all classes. Of regression R^2, the root of the
+    mean squared error, and the mean absolute error.
     """
     import numpy as np
 
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     model = load_model(args.model)
     if args.figure is not None:
         _check_figure(args, model)
+    if model.task == "regression":
+        return _evaluate_regression(args, model, started)
     reliability = Reliability(len(model.classes)) if model.calibrated else None
     ranking = Ranking() if len(model.classes) == 2 else None
     confusion = Confusion(model.classes.tolist())
@@ -113,6 +116,26 @@ def run(args: argparse.Namespace) -> int:
         save(draw_reliability(result, classes), args.figure)
     result |= {"n_rows": n_rows, "seconds": time.perf_counter() - started}
     common.print_result(args, result, _lines(result))
+    return common.DONE
+
+
+def _evaluate_regression(args: argparse.Namespace, model: Model, started: float) -> int:
+    """Print how far predictions are from the targets."""
+    from ooc_fw.cli.applying import apply_model
+    from ooc_fw.model.metrics import Residuals
+
+    residuals = Residuals(model.offset or 0.0)
+    for block in apply_model(model, args, with_labels=True):
+        assert block.labels is not None
+        if block.labels.dtype.kind not in "biuf":
+            raise InputError(
+                f"the labels of {args.data} are words, and the model predicts numbers; name other "
+                f"labels"
+            )
+        residuals.add(block.labels.astype(float), block.values)
+    result = residuals.measures()
+    result |= {"n_rows": residuals.n_rows, "seconds": time.perf_counter() - started}
+    common.print_result(args, result)
     return common.DONE
 
 

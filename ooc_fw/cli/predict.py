@@ -88,15 +88,21 @@ def run(args: argparse.Namespace) -> int:
             f"the model {args.model} gives no probabilities; train it with ooc-fw train "
             f"--probability"
         )
+    if model.task == "regression" and args.decision:
+        raise InputError(
+            f"the model {args.model} is one of regression, which has predictions only; leave out "
+            f"--decision"
+        )
     blocks = apply_model(model, args, labels_only=not (args.decision or args.probability))
     folder = None if output is None or is_stream(output) else output.resolve().parent
     n_rows = 0
     with _open(output, suffix, model) as write:
         for values in in_order(blocks, args.data, folder):
-            columns: dict[str, npt.NDArray[Any]] = {
-                "row": np.arange(n_rows, n_rows + len(values)),
-                "label": model.class_places(values),
-            }
+            columns: dict[str, npt.NDArray[Any]] = {"row": np.arange(n_rows, n_rows + len(values))}
+            if model.task == "regression":
+                columns["prediction"] = values
+            else:
+                columns["label"] = model.class_places(values)
             if args.decision:
                 columns["decision"] = values
             if args.probability:
@@ -151,7 +157,7 @@ def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any
     names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
     if columns["row"][:1] == 0:
-        header = {"row": ["row"], "label": ["label"], "decision": ["decision"]}
+        header = {name: [name] for name in ("row", "label", "prediction", "decision")}
         if model.decision == "ovr":
             header["decision"] = [f"decision_{name}" for name in names]
         elif len(names) > 2:
@@ -159,9 +165,12 @@ def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any
             header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
         header["probability"] = [f"p_{name}" for name in names]
         writer.writerow([title for name in columns for title in header[name]])
-    cells: list[Any] = [columns["row"].tolist(), [names[k] for k in columns["label"].tolist()]]
-    for name in list(columns)[2:]:
-        cells += columns[name].reshape(len(columns[name]), -1).T.tolist()
+    cells: list[Any] = []
+    for name, column in columns.items():
+        if name == "label":
+            cells.append([names[k] for k in column.tolist()])
+        else:
+            cells += column.reshape(len(column), -1).T.tolist()
     writer.writerows(zip(*cells, strict=True))
 
 

@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file.
 
     Test rows are a random part of the data, with the same share of each class, or those that --rows
-    names. Both files keep the order of the rows, their numbers in the first input, the scaling and
-    the names of columns and classes.
+    names. Both files keep the order of the rows, the scaling and the names of columns and classes.
     """
     from ooc_fw.convert.split import read_test_rows, split
+    from ooc_fw.data.labels import are_targets
     from ooc_fw.data.sources.dispatch import draw_test_rows
 
     outputs = [args.train, args.test]
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)
         else:
-            stratify = source.has_labels and not args.no_stratify
+            stratify = source.has_labels and not (args.no_stratify or are_targets(source))
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
             reports = split(source, ranges, outputs, compression=args.compression, on_rows=progress)

@@ -72,6 +72,7 @@ class ConversionReport:
     notes: tuple[str, ...]  # what a user may not expect, one sentence each
     text_bytes: int  # size of the input, decompressed
     seconds: float  # wall time
+    targets: bool = False  # whether labels are targets of a regression
 
     @property
     def megabytes_per_second(self) -> float:
@@ -101,6 +102,8 @@ def convert(
     filter_options(options.compression)  # the plugin must be installed
     target = Path(output)
     like = None if options.like is None else read_like(os.fspath(options.like))
+    if like is not None and like.targets:
+        options = replace(options, targets=True)
     with ExitStack() as stack:
         job = _prepare([os.fspath(path) for path in inputs], target, options, like, progress, stack)
         with _naming(target, "rows were set aside in temporary files beside it"):
@@ -131,6 +134,7 @@ def convert(
         notes=(*job.encoder.notes(), *notes, *lost),
         text_bytes=sum(reader.text_bytes for reader in job.readers),
         seconds=time.perf_counter() - started,
+        targets=job.options.targets,
     )
 
 
@@ -294,5 +298,6 @@ def _write_file(
     if job.encoder.record is not None:
         job.encoder.record.write(file.attrs)
     mean, norm = found.mean, found.mean_square_norm
-    writer.finish(Summary(counts, job.name, scaling, mean, norm, job.spool.seed, names))
+    targets = job.options.targets
+    writer.finish(Summary(counts, job.name, scaling, mean, norm, job.spool.seed, names, targets))
     return {label if names is None else names[int(label)]: n for label, n in counts.items()}

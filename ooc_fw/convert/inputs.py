@@ -14,7 +14,7 @@ from ooc_fw.convert.arrow import CSVReader, ParquetReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
-from ooc_fw.data.attributes import LABEL_NAMES, get_texts
+from ooc_fw.data.attributes import LABEL_NAMES, TARGETS, get_texts
 from ooc_fw.data.formats import detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
@@ -39,6 +39,7 @@ class TrainingFile:
     scaling: Scaling  # what was done to its values
     classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
     record: TableRecord | None = None  # how a table became its features
+    targets: bool = False  # whether its labels are targets of a regression
     is_model: bool = False  # whether it is a model, which does not know about tables
 
     @property
@@ -77,7 +78,10 @@ def _read_data(file: h5py.File) -> TrainingFile:
     if names is None:
         names = file.attrs.get("class_names")
     record = TableRecord.read(file.attrs)
-    return _training_file(file, rows, Scaling.read(file) or Scaling(), names, record=record)
+    targets = bool(file.attrs.get(TARGETS, False))
+    known: dict[str, Any] = {"record": record, "targets": targets}
+    names = None if targets else names
+    return _training_file(file, rows, Scaling.read(file) or Scaling(), names, **known)
 
 
 def _read_model(file: h5py.File) -> TrainingFile:

@@ -104,8 +104,8 @@ class FirstPass:
         self.class_counts.update(class_counts)
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
-                f"{name} brings the number of different labels above {MAX_CLASSES}; these are "
-                f"targets of a regression, not classes"
+                f"{name} brings the number of different labels above {MAX_CLASSES}; if these are "
+                f"targets of a regression, not classes, give --targets"
             )
         row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
         self.n_rows += len(block.rows)
@@ -157,7 +157,8 @@ def _measure(job: Job, parse: Parse, logs: LogTable | None, numbered: tuple[int,
         exact = own.of(parse_exactly(block).rows)
     if job.spool.dtype == np.float32:
         parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
-    return _Measured(parsed, count_labels(parsed.labels), ranges, exact)
+    counts = {} if job.options.targets else count_labels(parsed.labels)
+    return _Measured(parsed, counts, ranges, exact)
 
 
 def _narrow(ranges: ColumnRanges) -> bool:

@@ -263,7 +263,7 @@ def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[st
     elif n_classes > MANY_CLASSES:
         yield (
             f"there are {n_classes} different labels: if they are amounts and not classes, this is "
-            f"regression, which ooc-fw does not do"
+            f"regression, train with --task regression"
         )
     elif n_classes > 1:
         rare, count = min(labels.counts.items(), key=lambda item: item[1])

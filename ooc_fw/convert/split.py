@@ -14,9 +14,9 @@ import numpy as np
 
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
-from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.labels import are_targets, encode_labels, read_targets
 from ooc_fw.data.ranges import ColumnSums
-from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, SubsetSource, iter_blocks
 from ooc_fw.data.sources.hdf5 import is_converted
@@ -36,14 +36,27 @@ class PartReport:
 
 @dataclass(frozen=True)
 class _Labels:
-    """Labels of a whole file: their values, increasing, and the place of each row's label there."""
+    """Labels of a whole file as they are stored: numbers, or codes of words."""
 
-    values: AnyArray
-    codes: Int64Array
+    numbers: Float64Array | None  # (n_rows,); None where there are none
+    words: AnyArray | None = None
+    targets: bool = False  # whether they are targets of a regression
 
-    @property
-    def are_words(self) -> bool:
-        return self.values.dtype.kind not in "biuf"
+    @classmethod
+    def of(cls, source: RowSource) -> _Labels:
+        """Those of a source; InputError where they are missing."""
+        if not source.has_labels:
+            return cls(None)
+        if are_targets(source):
+            return cls(read_targets(source), targets=True)
+        values, codes = encode_labels(source)
+        if values.dtype.kind in "biuf":
+            return cls(values[codes].astype(np.float64))
+        return cls(codes.astype(np.float64), values)
+
+    def stored(self, rows: Int64Array) -> Float64Array:
+        """Numbers of some rows."""
+        return np.zeros(len(rows)) if self.numbers is None else self.numbers[rows]
 
 
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
@@ -83,14 +96,12 @@ def split(
 ) -> list[PartReport]:
     """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
 
-    Rows keep the order and the numbers that they have in `source`, and the files whatever else is
-    known of it: scaling, names of columns and categories, whether rows are in random order. Both
-    files appear when all is written, or none. `on_rows` is told the number of rows written.
+    Rows keep the order that they have in `source`, and so do their numbers, which are counted anew.
+    The files have whatever else is known of it: scaling, names of columns and categories, whether
+    rows are in random order. Both files appear when all is written, or none. `on_rows` is told the
+    number of rows written.
     """
-    labels = None
-    if source.has_labels:
-        values, codes = encode_labels(source)
-        labels = _Labels(values, codes)
+    labels = _Labels.of(source)
     record, seed = _known_of(source.name)
     reports, done = [], 0
     with ExitStack() as stack:
@@ -105,47 +116,43 @@ def split(
                     source.decoded_bytes // 8,  # no fewer than are stored
                     part.sparse,
                     compression,
-                    labels is not None,
+                    source.has_labels,
                 )
                 found: Counter[Any] = Counter()
+                numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
                 writer, sums = DatasetWriter(file, layout), ColumnSums(part.n_features)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
                     places = part.rows_at(np.arange(start, stop))
-                    own = np.zeros(len(rows)) if labels is None else _stored(labels, places)
-                    found.update(dict(zip(*np.unique(own, return_counts=True), strict=True)))
-                    writer.append(rows, own, part.row_ids(start, stop))
+                    own = labels.stored(places)
+                    if not labels.targets:
+                        found.update(dict(zip(*np.unique(own, return_counts=True), strict=True)))
+                    writer.append(rows, own, numbers[start:stop])
                     sums.add(rows)
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)
                 counts = {float(label): int(n) for label, n in sorted(found.items())}
-                words = labels.values.tolist() if labels is not None and labels.are_words else None
+                words = None if labels.words is None else labels.words.tolist()
+                counts = counts if source.has_labels else {}
                 if record is not None:
                     record.write(file.attrs)
                 moments = sums.statistics
                 writer.finish(
                     Summary(
-                        {} if labels is None else counts,
+                        counts,
                         os.path.basename(source.name),
                         source.scaling or Scaling(),
                         moments.mean,
                         moments.mean_square_norm,
                         seed if source.shuffled else None,
                         words,
+                        labels.targets,
                     )
                 )
             named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
-            reports.append(
-                PartReport(os.fspath(output), part.n_rows, {} if labels is None else named)
-            )
+            reports.append(PartReport(os.fspath(output), part.n_rows, named))
     return reports
-
-
-def _stored(labels: _Labels, rows: Int64Array) -> AnyArray:
-    """Labels of some rows as a file holds them: numbers, or codes of words."""
-    codes = labels.codes[rows]
-    return (codes if labels.are_words else labels.values[codes]).astype(np.float64)
 
 
 def _known_of(path: str) -> tuple[TableRecord | None, int]:

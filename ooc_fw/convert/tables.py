@@ -322,6 +322,7 @@ class TableEncoder(Encoder):
         self._options = parsing
         self._like = like
         self._drop_unlabelled = options.missing_labels == "drop"
+        self._targets = options.targets
         self._readers = readers
         self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[readers[0]] is not None
@@ -363,7 +364,7 @@ class TableEncoder(Encoder):
         return f"column {column if self.record is None else repr(self.record.features[column])}"
 
     def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:  # noqa: D102
-        return (None, None) if self._codes is None else self._codes.finish()
+        return (None, None) if self._codes is None or self._targets else self._codes.finish()
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed."""
@@ -417,14 +418,27 @@ class TableEncoder(Encoder):
             cells = cells.take(np.flatnonzero(~bad))
         labels = cells.labels
         if isinstance(labels, Words):
-            assert self._codes is not None
-            labels = self._codes.encode(labels)
+            labels = self._numbers_of(labels) if self._targets else self._codes_of(labels)
         rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._features(cells)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
         return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
+
+    def _codes_of(self, labels: Words) -> Float64Array:
+        assert self._codes is not None
+        return self._codes.encode(labels)
+
+    def _numbers_of(self, labels: Words) -> Float64Array:
+        """Targets that are written as text."""
+        for word in labels.values:
+            if not _is_label_number(word):
+                raise InputError(
+                    f"the label {word!r} is no number, and --targets are numbers; name another "
+                    f"column with --label"
+                )
+        return np.array([float(word) for word in labels.values])[labels.codes]
 
     def _bad_rows(self, cells: Cells) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.pipeline import THREADS_NAME
-from ooc_fw.data.attributes import LABEL_NAMES, put_text, put_texts
+from ooc_fw.data.attributes import LABEL_NAMES, TARGETS, put_text, put_texts
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import (
@@ -69,6 +69,7 @@ class Summary:
     seed: int | None = None  # of the shuffle; None for the order of the input
     # Words that the label values 0, 1, ... stand for; None where labels are numbers.
     label_names: Sequence[str] | None = None
+    targets: bool = False  # whether labels are targets of a regression
 
 
 class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
@@ -296,6 +297,8 @@ class DatasetWriter:
         attributes["class_names"] = np.array(names, dtype=np.float64)
         counts = [summary.class_counts[name] for name in names]
         attributes["class_counts"] = np.array(counts, np.int64)
+        if summary.targets:
+            attributes[TARGETS] = True
         attributes["shuffled"] = summary.seed is not None
         if summary.seed is not None:
             attributes["shuffle_seed"] = summary.seed

@@ -14,6 +14,8 @@ import numpy as np
 
 # Attribute of the labels of a data file: the words that their values 0, 1, ... stand for.
 LABEL_NAMES = "label_names"
+# Attribute of a data file: whether its labels are targets of a regression, not classes.
+TARGETS = "targets"
 # Attribute of a data file: the names of its features.
 COLUMNS = "columns"
 

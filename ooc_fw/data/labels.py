@@ -71,8 +71,9 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
             more = np.union1d(found, labels[~known])
             if len(more) > MAX_CLASSES:
                 raise InputError(
-                    f"{source.name} has more than {MAX_CLASSES} different labels; are they the "
-                    f"targets of a regression? training needs classes"
+                    f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
+                    f"targets of a regression, train with --task regression (FrankWolfeSVR in "
+                    f"Python)"
                 )
             codes[:start] = np.searchsorted(more, found)[codes[:start]]
             found = more
@@ -92,6 +93,19 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
             f"{format_labels(classes)}; leave such rows out"
         )
     return places
+
+
+def are_targets(source: RowSource) -> bool:
+    """Whether labels are numbers with more different values than there may be classes."""
+    found = np.empty(0)
+    for start in range(0, source.n_rows, LABEL_ROWS):
+        labels = source.labels(start, min(start + LABEL_ROWS, source.n_rows))
+        if labels.dtype.kind not in "biuf":
+            return False
+        found = np.union1d(found, labels)
+        if len(found) > MAX_CLASSES:
+            return True
+    return False
 
 
 def read_targets(source: RowSource) -> Float64Array:

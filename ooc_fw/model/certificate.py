@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ooc_fw.data.labels import read_targets
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
+from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.exact_kernel import ExactKernelView
@@ -19,7 +21,7 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
 
@@ -43,7 +45,7 @@ class SpanCertificate:
 
 def certify_landmarks(
     model: Model,
-    problem: Problem,
+    problem: Problem | RegressionProblem,
     engine: Engine,
     *,
     dask: Any = None,
@@ -55,8 +57,9 @@ def certify_landmarks(
     ----------
     model : Model
         Its landmarks, weights, and the jitter that they were trained with.
-    problem : Problem
-        The training rows and their classes; penalties of None follow from the model.
+    problem : Problem or RegressionProblem
+        The training rows and their classes, or their targets as `regression_problem` gives them;
+        penalties of None follow from the model.
     engine : Engine
         Computes kernel values: `Model.engine`, for sparse rows where those of the problem are.
     dask : optional
@@ -77,7 +80,7 @@ def certify_landmarks(
     `ooc_fw.landmarks.certificate.certify_point`.
     """
     own = _landmark_classifiers(model)
-    if problem.n_classes != len(model.classes):
+    if isinstance(problem, Problem) and problem.n_classes != len(model.classes):
         raise InputError(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )
@@ -101,6 +104,15 @@ def certify_landmarks(
     problem.source.check_unchanged()
     view = ExactKernelView(span_problem, point.gradient.decisions)
     return SpanCertificate(*certify_point(span, point, span_problem.penalties), view)
+
+
+def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
+    """The problem that a model of regression was trained on: targets in units of their spread."""
+    assert model.spread is not None
+    assert model.offset is not None
+    assert model.epsilon is not None
+    targets = (read_targets(source) - model.offset) / model.spread
+    return RegressionProblem(source, targets, model.kernel, model.epsilon / model.spread)
 
 
 def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION = 1, 2, 3, 4
 """Formats of exact models, landmark models, exact models with many classifiers, other tasks."""
 
+_OF_OTHER_TASKS = ("offset", "spread", "epsilon")
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
 
@@ -132,7 +133,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     return {
         **{
             name: float(attributes[name]) if name in attributes else None
-            for name in ("offset", "spread")
+            for name in _OF_OTHER_TASKS
         },
         "kernel": kernel,
         "C": float(attributes["C"]),
@@ -183,7 +184,7 @@ def _write(file: h5py.File, model: Model) -> None:
     if model.task != "classification":
         file.attrs["format_version"] = OTHER_TASKS_VERSION
         put_text(file.attrs, "task", model.task)
-        for name in ("offset", "spread"):
+        for name in _OF_OTHER_TASKS:
             if getattr(model, name) is not None:
                 file.attrs[name] = getattr(model, name)
     if not exact:

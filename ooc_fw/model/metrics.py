@@ -120,3 +120,30 @@ def pooled(folds: list[Estimate]) -> tuple[float, float]:
     """Mean loss of independent folds, and its standard error."""
     losses, variances = zip(*folds, strict=True)
     return sum(losses) / len(folds), math.sqrt(sum(variances)) / len(folds)
+
+
+class Residuals:
+    """R^2, root mean squared and mean absolute error of predictions, block by block.
+
+    Sums are of targets minus `shift`, which should be near their mean.
+    """
+
+    def __init__(self, shift: float = 0.0) -> None:
+        self.n_rows, self._shift, self._sums = 0, shift, np.zeros(4)
+
+    def add(self, targets: Float64Array, predictions: Float64Array) -> None:
+        """Add rows."""
+        moved, residuals = targets - self._shift, targets - predictions
+        squares = np.square(residuals)
+        self._sums += [moved.sum(), (moved * moved).sum(), squares.sum(), np.abs(residuals).sum()]
+        self.n_rows += len(targets)
+
+    def measures(self) -> dict[str, float | None]:
+        """``r2``, None where all targets are equal, ``rmse`` and ``mae``."""
+        total, square, errors, absolute = self._sums
+        spread = square - total**2 / self.n_rows
+        return {
+            "r2": float(1 - errors / spread) if spread > 0 else None,
+            "rmse": float(np.sqrt(errors / self.n_rows)),
+            "mae": float(absolute / self.n_rows),
+        }

@@ -66,6 +66,7 @@ class _Record:
     classifiers: Sequence[Classifier]
     offset: float | None = None
     spread: float | None = None
+    epsilon: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, for copies; predictors that are kept are made again."""
@@ -187,7 +188,7 @@ class _Record:
             rows = own.rows[part]
             found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
             differs = (_dense(found) != _dense(expected)).any(axis=1)
-            if isinstance(own, BinaryClassifier) and not self.one_class:
+            if isinstance(own, BinaryClassifier) and self.task == "classification":
                 classes = np.searchsorted(self.classes, [own.negative, own.positive])
                 differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
             if differs.any():
@@ -226,6 +227,8 @@ class Model(_Record):
     spread : float or None
         Of regression (`ooc_fw.training.regression`), where it multiplies the weighted sum, to which
         `offset` is added: the decision value is the prediction. None for all others.
+    epsilon : float or None
+        Of regression, half the width of the tube in which nothing is lost.
     """
 
     @classmethod
@@ -237,13 +240,14 @@ class Model(_Record):
         C: float,
         scaling: Scaling | None,
         targets: tuple[float, float],
+        epsilon: float,
         penalties: Float64Array | None = None,
     ) -> Model:
         """Model of landmarks for targets of this mean and spread, in units of which it learned."""
         known: dict[str, Any] = {"kernel": kernel, "C": C, "scaling": scaling}
         classes = np.array([-1.0, 1.0])
         model = cls.from_landmarks(solution, classes=classes, penalties=penalties, **known)
-        return replace(model, offset=targets[0], spread=targets[1])
+        return replace(model, offset=targets[0], spread=targets[1], epsilon=epsilon)
 
     @classmethod
     def of_one_class(

@@ -118,6 +118,7 @@ def fit_regression(
         C=options.C,
         scaling=source.scaling,
         targets=(mean, spread),
+        epsilon=epsilon,
         penalties=penalties,
     )
     scope = "all" if n_landmarks == source.n_rows else "span"
