@@ -16,7 +16,7 @@ GUIDES = {
     path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
     for path in sorted((files("ooc_fw") / "guides").iterdir(), key=lambda path: path.name)
 }
-RUN = ("cells", "export", "novelty", "python")
+RUN = ("cells", "export", "novelty", "python", "regression")
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph.
 
     The input X has rows before scaling, in the order of the features of the training file. Outputs
-    are label, decision and, of a model that gives them, probabilities. The kernel is computed in
-    double precision. Needs the package onnx: pip install 'ooc-fw[onnx]'.
+    are label, decision and, of a model that gives them, probabilities; or prediction. The kernel is
+    computed in double precision. Needs the package onnx: pip install 'ooc-fw[onnx]'.
     """
     from ooc_fw.model.onnx import OPSET, to_onnx
     from ooc_fw.model.record import load_model

@@ -36,7 +36,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
 
     The input ``X``, of shape (n_rows, n_features), has rows before scaling. The outputs are
     ``label``, ``decision`` as of `Model.decision_function`, and, if the model is calibrated,
-    ``probabilities`` of shape (n_rows, n_classes).
+    ``probabilities`` of shape (n_rows, n_classes). That of regression is ``prediction``.
 
     Parameters
     ----------
@@ -54,6 +54,13 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     graph = _Graph()
     rows = _scaled(graph, model)
     decision = _decisions(graph, model, rows)
+    if model.task == "regression":
+        assert model.spread is not None
+        found = graph.add("Mul", decision, graph.constant(model.spread))
+        found = graph.add("Add", found, graph.constant(float(model.offset or 0.0)))
+        found = graph.add("Squeeze", found, graph.constant(np.array([1])))
+        outputs = [("prediction", found, np.dtype(np.float64), 1)]
+        return graph.serialise(model.n_features, double_input, outputs)
     several = len(model.classifiers) > 1
     if several:
         scores = decision if model.decision == "ovr" else _votes(graph, model, decision)
@@ -160,7 +167,9 @@ def _decisions(graph: _Graph, model: Model, rows: str) -> str:
     for column, own in enumerate(model.classifiers):
         scale = 1.0 if model.one_class else own.rho
         weights[own.sv, column] = own.alpha * own.labels / scale
-    bias = np.full(1, -model.offset) if model.offset is not None else weights.sum(axis=0)
+    bias = weights.sum(axis=0)
+    if model.one_class and model.offset is not None:
+        bias = np.full(1, -model.offset)
     values = _kernel_values(graph, model.kernel, rows, np.ascontiguousarray(dense))
     sums = graph.add("MatMul", values, graph.constant(weights))
     return graph.add("Add", sums, graph.constant(bias))

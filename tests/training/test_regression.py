@@ -1,0 +1,315 @@
+"""Regression: objectives and gaps by brute force, agreement with scikit-learn, files and copies."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import h5py
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.sparse
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVR
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ooc_fw._core.strips import tube_slopes
+from ooc_fw.data.sources import open_source
+from ooc_fw.estimators import FrankWolfeSVR
+from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.model.onnx import to_onnx
+from ooc_fw.model.record import load_model
+from ooc_fw.options import TrainOptions
+from ooc_fw.problem import RegressionProblem
+from ooc_fw.system.errors import InputError
+from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
+from ooc_fw.testing.reference import kernel_values
+from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, tables
+from ooc_fw.training.regression import fit_regression
+
+
+def objective(K, beta, y, C, epsilon):
+    """P of weights on all rows, in extended precision."""
+    values = K @ beta
+    slack = np.maximum(0, np.abs(y - values) - epsilon)
+    return 0.5 * beta @ values + 0.5 * (C * slack**2).sum()
+
+
+def optimum(K, y, C, epsilon):
+    """Least P by Newton's method on all rows, with a plain line search; (weights, P)."""
+    n = len(y)
+    K, C = K.astype(float), np.broadcast_to(C, n).astype(float)
+    beta, best = np.zeros(n), objective(K, np.zeros(n), y, C, epsilon)
+    for _ in range(100):
+        residuals = y - K @ beta
+        active = np.flatnonzero(np.abs(residuals) > epsilon)
+        there = np.zeros(n)
+        system = K[np.ix_(active, active)] + np.diag(1 / C[active])
+        right = y[active] - epsilon * np.sign(residuals[active])
+        there[active] = np.linalg.solve(system, right)
+        steps = [0.5**k for k in range(40)]
+        values = [objective(K, beta + t * (there - beta), y, C, epsilon) for t in steps]
+        k = int(np.argmin(values))
+        if not values[k] < best * (1 - 1e-13):
+            break
+        beta, best = beta + steps[k] * (there - beta), values[k]
+    return beta, best
+
+
+@given(
+    st.data(), tables(max_mean=0.0), powers_of_ten(-2, 3), st.sampled_from([0.0, 0.1, 0.8]), SEEDS
+)
+def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
+    kernel = data.draw(kernels(X))
+    rng = np.random.default_rng(seed)
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=len(X)) + 5
+    assume(np.abs(y - y.mean()).max() > 1.01 * epsilon)
+    wanted = data.draw(st.sampled_from([None, 20]))
+    options = TrainOptions(C=C, tol=1e-2, landmarks=wanted, seed=seed % 100)
+    found = fit_regression(open_source(X), y, kernel, options, epsilon=epsilon)
+    model, spread = found.model, found.model.spread
+    scaled = (y - model.offset) / spread
+    (own,) = model.classifiers
+    K = kernel_values(kernel, X, X) + 1
+    beta = np.zeros(len(X), dtype=np.longdouble)
+    beta[own.rows] = own.beta
+    primal = float(objective(K, beta, scaled, C, epsilon / spread))
+    assert primal <= own.primal * (1 + 1e-9)
+    if found.gap_scope == "all":
+        _, least = optimum(K, scaled, C, epsilon / spread)
+        assert own.dual <= least * (1 + 1e-9) + 1e-12
+        assert primal - least <= own.certified_gap * own.primal + 1e-9 * primal
+    np.testing.assert_allclose(
+        model.decision_function(X),
+        (model.offset + spread * (K @ beta)).astype(float),
+        atol=2e-4 * spread * max(1.0, float(abs(K @ beta).max())),
+    )
+
+
+@pytest.fixture(scope="module")
+def waves():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 3)).astype(np.float32)
+    return X, 50 + 10 * (np.sin(2 * X[:, 0]) * X[:, 1] + 0.2 * rng.normal(size=700))
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("epsilon", [0.0, 2.0])
+def test_exact_models_are_optimal(waves, name, epsilon):
+    X, y = waves[0][:200], waves[1][:200]
+    own = FrankWolfeSVR(name, gamma=0.3, C=5, epsilon=epsilon, tol=1e-4).fit(X, y)
+    assert own.gap_scope_ == "all"
+    K = (kernel_values(make_kernel(name, gamma=0.3), X, X) + 1).astype(float)
+    beta, least = optimum(K, (y - y.mean()) / y.std(), 5.0, epsilon / y.std())
+    (mine,) = own.model_.classifiers
+    assert least * (1 - 1e-9) <= mine.primal <= least / (1 - mine.certified_gap)
+    expected = y.mean() + y.std() * (K @ beta)
+    np.testing.assert_allclose(own.predict(X), expected, atol=0.05 * y.std())
+
+
+def test_epsilon_0_is_kernel_ridge_regression(waves):
+    X, y = waves
+    own = FrankWolfeSVR(gamma=0.3, C=5, epsilon=0, tol=1e-4).fit(X[:500], y[:500])
+    K = np.exp(-0.3 * np.square(X[:500, None].astype(float) - X[:500]).sum(axis=2)) + 1
+    T = np.exp(-0.3 * np.square(X[500:, None].astype(float) - X[:500]).sum(axis=2)) + 1
+    ridge = KernelRidge(alpha=1 / 5, kernel="precomputed").fit(K, y[:500] - y[:500].mean())
+    expected = y[:500].mean() + ridge.predict(T)
+    np.testing.assert_allclose(own.predict(X[500:]), expected, atol=5e-3 * y.std())
+
+
+@pytest.mark.parametrize("landmarks", [None, 150])
+def test_predictions_are_no_worse_than_those_of_the_linear_loss(waves, landmarks):
+    X, y = waves
+    own = FrankWolfeSVR(gamma=0.3, C=50, epsilon=1.0, landmarks=landmarks).fit(X[:500], y[:500])
+    other = SVR(gamma=0.3, C=100, epsilon=1.0).fit(X[:500], y[:500])
+    assert own.score(X[500:], y[500:]) >= other.score(X[500:], y[500:]) - 0.03
+    assert own.certified_gap_ <= 2e-3
+    assert own.gap_scope_ == ("all" if landmarks is None else "span")
+    values = np.exp(
+        -0.3 * np.square(X[500:, None].astype(float) - own.support_vectors_).sum(axis=2)
+    )
+    expected = values @ own.dual_coef_[0] + own.intercept_
+    np.testing.assert_allclose(own.predict(X[500:]), expected, atol=2e-4 * y.std())
+
+
+def test_a_unit_of_the_targets_changes_nothing(waves):
+    X, y = waves
+    one = FrankWolfeSVR(gamma=0.3, epsilon=1.0, random_state=0).fit(X, y)
+    other = FrankWolfeSVR(gamma=0.3, epsilon=1000.0, random_state=0).fit(X, 1000 * y + 7)
+    np.testing.assert_allclose(other.predict(X), 1000 * one.predict(X) + 7, rtol=1e-6)
+
+
+def test_weights_count_as_copies(waves):
+    X, y = waves[0][:200], waves[1][:200]
+    weights = np.repeat([0.0, 1.0, 2.0, 1.0], 50)
+    one = FrankWolfeSVR(gamma=0.3, epsilon=0.5, tol=1e-6).fit(X, y, sample_weight=weights)
+    assert one.support_.min() >= 50
+    copies = np.repeat(np.arange(200), weights.astype(int))
+    K = (kernel_values(make_kernel("rbf", gamma=0.3), X[50:], X[50:]) + 1).astype(float)
+    mean, spread = one.model_.offset, one.model_.spread
+    beta, _ = optimum(K, (y[50:] - mean) / spread, weights[50:], 0.5 / spread)
+    np.testing.assert_allclose(one.predict(X[50:]), mean + spread * (K @ beta), atol=0.02 * spread)
+    assert len(copies) == 200
+
+
+@pytest.mark.parametrize("form", ["csr", "h5", "npy"])
+def test_every_storage_gives_the_same_model(waves, tmp_path, form):
+    X, y = waves
+    expected = FrankWolfeSVR(gamma=0.3, landmarks=60, random_state=0).fit(X, y)
+    labels = y
+    if form == "csr":
+        data = scipy.sparse.csr_array(X)
+    elif form == "h5":
+        data, labels = tmp_path / "data.h5", None
+        with h5py.File(data, "w") as file:
+            file["X"], file["y"] = X, y
+    else:
+        data = tmp_path / "X.npy"
+        np.save(data, X)
+    own = FrankWolfeSVR(gamma=0.3, landmarks=60, random_state=0).fit(data, labels)
+    np.testing.assert_allclose(own.predict(X), expected.predict(X), atol=0.3 * y.std())
+    assert own.certified_gap_ <= 2e-3
+    assert own.score(data, labels) > 0.7
+
+
+def test_files_and_copies(waves, tmp_path):
+    X, y = waves
+    own = FrankWolfeSVR(landmarks=50, random_state=0).fit(X, y)
+    own.save(tmp_path / "m.h5")
+    loaded, expected = load_model(tmp_path / "m.h5"), own.predict(X)
+    assert (loaded.task, loaded.epsilon) == ("regression", 0.1)
+    for other in (loaded, copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+        np.testing.assert_array_equal(other.predict(X), expected)
+    session = onnxruntime.InferenceSession(to_onnx(own.model_))
+    (found,) = session.run(["prediction"], {"X": X.astype(np.float64)})
+    np.testing.assert_allclose(found, expected, atol=2e-4 * y.std())
+
+
+def test_a_run_that_is_resumed_ends_as_one_that_was_not(waves, tmp_path):
+    X, y = waves
+    options = dict(landmarks=50, epsilon=3.0)
+    whole = FrankWolfeSVR(**options, random_state=1).fit(X, y)
+    with pytest.warns(ConvergenceWarning):
+        FrankWolfeSVR(**options, random_state=1, max_iter=2).fit(X, y, checkpoint=tmp_path / "c")
+    again = FrankWolfeSVR(**options).fit(X, y, resume=tmp_path / "c", log=tmp_path / "l")
+    assert np.array_equal(again.dual_coef_, whole.dual_coef_)
+    with pytest.raises(InputError, match="other data"):
+        FrankWolfeSVR(**options).fit(X, y + 0.01 * X[:, 0], resume=tmp_path / "c")
+
+
+@given(SEEDS, st.sampled_from([0.0, 0.3]))
+def test_slopes_along_a_line(seed, epsilon):
+    """The compiled slope against differences of the loss."""
+    rng = np.random.default_rng(seed)
+    n, k = 40, 2
+    targets, penalties = rng.normal(size=(n, k)), rng.random(n) + 0.1
+    before, after = (rng.normal(size=(n, k)).astype(np.float32) for _ in range(2))
+    t = rng.random(k)
+
+    def loss(t):
+        values = before.astype(float) + t * (after.astype(float) - before)
+        return 0.5 * (
+            penalties[:, None] * np.maximum(0, np.abs(targets - values) - epsilon) ** 2
+        ).sum(axis=0)
+
+    out = np.zeros(k)
+    tube_slopes(targets, before, after, penalties, t, epsilon, out)
+    h = 1e-6
+    np.testing.assert_allclose(out, (loss(t + h) - loss(t - h)) / (2 * h), rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_trained(waves):
+    X, y = waves
+    kernel = make_kernel("linear")
+    for options, message in (
+        ({"method": "fw"}, "for which method fw has no meaning"),
+        ({"stopping": "meb"}, "for which stopping meb has no meaning"),
+        ({"max_support": 100}, "for which max_support 100 has no meaning"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit_regression(open_source(X), y, kernel, TrainOptions(**options))
+    with pytest.raises(InputError, match="all targets of array are 3, so that there is nothing"):
+        FrankWolfeSVR().fit(X, np.full(700, 3.0))
+    with pytest.raises(InputError, match="epsilon 1000 is so large"):
+        FrankWolfeSVR(epsilon=1000.0).fit(X, y)
+    with pytest.raises(InputError, match="epsilon must be a number that is not negative, not -1"):
+        FrankWolfeSVR(epsilon=-1).fit(X, y)
+    with pytest.raises(InputError, match=r"the target of row 2 of .* is nan"):
+        RegressionProblem(open_source(X), np.where(np.arange(700) == 2, np.nan, y), kernel)
+
+
+@parametrize_with_checks(
+    [FrankWolfeSVR()], expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
+    X, y = waves
+    lines = [
+        "a,b,c,price",
+        *(",".join(f"{v:.9g}" for v in (*x, t)) for x, t in zip(X, y, strict=True)),
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    data, model = tmp_path / "t.h5", tmp_path / "m.h5"
+    outcome = ooc_fw("convert", tmp_path / "t.csv", data, "--label", "price", "--targets")
+    assert outcome.status == 0, outcome.err
+    assert "labels are targets of a regression" in outcome.err
+    parts = tmp_path / "train.h5", tmp_path / "test.h5"
+    assert ooc_fw("split", data, *parts).status == 0
+    options = "--task", "regression", "--C", "10", "--epsilon", "1", "--landmarks", "100"
+    outcome = ooc_fw("train", parts[0], "-o", model, *options, "--json")
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert (found["task"], found["gap_scope"], found["epsilon"]) == ("regression", "span", 1)
+    again = json.loads(ooc_fw("certify", model, parts[0], "--json").out)
+    assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
+    measured = json.loads(ooc_fw("evaluate", model, parts[1], "--json").out)
+    predicted = [float(line) for line in ooc_fw("predict", model, parts[1]).out.split()]
+    with h5py.File(parts[1]) as file:
+        truth = np.empty(210)
+        truth[file["row"][...]] = file["y"][...]
+    residuals = truth - predicted
+    assert measured["rmse"] == pytest.approx(np.sqrt(np.square(residuals).mean()))
+    assert measured["mae"] == pytest.approx(np.abs(residuals).mean())
+    assert measured["r2"] == pytest.approx(1 - np.square(residuals).mean() / truth.var())
+    assert measured["r2"] > 0.3
+    ooc_fw("predict", model, parts[1], "-o", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text().startswith("row,prediction\n0,")
+    outcome = ooc_fw("convert", tmp_path / "t.csv", tmp_path / "like.h5", "--like", parts[0])
+    assert outcome.status == 0, outcome.err
+    about = json.loads(ooc_fw("info", model, "--json").out)
+    assert about["task"] == "regression"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--task", "regression", "--probability"), "has no classes; leave out --probability"),
+        (("--task", "regression", "--method", "fw"), "for which method fw has no meaning"),
+        (("--epsilon", "1"), "--epsilon goes with --task regression"),
+        ((), "train with --task regression"),
+    ],
+)
+def test_what_the_command_refuses(ooc_fw, tmp_path, waves, options, message):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["X"], file["y"] = waves
+    outcome = ooc_fw("train", tmp_path / "d.h5", *options)
+    assert outcome.status == 2
+    assert message in outcome.err
+
+
+def test_words_are_no_targets(ooc_fw, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n")
+    outcome = ooc_fw("convert", tmp_path / "t.csv", tmp_path / "t.h5", "--label", "b", "--targets")
+    assert outcome.status == 2
+    assert "is no number, and --targets are numbers" in outcome.err
