@@ -54,7 +54,7 @@ def test_gap_and_rho_are_those_without_the_bias(data, X, C, seed):
     solution = fit_novelty(open_source(X), kernel, options).solution
     exact, rho = gap_of(kernel, X, C, solution.rows, solution.alpha)
     assert exact <= solution.certified_gap * (1 + 1e-12)
-    assert solution.certified_gap <= exact + 1e-6
+    assert solution.certified_gap <= exact + 1e-6 + 1e-8 / rho  # rounding is of values near 1
     assert solution.sampled_gap <= solution.certified_gap * (1 + 1e-9)
     assert solution.rho == pytest.approx(rho, rel=1e-9)
     assert solution.objective == solution.rho / 2
