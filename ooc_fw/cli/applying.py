@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,14 +47,71 @@ def apply_model(
 
     With `labels_only` the values are only as exact as predicted labels need.
     """
-    kind = detect_format(args.data)
+    kind = detect_format(args.data, is_table=model.table is not None)
     if kind in ("csv", "parquet", "npz"):
-        raise InputError(
-            f"{args.data} is a table, and the model does not know how columns became features; "
-            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
-        )
+        if model.table is None:
+            raise InputError(
+                f"{args.data} is a table, and the model does not know how columns became features; "
+                f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+            )
+        return _apply_to_table(model, args, kind, with_labels, labels_only)
     apply = _apply_to_text if kind == "libsvm" else _apply_to_source
     return apply(model, args, with_labels, labels_only)
+
+
+def _apply_to_table(
+    model: Model, args: argparse.Namespace, kind: str, with_labels: bool, labels_only: bool
+) -> Iterator[AppliedRows]:
+    """Rows of a table, whose columns are found by the names of those of the training table."""
+    from ooc_fw.convert.inputs import open_table, read_like
+    from ooc_fw.convert.pipeline import ordered_map
+    from ooc_fw.convert.readers import ParseOptions
+    from ooc_fw.convert.tables import TableEncoder
+    from ooc_fw.options import ConvertOptions
+
+    if args.dask is not None:
+        raise InputError(
+            f"{args.data} is a table, which one process parses; leave --dask out, or convert it "
+            f"first (ooc-fw convert)"
+        )
+    like = read_like(args.model)
+    assert like.record is not None
+    header = like.record.header
+    options = ConvertOptions(label=vars(args).get("label"), header=None if header else False)
+    with open_table(args.data, kind, options) as reader:
+        log1p = model.scaling is not None and model.scaling.log1p
+        parsing = ParseOptions(n_features=model.n_features, log1p=log1p, exact=True)
+        form: Literal["words", "none"] = "words" if with_labels else "none"
+        encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
+        if with_labels and not encoder.labelled:
+            raise InputError(
+                f"{args.data} has no column {like.record.label!r}, which were the labels in "
+                f"training; name another with --label"
+            )
+        parse, start = encoder.parser(reader), 0
+        with RowProgress("predict", quiet=args.quiet) as progress:
+            for block in ordered_map(parse, reader.blocks()):
+                parts = model.decide(
+                    model.scale([block.rows]), threads=args.threads, labels_only=labels_only
+                )
+                values = np.concatenate(list(parts))
+                stop = start + len(values)
+                own = _like_classes(block.labels, model) if with_labels else None
+                yield AppliedRows(values, np.arange(start, stop), own, None)
+                progress(stop)
+                start = stop
+        for note in () if args.quiet else encoder.notes():
+            print(f"note: {note}", file=sys.stderr)
+
+
+def _like_classes(labels: npt.NDArray[Any], model: Model) -> npt.NDArray[Any]:
+    """Labels of a table as numbers, where those of the model are."""
+    if labels.dtype.kind in "biuf" or model.classes.dtype.kind != "f":
+        return labels
+    try:
+        return labels.astype(np.float64)
+    except ValueError:
+        return labels
 
 
 def _apply_to_text(

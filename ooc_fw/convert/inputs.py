@@ -14,7 +14,7 @@ from ooc_fw.convert.arrow import CSVReader, ParquetReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
-from ooc_fw.data.attributes import LABEL_NAMES, TARGETS, get_texts
+from ooc_fw.data.attributes import LABEL_NAMES, RECORD, TARGETS, get_texts
 from ooc_fw.data.formats import detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
@@ -40,7 +40,7 @@ class TrainingFile:
     classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
     record: TableRecord | None = None  # how a table became its features
     targets: bool = False  # whether its labels are targets of a regression
-    is_model: bool = False  # whether it is a model, which does not know about tables
+    is_model: bool = False  # whether it is a model
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -95,8 +95,13 @@ def _read_model(file: h5py.File) -> TrainingFile:
             f"{name} is a model that does not know how its training data were scaled; give the "
             f"converted training file with --like"
         )
-    names = file.attrs["class_names"]
-    return _training_file(file, file["support_vectors"], scaling, names, is_model=True)
+    names, record = file.attrs["class_names"], None
+    if RECORD in file:
+        record = TableRecord.from_json(file[RECORD][...].tobytes().decode("utf-8"))
+    targets = "spread" in file.attrs
+    known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
+    names = None if targets else names
+    return _training_file(file, file["support_vectors"], scaling, names, **known)
 
 
 def _training_file(
@@ -138,7 +143,7 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         )
     if options.labels is not None and len(names) > 1:
         raise InputError("--labels is for one input; convert them one at a time")
-    if kind in ("csv", "parquet") and like is not None and like.is_model:
+    if kind in ("csv", "parquet") and like is not None and like.is_model and not like.record:
         raise InputError(
             f"{like.name} is a model, which does not say how the columns of a table became its "
             f"features; give the converted training file with --like"

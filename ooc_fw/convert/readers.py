@@ -234,7 +234,7 @@ class ParseOptions:
 class ParsedBlock:
     """Rows of one block."""
 
-    labels: Float64Array  # labels, or codes of labels that are words
+    labels: AnyArray  # labels, or codes of labels that are words
     rows: CSRRows  # the width of text is the least that holds them
     width: int  # 1 + largest column met, columns left out and explicit zeros included
     n_dropped: int  # values left out because of their column

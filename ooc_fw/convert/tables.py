@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.data.attributes import COLUMNS, get_text, put_text, put_texts
+from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, put_text, put_texts
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.options import ConvertOptions
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 4096
 """Different words of a column; a column with more holds names or numbers, not categories."""
-
-RECORD = "table"
-"""Attribute of the output that tells how its features were made, as JSON."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -102,7 +99,12 @@ class TableRecord:
         """
         if RECORD not in attributes:
             return None
-        stored = json.loads(get_text(attributes, RECORD))
+        return TableRecord.from_json(get_text(attributes, RECORD))
+
+    @staticmethod
+    def from_json(text: str) -> TableRecord:
+        """Read the JSON of a record; KeyError, ValueError or TypeError if it is damaged."""
+        stored = json.loads(text)
         means = stored["means"]
         return TableRecord(
             stored["label"],
@@ -305,7 +307,9 @@ def _is_label_number(word: str) -> bool:
 class TableEncoder(Encoder):
     """Makes rows of open tables, by a record, or sparse rows whose columns have no names without.
 
-    `label` overrides the label column of the record; `like` is the training file.
+    `label` overrides the label column of the record; `like` is the training file. `labels`
+    says what blocks have: "codes" of labels that are words, or the "words" as they stand in the
+    table, or no labels ("none"), whose column is then not read.
     """
 
     hint = "give a table with rows in it"
@@ -317,8 +321,11 @@ class TableEncoder(Encoder):
         options: ConvertOptions,
         parsing: ParseOptions,
         like: TrainingFile | None = None,
+        *,
+        labels: Literal["codes", "words", "none"] = "codes",
     ) -> None:
         self.record = record
+        self._label_form = labels
         self._options = parsing
         self._like = like
         self._drop_unlabelled = options.missing_labels == "drop"
@@ -340,6 +347,8 @@ class TableEncoder(Encoder):
     def _find_labels(self, wanted: str | None) -> list[str | None]:
         """Column of the labels in each input; None in all where new rows have no labels yet."""
         recorded = None if self.record is None else self.record.label
+        if self._label_form == "none":
+            return [None] * len(self._readers)
         names = [
             recorded
             if wanted is None and reader.own_label is None and recorded in reader.columns
@@ -368,7 +377,7 @@ class TableEncoder(Encoder):
 
     def notes(self) -> Iterator[str]:
         """What a user may not expect, one sentence each; when all is parsed."""
-        if not self.labelled:
+        if not self.labelled and self._label_form == "codes":
             yield "there are no labels: the file is for prediction only (else give --label)"
         if count := self._counts["unlabelled"]:
             yield f"{count} rows without a label are left out"
@@ -386,6 +395,7 @@ class TableEncoder(Encoder):
                     f"column {name!r}: {count} rows without a category{other}; its features are "
                     f"all 0 there"
                 )
+        used.add(self.record.label)
         extra = [name for name in self._readers[0].proper_columns if name not in used]
         if self._like is not None and extra:
             yield f"columns that {self._like.name} does not use are left out: {listed(extra)}"
@@ -417,7 +427,9 @@ class TableEncoder(Encoder):
             n_skipped += len(where)
             cells = cells.take(np.flatnonzero(~bad))
         labels = cells.labels
-        if isinstance(labels, Words):
+        if isinstance(labels, Words) and self._label_form == "words":
+            labels = np.array([*labels.values, ""])[labels.codes]
+        elif isinstance(labels, Words):
             labels = self._numbers_of(labels) if self._targets else self._codes_of(labels)
         rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._features(cells)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)

@@ -18,6 +18,8 @@ LABEL_NAMES = "label_names"
 TARGETS = "targets"
 # Attribute of a data file: the names of its features.
 COLUMNS = "columns"
+# Attribute of a data file: how the columns of a table became its features, as JSON.
+RECORD = "table"
 
 
 def as_text(value: Any) -> str:

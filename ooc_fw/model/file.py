@@ -29,7 +29,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.attributes import get_text, put_text
+from ooc_fw.data.attributes import COLUMNS, RECORD, as_text, get_text, put_text
 from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
@@ -135,6 +135,8 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
             name: float(attributes[name]) if name in attributes else None
             for name in _OF_OTHER_TASKS
         },
+        "columns": tuple(map(as_text, file[COLUMNS][...].tolist())) if COLUMNS in file else None,
+        "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
         "kernel": kernel,
         "C": float(attributes["C"]),
         "classes": classes,
@@ -202,6 +204,10 @@ def _write(file: h5py.File, model: Model) -> None:
     if model.scaling is not None:
         model.scaling.write(file)
     _write_rows(file, "support_vectors", model.support_vectors)
+    if model.columns is not None:
+        file[COLUMNS] = np.array([name.encode("utf-8") for name in model.columns], np.bytes_)
+    if model.table is not None:
+        file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
     if table:
         _write_table(file.create_group("machines"), model.classifiers)
         return

@@ -67,6 +67,8 @@ class _Record:
     offset: float | None = None
     spread: float | None = None
     epsilon: float | None = None
+    columns: tuple[str, ...] | None = None
+    table: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, for copies; predictors that are kept are made again."""
@@ -229,7 +231,17 @@ class Model(_Record):
         `offset` is added: the decision value is the prediction. None for all others.
     epsilon : float or None
         Of regression, half the width of the tube in which nothing is lost.
+    columns : tuple of str or None
+        Names of the features, where the training data have names.
+    table : str or None
+        How the columns of a table became these features: `ooc_fw.convert.tables.TableRecord` as
+        JSON, where they came from a table.
     """
+
+    def knowing(self, source: RowSource) -> Model:
+        """Same model, with the names and the table of the training data."""
+        columns = None if source.columns is None else tuple(source.columns)
+        return replace(self, columns=columns, table=source.table)
 
     @classmethod
     def of_regression(

@@ -139,4 +139,4 @@ def landmark_model(solution: LandmarkSolution, problem: Problem, C: float) -> Mo
         classes=problem.classes,
         scaling=problem.source.scaling,
         penalties=problem.penalties,
-    )
+    ).knowing(problem.source)

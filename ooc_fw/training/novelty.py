@@ -66,7 +66,7 @@ def fit_novelty(
     solution = solve_problem(problem, options, session)
     model = Model.of_one_class(
         solution, kernel=kernel, C=options.C, scaling=source.scaling, offset=solution.rho
-    )
+    ).knowing(source)
     if contamination is not None:
         values = model.decision_function(source, threads=options.threads, dask=session.dask)
         offset = solution.rho + float(np.quantile(values, contamination))

@@ -82,7 +82,7 @@ def model_of(pairs: Sequence[PairSolution], problem: Problem, C: float) -> Model
         C=C,
         classes=problem.classes,
         scaling=problem.source.scaling,
-    )
+    ).knowing(problem.source)
 
 
 class PairTrainer:

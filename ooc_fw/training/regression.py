@@ -120,7 +120,7 @@ def fit_regression(
         targets=(mean, spread),
         epsilon=epsilon,
         penalties=penalties,
-    )
+    ).knowing(source)
     scope = "all" if n_landmarks == source.n_rows else "span"
     return RegressionFit(model, solution, reason, scope)
 

@@ -131,6 +131,7 @@ class RowSource(ABC):
     scaling: Scaling | None = None  # that was applied to the rows; None: nothing says so
     statistics: StoredStatistics | None = None  # stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: nothing says them
+    table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
     cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
@@ -169,7 +170,8 @@ class RowSource(ABC):
         if parents:
             first = parents[0]
             self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
-            self.labels_hint, self.columns = first.labels_hint, first.columns
+            self.labels_hint = first.labels_hint
+            self.columns, self.table = first.columns, first.table
             self.in_memory = all(parent.in_memory for parent in parents)
             self.cache_bytes = sum(parent.cache_bytes for parent in parents)
         self.stamps = []

@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, as_text, get_text, get_texts
+from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, RECORD, as_text, get_text, get_texts
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.annotated import (
@@ -430,6 +430,7 @@ def _adopt(source: RowSource, root: Node, sums: Mapping[str, Checksums]) -> dict
             check_storage(node)
     source.scaling = Scaling.read(root)
     source.columns = get_texts(root.attrs, COLUMNS)
+    source.table = get_text(root.attrs, RECORD) if RECORD in root.attrs else None
     if small["mean"] is not None and "mean_square_norm" in root.attrs:
         mean = np.asarray(small["mean"][...], dtype=np.float64)
         norm = float(root.attrs["mean_square_norm"])

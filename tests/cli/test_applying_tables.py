@@ -1,0 +1,105 @@
+"""Tables go to a model by the names of their columns, without the training file."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from ooc_fw.model.record import load_model
+
+CITIES = ("Rom", "Köln, am Rhein", "Oslo")
+
+
+def lines(rng, n_rows, *, words):
+    """Rows of a table with categories, missing numbers and labels."""
+    yield "age,city,income,kind"
+    for age, city, income in zip(
+        rng.integers(18, 90, n_rows),
+        rng.choice(CITIES, n_rows),
+        rng.gamma(2, 900, n_rows),
+        strict=True,
+    ):
+        positive = bool((age > 50) ^ (city == "Rom"))
+        kind = ("bad", "good")[positive] if words else (1, 2)[positive]
+        yield f'{age if rng.random() > 0.05 else ""},"{city}",{income:.2f},{kind}'
+
+
+@pytest.fixture(params=[True, False], ids=["words", "numbers"])
+def trained(request, ooc_fw, tmp_path):
+    """A table, its converted file and a model."""
+    table, data, model = tmp_path / "t.csv", tmp_path / "t.h5", tmp_path / "m.h5"
+    rows = lines(np.random.default_rng(0), 300, words=request.param)
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    encoding = ("--one-hot", "city", "--impute", "mean", "--scale", "standard", "--log1p")
+    assert ooc_fw("convert", table, data, "--label", "kind", *encoding, "--quiet").status == 0
+    assert ooc_fw("train", data, "-o", model, "--C", 10, "--quiet").status == 0
+    return table, data, model
+
+
+def test_a_table_gives_what_its_converted_file_gives(ooc_fw, trained):
+    table, data, model = trained
+    for options in ((), ("--decision",)):
+        expected = ooc_fw("predict", model, data, *options).out
+        assert ooc_fw("predict", model, table, *options, "--quiet").out == expected
+    expected, found = (
+        json.loads(ooc_fw("evaluate", model, name, "--json", "--quiet").out)
+        for name in (data, table)
+    )
+    assert found["accuracy"] == expected["accuracy"] > 0.9
+    assert found["confusion"] == expected["confusion"]
+
+
+def test_columns_are_found_by_name_and_labels_are_not_needed(
+    ooc_fw, trained, tmp_path, monkeypatch
+):
+    _, _, model = trained
+    new = tmp_path / "new.csv"
+    new.write_text("income,city,extra,age,kind\n100.5,Rom,1,60,\n2000,Paris,1,,?\n")
+    outcome = ooc_fw("predict", model, new, "--decision")
+    assert outcome.status == 0
+    assert "1 missing values became the means" in outcome.err
+    assert "column 'city': 1 rows without a category" in outcome.err
+    assert outcome.err.endswith("does not use are left out: extra\n")
+    converted = tmp_path / "new.h5"
+    new.write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
+    assert ooc_fw("convert", new, converted, "--like", model, "--quiet").status == 0
+    assert ooc_fw("predict", model, converted, "--decision").out == outcome.out
+    with open(new) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert ooc_fw("predict", model, "-", "--decision", "--quiet").out == outcome.out
+
+
+def test_parquet_is_a_table_too(ooc_fw, trained, tmp_path):
+    arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    table, _, model = trained
+    parquet.write_table(arrow_csv.read_csv(table), tmp_path / "t.parquet")
+    expected = ooc_fw("predict", model, table, "--decision", "--quiet").out
+    found = ooc_fw("predict", model, tmp_path / "t.parquet", "--decision", "--quiet").out
+    assert found == expected
+
+
+def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
+    _, _, model = trained
+    new = tmp_path / "new.csv"
+    new.write_text("income,city\n100.5,Rom\n")
+    ooc_fw("predict", model, new).assert_refused("lacks column 'age'")
+    new.write_text("income,city,age\n100.5,Rom,old\n")
+    reason = "line 2: column 'age' does not hold a number but 'old'"
+    ooc_fw("predict", model, new).assert_refused(reason)
+    new.write_text("income,city,age\n100.5,Rom,1\n")
+    ooc_fw("evaluate", model, new).assert_refused("has no column 'kind'", "--label")
+    ooc_fw("predict", model, new, "--dask", "local").assert_refused("which one process parses")
+
+
+def test_model_keeps_names_and_table(trained):
+    loaded = load_model(trained[-1])
+    assert loaded.columns == ("age", "city=Köln, am Rhein", "city=Oslo", "city=Rom", "income")
+    assert json.loads(loaded.table)["label"] == "kind"
+
+
+def test_model_of_rows_without_columns_says_what_to_do(ooc_fw, model_file, tmp_path):
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n")
+    ooc_fw("predict", model_file, tmp_path / "new.csv").assert_refused("--like TRAIN.h5")
