@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ooc_fw.cli import common
-from ooc_fw.data.formats import detect_format
+from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
@@ -48,7 +48,7 @@ def apply_model(
     With `labels_only` the values are only as exact as predicted labels need.
     """
     kind = detect_format(args.data, is_table=model.table is not None)
-    if kind in ("csv", "parquet", "npz"):
+    if kind in (*TABLES, "npz"):
         if model.table is None:
             raise InputError(
                 f"{args.data} is a table, and the model does not know how columns became features; "

@@ -30,8 +30,9 @@ def add_commands(commands: common.Commands) -> None:
         nargs="+",
         metavar="FILE",
         help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV, plain or compressed "
-        "by gzip, bzip2 or xz, Parquet, .npy, .npz or HDF5; - is standard input; several are read "
-        "one after the other",
+        "by gzip, bzip2 or xz, Parquet or Arrow files or folders of them, .npy, .npz, HDF5 or "
+        "zarr; addresses of text, CSV, Parquet, Arrow and zarr; - is standard input; several are "
+        "read one after the other",
     )
     parser.add_argument(
         "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
@@ -45,9 +46,9 @@ def add_commands(commands: common.Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
 
-    Convert LIBSVM text or a table (CSV, Parquet, .npy, .npz, HDF5 of other tools) to one HDF5
-    file in constant memory. Rows are shuffled, so that training may read any contiguous part as a
-    random sample.
+    Convert LIBSVM text or a table (CSV, Parquet, Arrow, .npy, .npz, HDF5 of other tools, zarr) to
+    one HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
+    part as a random sample.
     """
     from ooc_fw.convert.convert import convert
 

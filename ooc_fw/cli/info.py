@@ -40,11 +40,12 @@ def run(args: argparse.Namespace) -> int:
     and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
     .npz) the beginning.
     """
-    from ooc_fw.data.formats import is_store
+    from ooc_fw.data.formats import is_folder
+    from ooc_fw.data.remote import is_url
     from ooc_fw.data.sources.opening import check_regular
     from ooc_fw.model.record import load_model
 
-    if args.data != "-" and not is_store(args.data):
+    if args.data != "-" and not is_url(args.data) and not is_folder(args.data):
         check_regular(args.data)  # it is opened several times
     kind = _kind(args)
     if kind == "model":

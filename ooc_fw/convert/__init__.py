@@ -2,6 +2,7 @@
 
 ``convert.py`` plans and reports, ``passes.py`` has the two passes, with rows on disk between them
 (``spool.py``), and ``writer.py`` the layout. ``inputs.py`` opens inputs: ``libsvm.py``,
-``arrow.py`` (CSV, Parquet), ``arrays.py``; ``tables.py`` makes features of the columns of tables.
-``preflight.py`` looks at data before training, ``verify.py`` compares a file with its checksums.
+``arrow.py`` (CSV, Parquet, Arrow), ``arrays.py``; ``tables.py`` makes features of the columns of
+tables. ``preflight.py`` looks at data before training, ``verify.py`` compares a file with its
+checksums.
 """

@@ -1,4 +1,4 @@
-"""Tables that pyarrow reads: Parquet, and CSV, which is text with a separator between cells.
+"""Tables that pyarrow reads: Parquet, Arrow IPC, and CSV, text with a separator between cells.
 
 Where pyarrow fails on a block of CSV, it is read line by line, which finds the line and the column
 for the message.
@@ -12,8 +12,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +36,9 @@ from ooc_fw.convert.readers import (
     number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
+from ooc_fw.data.formats import open_bytes
 from ooc_fw.data.labels import is_exact_label
+from ooc_fw.data.remote import file_system, is_url, remote_errors
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -88,46 +91,140 @@ class ArrowColumns(TableReader):
         return None
 
 
-class ParquetReader(TypedReader, ArrowColumns):
-    """A Parquet file, read page by page."""
+class _Part(NamedTuple):
+    """A file of a table."""
+
+    path: str
+    keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells
+
+
+class _Batch(NamedTuple):
+    """Some rows of a part."""
+
+    part: _Part
+    first: int  # number of the first of them in the part
+    rows: Any  # a record batch
+
+
+class PartsReader(TypedReader, ArrowColumns):
+    """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
+
+    Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the
+    order of their names; each holds the columns of the first one.
+    """
 
     compressed = True
 
-    def __init__(self, path: str) -> None:
-        pa = _import_pyarrow("Parquet")
-        from pyarrow import parquet
-
-        super().__init__(path, os.path.getsize(path))
+    def __init__(self, path: str, kind: str) -> None:
+        self._pa = _import_pyarrow(kind.capitalize())
+        super().__init__(path, 0)
+        self._is_parquet = kind == "parquet"
         try:
-            # Pages are streamed: a whole row group need not fit the memory.
-            self._file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-        except (pa.ArrowInvalid, OSError) as error:
+            with remote_errors(path) if is_url(path) else nullcontext():
+                self._find_parts(path)
+        except (self._pa.ArrowException, OSError) as error:
             raise InputError(
-                f"{path} cannot be read as Parquet ({error}); write it again"
+                f"{path} cannot be read as {kind.capitalize()} ({error}); write it again"
             ) from None
-        self.resources.callback(self._file.close)
-        schema = self._file.schema_arrow
-        kinds = map(_kind, schema.types)
-        self.kinds = dict(zip(name_columns(path, schema.names), kinds, strict=True))
-        self.index = _pandas_index(schema.metadata) & frozenset(self.kinds)
-        self.n_rows = self._file.metadata.num_rows
 
-    def blocks(self) -> Iterator[tuple[int, int, Any]]:
+    def _find_parts(self, path: str) -> None:
+        from pyarrow import dataset, fs
+
+        if is_url(path):
+            system, place = file_system(path)
+            self._files = fs.PyFileSystem(fs.FSSpecHandler(system))
+        else:
+            if not os.path.isdir(path):
+                open_bytes(path).close()
+            self._files, place = fs.LocalFileSystem(), path
+        form = "parquet" if self._is_parquet else "ipc"
+        found = dataset.dataset(place, format=form, filesystem=self._files, partitioning="hive")
+        files = sorted(found.get_fragments(), key=lambda one: one.path)
+        self._parts = [
+            _Part(one.path, dataset.get_partition_keys(one.partition_expression)) for one in files
+        ]
+        infos = self._files.get_file_info([part.path for part in self._parts])
+        self.size = sum(info.size or 0 for info in infos)
+        names = name_columns(path, found.schema.names)
+        self.kinds = dict(zip(names, map(_kind, found.schema.types), strict=True))
+        self._key_types = {name: found.schema.field(name).type for name in self._parts[0].keys}
+        self.index = _pandas_index(found.schema.metadata) & frozenset(self.kinds)
+        for one, part in zip(files, self._parts, strict=True):
+            self._compare(part, one.physical_schema)
+            self.n_rows += one.count_rows()
+
+    def _compare(self, part: _Part, schema: Any) -> None:
+        """Raise InputError where a part has not the columns of the first, or other types."""
+        for name, kind in self.kinds.items():
+            if name in part.keys:
+                continue
+            if name not in schema.names:
+                raise InputError(
+                    f"{part.path} lacks column {name!r} of the other files of {self.name}; write "
+                    f"it again, or move it elsewhere"
+                )
+            own = schema.field(name).type
+            if _kind(own) != kind and not self._pa.types.is_null(own):
+                raise InputError(
+                    f"column {name!r} of {part.path} is of type {own}, unlike that of the other "
+                    f"files of {self.name}; write them with one type"
+                )
+
+    def blocks(self) -> Iterator[tuple[int, int, _Batch]]:
         """Read record batches."""
-        import pyarrow as pa
+        for part in self._parts:
+            first = 0
+            try:
+                for batch in self._batches(part):
+                    start = self.row
+                    self.row += batch.num_rows
+                    self.text_bytes += batch.nbytes
+                    yield start, self.row, _Batch(part, first, batch)
+                    first += batch.num_rows
+            except (self._pa.ArrowException, OSError) as error:
+                raise InputError(
+                    f"{part.path} is damaged after row {first} ({error}); fetch it again"
+                ) from error
 
-        usable = [name for name, kind in self.kinds.items() if kind in USABLE]
+    def _batches(self, part: _Part) -> Iterator[Any]:
+        """Record batches of a part, of bounded size."""
+        from pyarrow import ipc, parquet
+
+        usable = [
+            name for name, kind in self.kinds.items() if kind in USABLE and name not in part.keys
+        ]
         size = block_rows(8 * len(usable))
-        try:
-            for batch in self._file.iter_batches(size, columns=usable, use_threads=False):
-                start = self.row
-                self.row += batch.num_rows
-                self.text_bytes += batch.nbytes
-                yield start, self.row, batch
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"{self.name} is damaged after row {self.row} ({error}); fetch it again"
-            ) from error
+        with self._files.open_input_file(part.path) as file:
+            if self._is_parquet:
+                # Pages are streamed: a whole row group need not fit the memory.
+                pages = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+                yield from pages.iter_batches(size, columns=usable, use_threads=False)
+                return
+            batches = ipc.open_file(file)
+            for number in range(batches.num_record_batches):
+                batch = batches.get_batch(number).select(usable)
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
+
+    def parse(self, block: tuple[int, int, _Batch], wanted: Wanted) -> Cells:
+        """Cells of a block; messages name the file and the row there."""
+        batch = block[2]
+        return self._cells(
+            batch,
+            batch.rows.num_rows,
+            wanted,
+            lambda row: f"{batch.part.path}, row {batch.first + row}",
+        )
+
+    def _column(self, part: _Batch, name: str) -> Any:
+        if name in part.part.keys:
+            value = self._pa.scalar(part.part.keys[name], self._key_types[name])
+            return self._pa.repeat(value, part.rows.num_rows)
+        column = part.rows.column(name)
+        if self._pa.types.is_null(column.type):
+            is_number = self.kinds[name] == NUMBERS
+            return column.cast(self._pa.float64() if is_number else self._pa.string())
+        return column
 
 
 def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:

@@ -10,12 +10,12 @@ from typing import Any
 import h5py
 
 from ooc_fw.convert.arrays import ArrayReader
-from ooc_fw.convert.arrow import CSVReader, ParquetReader
+from ooc_fw.convert.arrow import CSVReader, PartsReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
 from ooc_fw.data.attributes import LABEL_NAMES, RECORD, TARGETS, get_texts
-from ooc_fw.data.formats import detect_format, open_bytes
+from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
 from ooc_fw.data.sources.opening import (
@@ -143,7 +143,7 @@ def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingF
         )
     if options.labels is not None and len(names) > 1:
         raise InputError("--labels is for one input; convert them one at a time")
-    if kind in ("csv", "parquet") and like is not None and like.is_model and not like.record:
+    if kind in TABLES and like is not None and like.is_model and not like.record:
         raise InputError(
             f"{like.name} is a model, which does not say how the columns of a table became its "
             f"features; give the converted training file with --like"
@@ -162,8 +162,10 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
         return CSVReader(path, options)
     if path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
-    if options.labels is not None and kind == "parquet":
+    if options.labels is not None and kind in ("parquet", "arrow"):
         raise InputError(f"{path} has named columns: name the one of the labels with --label")
+    if kind in ("parquet", "arrow"):
+        return PartsReader(path, kind)
     if kind != "zarr":
         open_bytes(path).close()
-    return ParquetReader(path) if kind == "parquet" else ArrayReader(path, kind, options)
+    return ArrayReader(path, kind, options)

@@ -37,7 +37,9 @@ from ooc_fw.convert.readers import (
     listed,
 )
 from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, put_text, put_texts
+from ooc_fw.data.formats import is_folder
 from ooc_fw.data.labels import is_exact_label
+from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -217,7 +219,8 @@ def fit_record(
 
     `on_bytes` is called now and then with the bytes read of all inputs.
     """
-    if not all(os.path.isfile(path) for path in inputs):  # standard input, a pipe
+    # Standard input and pipes cannot.
+    if not all(os.path.isfile(path) or is_folder(path) or is_url(path) for path in inputs):
         raise InputError(
             "--one-hot and --impute need two passes over the table, and standard input or a pipe "
             "can be read only once; save it to a file"

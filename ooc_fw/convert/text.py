@@ -18,6 +18,7 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.data.formats import format_of, open_bytes
+from ooc_fw.data.remote import is_url, url_bytes
 from ooc_fw.system.errors import InputError
 
 MAX_LINE_BYTES = 64 << 20
@@ -30,6 +31,8 @@ _NOT_TEXT = {
     "hdf5": "is an HDF5 file already: use it as it is",
     "checkpoint": "is a checkpoint of a run: ooc-fw info tells how to resume it",
     "npy": "is a NumPy array: train reads it as it is, with --labels for its labels",
+    "parquet": "is a table: name its format by --format parquet",
+    "arrow": "is a table: name its format by --format arrow",
     "zstd": "is compressed by zstd: convert the output of 'zstd -dc FILE' from '-'",
     "zip": "is a zip archive: convert the output of 'unzip -p FILE' from '-'",
 }
@@ -62,8 +65,11 @@ class TextInput(readers.Reader):
             self._raw = _standard_input()
         else:
             self._raw = self.resources.enter_context(open_bytes(self.name))
-            status = os.fstat(self._raw.fileno())
-            self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+            if is_url(self.name):
+                self.size = url_bytes(self.name)
+            else:
+                status = os.fstat(self._raw.fileno())
+                self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         try:
             found = format_of(self._raw.peek(_LONGEST_MAGIC))
         except OSError as error:

@@ -10,16 +10,19 @@ from contextlib import suppress
 
 import h5py
 
+from ooc_fw.data.remote import file_system, is_url, open_url, remote_errors
 from ooc_fw.system.errors import InputError
 
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
+TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
 CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.checkpoint`
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",
     b"PAR1": "parquet",
+    b"ARROW1": "arrow",
     b"PK\x03\x04": "zip",
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
@@ -28,6 +31,7 @@ _MAGIC = {
     CHECKPOINT: "checkpoint",
 }
 _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
+_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _PAIR = re.compile(r"(^|\s)\d+:")
 _SEPARATED = re.compile(r"\S[,;|]\S")
 
@@ -35,11 +39,6 @@ _SEPARATED = re.compile(r"\S[,;|]\S")
 def format_of(head: bytes) -> str | None:
     """Format of a file that begins with these bytes; None for text and whatever else."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-
-
-def is_url(path: str) -> bool:
-    """Whether a path names something remote."""
-    return "://" in path
 
 
 def is_store(path: str) -> bool:
@@ -63,7 +62,9 @@ def stored_bytes(path: str) -> int | None:
 
 
 def open_bytes(path: str) -> io.BufferedReader:
-    """Open a file; InputError if it is missing, a directory, or cannot be read."""
+    """Open a file, local or remote; InputError if it is missing, a folder, or cannot be read."""
+    if is_url(path):
+        return open_url(path)
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -80,23 +81,56 @@ def read_head(path: str) -> bytes:
         return file.read(HEAD_BYTES)
 
 
+def is_folder(path: str) -> bool:
+    """Whether a path names a folder, local or remote."""
+    if not is_url(path):
+        return os.path.isdir(path)
+    system, place = file_system(path)
+    with remote_errors(path):
+        return path.endswith("/") or bool(system.isdir(place) and not system.isfile(place))
+
+
+def _format_inside(folder: str) -> str:
+    """Format of the files of a table in a folder; InputError if there are none."""
+    if is_url(folder):
+        system, place = file_system(folder)
+        with remote_errors(folder):
+            names = (name for _, _, files in system.walk(place) for name in files)
+            suffix = next((os.path.splitext(name)[1] for name in names if _is_part(name)), "")
+    else:
+        names = (name for _, _, files in os.walk(folder) for name in files)
+        suffix = next((os.path.splitext(name)[1] for name in names if _is_part(name)), "")
+    if suffix:
+        return _SUFFIXES[suffix]
+    raise InputError(
+        f"{folder} is a folder without files of Parquet (.parquet) or Arrow (.arrow, .feather); "
+        f"name the files in it"
+    )
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file of a folder is a part of a table; a dot or _ begins the names of others."""
+    return os.path.splitext(name)[1] in _SUFFIXES and name[0] not in "._"
+
+
 def detect_format(path: str, *, is_table: bool = False) -> str:
     """Tell the format of a file, or of standard input ("-").
 
-    It is "npy", "npz", "parquet", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it `is_table`
+    It is "npy", "npz", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm"; that of a folder is
+    that of its first file of "parquet" or "arrow". Text is CSV if it `is_table`
     because of an option, by its name, or because its first line has separators but no INDEX:VALUE.
     All else counts as "libsvm".
     """
     if is_store(path):
         return "zarr"
+    if is_folder(path):
+        return _format_inside(path)
     text = "csv" if is_table else "libsvm"
-    if path == "-" or (
-        os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-    ):
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
         return text  # the first bytes of a pipe can be read only once
     head = read_head(path)
     found = format_of(head)
-    if found in ("npy", "parquet"):
+    if found in ("npy", "parquet", "arrow"):
         return found
     if found == "zip":
         return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"

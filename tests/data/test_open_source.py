@@ -47,7 +47,7 @@ def unknown_lengths():
         ("a.h5", b"\x00\x01\x02" * 9, "a.h5 is neither HDF5 nor .npy, or it is damaged"),
         ("a.h5", b"", "a.h5 is empty; give a file with rows"),
         ("a.npz", None, "a.npz does not exist"),
-        (".", None, "is a folder; give a file in it"),
+        (".", None, "is a folder without files of Parquet"),
         ("a\0.h5", None, "cannot be the name of a file"),
         ("pipe.h5", os.mkfifo, "a pipe or a device"),
     ],

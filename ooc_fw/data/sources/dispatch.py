@@ -11,7 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import detect_format, format_of, is_store, is_url, read_head
+from ooc_fw.data.formats import detect_format, format_of, is_store, read_head
+from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources.annotated import (
     Labels,
@@ -215,13 +216,18 @@ def _open_path(
             f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
             f"{conversion(path)}"
         )
-    head, kind = _first_bytes(path), detect_format(path)
+    if not os.path.isdir(path):
+        check_regular(path)
+    kind = detect_format(path)
+    if kind in ("parquet", "arrow"):
+        raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
+    head = _first_bytes(path)
     if kind == "npy":
         return open_table(open_npy(path), labels)
     if kind == "hdf5":
         return open_hdf5(path, labels, **names)
     table = ""
-    if kind in ("csv", "parquet"):
+    if kind == "csv":
         kind, table = "a table", " --label COLUMN"  # only the user knows which column
     elif format_of(head) is not None:
         kind = "compressed"
@@ -246,7 +252,6 @@ def conversion(path: str) -> str:
 
 
 def _first_bytes(path: str) -> bytes:
-    check_regular(path)
     head = read_head(path)
     if not head:
         raise DamageError(f"{path} is empty; give a file with rows in it")

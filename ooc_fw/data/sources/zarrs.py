@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.attributes import as_text
-from ooc_fw.data.formats import ZARR_METADATA, is_url
+from ooc_fw.data.formats import ZARR_METADATA
+from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.annotated import (
     Labels,
