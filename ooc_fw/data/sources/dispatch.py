@@ -216,12 +216,10 @@ def _open_path(
             f"{path} is remote, where only zarr stores are trained on directly; convert it first: "
             f"{conversion(path)}"
         )
-    if not os.path.isdir(path):
-        check_regular(path)
+    head = b"" if os.path.isdir(path) else _first_bytes(path)
     kind = detect_format(path)
     if kind in ("parquet", "arrow"):
         raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
-    head = _first_bytes(path)
     if kind == "npy":
         return open_table(open_npy(path), labels)
     if kind == "hdf5":
@@ -252,6 +250,7 @@ def conversion(path: str) -> str:
 
 
 def _first_bytes(path: str) -> bytes:
+    check_regular(path)
     head = read_head(path)
     if not head:
         raise DamageError(f"{path} is empty; give a file with rows in it")
