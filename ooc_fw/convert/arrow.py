@@ -1,6 +1,6 @@
 """Tables that pyarrow reads: Parquet, Arrow IPC, and CSV, text with a separator between cells.
 
-Where pyarrow fails on a block of CSV, it is read line by line, which finds the line and the column
+Where pyarrow fails on a block of CSV, it is read row by row, which finds the line and the column
 for the message.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_fw._core import quotes
 from ooc_fw.convert.readers import (
     MISSING,
     NUMBERS,
@@ -249,14 +250,20 @@ def _kind(kind: Any) -> str:
 
 
 class CSVReader(TextInput, ArrowColumns):
-    """A CSV table; a cell holds no line break, so that any thread parses any block of lines."""
+    """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
+
+    _long_row_hint = "does a quote begin here that never ends?"
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         _import_pyarrow("CSV")
         if options.labels is not None:
             raise InputError(f"{path} has its labels in a column: name it with --label")
         super().__init__(path)
+        self._delimiter = options.delimiter or ""
+        self._quoting, self._empty = quotes.BEGIN, True  # at the end of what was read
         try:
+            if options.delimiter is not None:
+                _check_delimiter(options.delimiter)
             self._rest = super().blocks()
             self._first = next(self._rest, None)
             self._read_header(options)
@@ -271,18 +278,13 @@ class CSVReader(TextInput, ArrowColumns):
         block = self._first
         if block.text.startswith(_UTF_16):
             raise InputError(f"{self.name} is UTF-16 text; convert it by iconv -f utf-16 -t utf-8")
-        start = len(block.text) - len(block.text.lstrip(b"\r\n"))
-        end = block.text.index(b"\n", start) + 1
+        start, end = _header_bounds(block.text)
         line = block.text[start:end].decode("utf-8", "replace").rstrip("\r\n")
-        if "\r" in line:
+        if "\r" in line.replace("\r\n", ""):
             raise InputError(
                 f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
                 f"'\\n'"
             )
-        unquoted = re.sub(r'"[^"]*"', "", line)
-        self._delimiter = options.delimiter or max(DELIMITERS, key=unquoted.count)
-        if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
-            raise InputError(f"the delimiter must be one character, not {options.delimiter!r}")
         cells = next(csv.reader([line], delimiter=self._delimiter))
         if options.header is False:
             self.header = False
@@ -305,14 +307,51 @@ class CSVReader(TextInput, ArrowColumns):
         )
 
     def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
-        """Read blocks of whole lines below the header; their size was chosen at the first."""
+        """Read blocks of whole rows below the header; their size was chosen at the first."""
         if self._first is not None and self._first.text:
             yield self._first
         self._first = None
         yield from self._rest
 
+    def _last_row_end(self, data: bytes) -> int:
+        """Place after the last line end that is not inside quotes."""
+        if not self._delimiter:
+            self._delimiter = _likely_delimiter(data)
+        if self._quoting != quotes.QUOTED and b'"' not in data:
+            end = super()._last_row_end(data)
+            # Only whether a cell begins matters to the part that follows.
+            begins = data.endswith((b"\n", self._delimiter.encode()))
+            self._quoting = quotes.BEGIN if begins else quotes.PLAIN
+            return end
+        found = self._scan(data, self._quoting)
+        self._quoting = found.state
+        return found.end
+
+    def _scan(self, text: bytes, state: int = quotes.BEGIN) -> quotes.RowEnds:
+        """Follow the quotes through a part of the text."""
+        found: quotes.RowEnds = quotes.scan_rows(
+            np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state, True
+        )
+        return found
+
+    def _rows(self, block: TextBlock) -> Iterator[tuple[int, bytes]]:
+        """Rows of a block that are not empty, and the number of the line where each begins."""
+        begun, first, state = b"", block.first_line, quotes.BEGIN
+        for number, line in enumerate(io.BytesIO(block.text), block.first_line):
+            if not begun:
+                first = number
+            begun += line
+            if b'"' in line or state == quotes.QUOTED:
+                state = self._scan(line, state).state
+            if state != quotes.QUOTED:
+                if begun.rstrip(b"\r\n"):
+                    yield first, begun
+                begun, state = b"", quotes.BEGIN
+        if begun:
+            yield first, begun
+
     def parse(self, block: TextBlock, wanted: Wanted) -> Cells:
-        """Cells of a block of lines."""
+        """Cells of a block of rows."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -329,7 +368,9 @@ class CSVReader(TextInput, ArrowColumns):
                     use_threads=False,
                     block_size=len(block.text) + 1,
                 ),
-                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=b'"' in block.text
+                ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=types,
                     include_columns=list(types),
@@ -340,23 +381,24 @@ class CSVReader(TextInput, ArrowColumns):
         except pa.ArrowInvalid:
             return self.parse_by_line(block, wanted)
         n_rows = table.num_rows
-        if n_rows != block.n_lines and n_rows != sum(1 for _ in _filled_lines(block)):
-            return self.parse_by_line(block, wanted)  # there is a line break inside quotes
+        if n_rows != block.n_lines and n_rows != self._scan(block.text).n_rows:
+            return self.parse_by_line(block, wanted)  # a quote that never ends took rows with it
 
         def place(row: int) -> str:
-            line, _ = next(islice(_filled_lines(block), row, None))
+            line, _ = next(islice(self._rows(block), row, None))
             return f"{self.name}, line {line}"
 
         return self._cells(table, n_rows, wanted, place)
 
     def parse_by_line(self, block: TextBlock, wanted: Wanted) -> Cells:
-        """Cells of a block of lines, to the same result; names or skips what cannot be read."""
+        """Cells of a block of rows, to the same result; names or skips what cannot be read."""
         place = {name: j for j, name in enumerate(self.columns)}
         kept: list[list[str]] = []
         places: list[str] = []
         numbers: list[list[float | None]] = []
         skipped: list[str] = []
-        for line, raw in _filled_lines(block):
+        for line, raw in self._rows(block):
+            more = raw.rstrip(b"\r\n").count(b"\n")
             where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
@@ -366,6 +408,8 @@ class CSVReader(TextInput, ArrowColumns):
                     raise InputError(_words_error(bad))
             except InputError as error:
                 message = f"{where}: {error}"
+                if more > 0:
+                    message += f" (the row ends on line {line + more})"
                 if not wanted.skip:
                     raise InputError(message) from None
                 skipped.append(message)
@@ -394,20 +438,34 @@ class CSVReader(TextInput, ArrowColumns):
                 "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
             ) from None
         except csv.Error as error:
-            raise InputError(f"{error}; a quoted cell must end on its line") from None
+            raise InputError(f"{error}; a quoted cell ends in a quote") from None
         if len(cells) != len(self.columns):
             raise InputError(
                 f"it has {len(cells)} cells for {len(self.columns)} columns; quote cells that hold "
-                f"a {self._delimiter!r}, and keep a row on one line"
+                f"a {self._delimiter!r} or a line break"
             )
         return cells
 
 
-def _filled_lines(block: TextBlock) -> Iterator[tuple[int, bytes]]:
-    """Lines of a block that are not empty, and their numbers."""
-    for number, line in enumerate(io.BytesIO(block.text), block.first_line):
-        if line.rstrip(b"\r\n"):
-            yield number, line
+def _header_bounds(text: bytes) -> tuple[int, int]:
+    """Begin and end of the first line that is not empty, with line breaks inside quotes."""
+    start = len(text) - len(text.lstrip(b"\r\n"))
+    first = end = text.find(b"\n", start) + 1
+    while end and text.count(b'"', start, end) % 2:
+        end = text.find(b"\n", end) + 1
+    return start, end or first or len(text)
+
+
+def _likely_delimiter(text: bytes) -> str:
+    """The delimiter that the first line of a table has most of outside quotes."""
+    start, end = _header_bounds(text)
+    unquoted = re.sub(rb'"[^"]*"', b"", text[start:end])
+    return max(DELIMITERS, key=lambda delimiter: unquoted.count(delimiter.encode()))
+
+
+def _check_delimiter(delimiter: str) -> None:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise InputError(f"the delimiter must be one character of ASCII, not {delimiter!r}")
 
 
 def _words_error(found: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Text from files, compressed files and standard input, in blocks of whole lines."""
+"""Text from files, compressed files and standard input, in blocks of whole rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ooc_fw.data.remote import is_url, url_bytes
 from ooc_fw.system.errors import InputError
 
 MAX_LINE_BYTES = 64 << 20
-"""Longest line. A line is parsed whole, and memory must not depend on the input."""
+"""Longest row. A row is parsed whole, and memory must not depend on the input."""
 
 STANDARD_INPUT = "-"
 
@@ -43,7 +43,7 @@ _LONGEST_MAGIC = 17
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Whole lines of one input."""
+    """Whole rows of one input, which are lines, or in CSV several where a cell has line breaks."""
 
     name: str  # the input, for messages
     text: bytes  # the lines; the last one ends in a newline, too
@@ -57,6 +57,8 @@ class TextInput(readers.Reader):
     Compression is recognised by content. InputError if the input is missing, unreadable, or
     obviously not text.
     """
+
+    _long_row_hint = "is this text with one row per line?"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         is_stream = os.fspath(path) == STANDARD_INPUT
@@ -90,9 +92,9 @@ class TextInput(readers.Reader):
         return self.text_bytes if self.size is None else self._raw.tell()
 
     def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
-        """Cut the text at line ends into blocks of about `block_bytes`.
+        """Cut the text at the ends of rows into blocks of about `block_bytes`.
 
-        A longer line makes a longer block, and one above MAX_LINE_BYTES an InputError. A missing
+        A longer row makes a longer block, and one above MAX_LINE_BYTES an InputError. A missing
         last newline is added.
         """
         block_bytes = readers.BLOCK_BYTES if block_bytes is None else block_bytes
@@ -100,7 +102,7 @@ class TextInput(readers.Reader):
         begun: list[bytes] = []  # parts of a line whose end was not read yet
         data = self._read(block_bytes).removeprefix(_BYTE_ORDER_MARK)
         while data:
-            cut = data.rfind(b"\n") + 1
+            cut = self._last_row_end(data)
             if cut:
                 text = b"".join([*begun, memoryview(data)[:cut]])
                 block = TextBlock(self.name, text, line, _count_lines(text))
@@ -110,12 +112,17 @@ class TextInput(readers.Reader):
             begun.append(data[cut:])
             if sum(map(len, begun)) > MAX_LINE_BYTES:
                 raise InputError(
-                    f"{self.name}, line {line}: it is longer than {MAX_LINE_BYTES >> 20} MiB, the "
-                    f"limit for a row of text; is this text with one row per line?"
+                    f"{self.name}, line {line}: the row that begins here is longer than "
+                    f"{MAX_LINE_BYTES >> 20} MiB, the limit for text; {self._long_row_hint}"
                 )
             data = self._read(block_bytes)
         if rest := b"".join(begun):
-            yield TextBlock(self.name, rest + b"\n", line, 1)
+            text = rest + b"\n"
+            yield TextBlock(self.name, text, line, _count_lines(text))
+
+    def _last_row_end(self, data: bytes) -> int:
+        """Place after the last line end in the next part of the text that ends a row, or 0."""
+        return data.rfind(b"\n") + 1
 
     def _read(self, n_bytes: int) -> bytes:
         try:

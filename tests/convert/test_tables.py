@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -236,6 +237,29 @@ def test_blanks_quotes_empty_lines_and_carriage_returns(run, tmp_path):
     assert found.attrs["columns"].tolist() == [b"a, b", b"c"]
     with open_source(tmp_path / "out.h5") as source:
         assert source.labels(0, 2).tolist() == ["cat", "dog"]
+
+
+def test_quoted_cells_with_line_breaks(run, tmp_path, monkeypatch):
+    """Whatever the blocks, rows are those of Python's csv module."""
+    rng = np.random.default_rng(0)
+    parts = ["n", "\n", "\r\n", '"', ",", "5' 3\" tall"]
+    rows = [["a\n(cm)", "note", "y"]]
+    rows += [[str(i), "x" + "".join(rng.choice(parts, 4)), f"c{i % 3}"] for i in range(200)]
+    with open(tmp_path / "data.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    text = (tmp_path / "data.csv").read_bytes()
+    found = []
+    for block_bytes in (1, 7, 100, 1 << 20):
+        monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", block_bytes)
+        options = {"label": "y", "one_hot": ["note"]}
+        found.append(run(text, **options)[1])
+    notes = sorted({note.strip() for _, note, _ in rows[1:]} - {""})
+    for one in found:
+        np.testing.assert_array_equal(one.X[:, 0], np.arange(200))
+        np.testing.assert_array_equal(
+            one.X[:, 1:], [[note.strip() == other for other in notes] for _, note, _ in rows[1:]]
+        )
+        assert one.attrs["columns"][0] == b"a\n(cm)"
 
 
 def test_sparse_arrays_with_stored_zeros_and_log1p(run, save):
@@ -576,11 +600,16 @@ MANY = "".join(f"w{i},0\n" for i in range(5000))
         ("a,y\n1e39,0\n", Y, "line 2: .* column 'a' is beyond float32"),
         ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* column 'b' has no log1p"),
         ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
-        ('a,y\n1,0\n1,"0\n3"\n', Y, "line 3: .*a quoted cell must end on its line"),
+        (
+            'a,y\n1,0\n1,"0\n3",4\n',
+            Y,
+            r"line 3: it has 3 cells for 2 columns; .* \(the row ends on line 4\)",
+        ),
+        ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
         ("a,y\n", Y, r"data\.csv holds no rows"),
         ("", Y, r"data\.csv is empty"),
         ("a,a,y\n1,2,0\n", Y, "has two columns 'a'"),
-        ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character, not 'ab'"),
+        ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
         (
             "a,y\n" + MANY,
             {**Y, "one_hot": ["a"]},

@@ -1,0 +1,45 @@
+"""Ends of rows of CSV, against a regular expression for one row."""
+
+import re
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ooc_fw._core.quotes import BEGIN, QUOTED, scan_rows
+
+CELL = r'(?:"(?:[^"]|"")*"(?:[^",\n][^,\n]*)?|[^",\n][^,\n]*|)'
+ROW = re.compile(f"{CELL}(?:,{CELL})*\n")
+
+
+def scan(parts):
+    """Ends of rows in the whole of the parts, and rows that are not empty."""
+    state, empty, seen, ends, n_rows = BEGIN, True, 0, [], 0
+    for part in parts:
+        text = np.frombuffer(part.encode(), dtype=np.uint8)
+        found = scan_rows(text, ord(","), state, empty)
+        state, empty = found.state, found.empty
+        if found.end:
+            ends.append(seen + found.end)
+        seen += len(part)
+        n_rows += found.n_rows
+    return ends, n_rows, state
+
+
+@given(st.lists(st.text('",a\n\r', max_size=8), max_size=6))
+@example(['1,"a\n', 'b"\n2'])
+@example(['5" pipe\n1\n'])
+def test_rows_end_where_a_regular_expression_ends_them(parts):
+    text = "".join(parts)
+    borders, rows, place = set(), 0, 0
+    while found := ROW.match(text, place):
+        rows += found.group().strip("\r\n") != ""
+        place = found.end()
+        borders.add(place)
+    ends, n_rows, state = scan(parts)
+    assert n_rows == rows
+    assert set(ends) <= borders
+    assert max(ends, default=0) == place
+    assert (state == QUOTED) == (
+        re.fullmatch(f'(?:{CELL},)*"(?:[^"]|"")*', text[place:]) is not None
+    )
