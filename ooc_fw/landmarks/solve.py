@@ -427,8 +427,9 @@ class _Run:
         before = self.kept
 
         def keep(point: Point) -> None:
-            if not point.b.any(axis=1).all():
-                return  # a model without weights is none
+            classifies = newton.passes.problem.epsilon is None
+            if classifies and not point.b.any(axis=1).all():
+                return  # without weights it would tell no classes apart, as a mean does of targets
             self.kept = _Kept(newton, places, point)
             if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
                 self.state.phase = Phase.CERTIFY

@@ -91,6 +91,13 @@ def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
     )
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+def test_equal_rows_get_the_mean_of_their_targets(epsilon):
+    own = FrankWolfeSVR(gamma=1.0, epsilon=epsilon).fit(np.ones((3, 2)), [1.0, 2.0, 6.0])
+    assert own.certified_gap_ <= 1e-3
+    np.testing.assert_allclose(own.predict(np.zeros((1, 2))), 3.0, atol=1e-3 + epsilon)
+
+
 @pytest.fixture(scope="module")
 def waves():
     rng = np.random.default_rng(0)
