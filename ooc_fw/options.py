@@ -308,8 +308,7 @@ class ConvertOptions(_Checked):
     like: str | os.PathLike[str] | None = option(
         None,
         "take features, scaling and whether CSV has a header from a converted training file, and "
-        "keep the order of the rows; a model will do where the rows are no table with named "
-        "columns",
+        "keep the order of the rows; a model will do, too",
         metavar="TRAIN.h5",
     )
     shuffle: bool = option(True, flags={"--no-shuffle": (False, "keep the order of the rows")})

@@ -1,8 +1,12 @@
-"""The Python in the guides, run in a folder with the files that it names."""
+"""The Python and the commands in the guides, run in a folder with the files that they name."""
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
+import subprocess
+import sys
 import warnings
 from importlib.resources import files
 from pathlib import Path
@@ -12,11 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ooc_fw
+
 GUIDES = {
     path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
     for path in sorted((files("ooc_fw") / "guides").iterdir(), key=lambda path: path.name)
 }
 RUN = ("cells", "export", "novelty", "python", "regression")
+WALKS = ("intrusion", "large", "xgboost")
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -40,3 +47,53 @@ def test_python_in_guides_runs(name, tmp_path, monkeypatch):
             exec(compile(block, f"{name}.md", "exec"), space)
     if name == "python":
         assert Path("gap.png").stat().st_size > 1000
+
+
+def connections(n, rng):
+    """Lines like those of the KDD Cup of 1999."""
+    attack = rng.random(n) < 0.3
+    protocol = np.where(attack, "icmp", rng.choice(["tcp", "udp"], n))
+    n_bytes = rng.integers(1, 1 << np.where(attack, 20, 8))
+    label = np.where(attack, rng.choice(["smurf.", "neptune."], n), "normal.")
+    columns = rng.integers(0, 9, n), protocol, rng.choice(["http", "ftp"], n), protocol, n_bytes
+    return "".join(",".join(map(str, row)) + "\n" for row in zip(*columns, label, strict=True))
+
+
+def write_files(folder, rng):
+    """The files that the walk-throughs begin with, much smaller."""
+    with gzip.open(folder / "kddcup.data.gz", "wt") as file:
+        file.write(connections(600, rng))
+    (folder / "today.csv").write_text(connections(30, rng))
+    for part in range(2):
+        with gzip.open(folder / f"clicks-{part}.txt.gz", "wt") as file:
+            for x in rng.normal(size=(1500, 2)):
+                file.write(f"{int(x[0] * x[1] > 0)} 1:{x[0]:.4f} 2:{x[1]:.4f}\n")
+    (folder / "parts").mkdir()
+    for path in ("parts/0.parquet", "parts/1.parquet", "later.parquet"):
+        x = rng.normal(size=300)
+        kind = rng.choice(["a", "b"], 300)
+        y = ((x > 0) == (kind == "a")).astype(int)
+        x[::50] = np.nan
+        pd.DataFrame({"x": x, "kind": kind, "y": y}).to_parquet(folder / path)
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_commands_in_guides_run(name, tmp_path):
+    """The shell runs them one by one; the first that fails ends the test."""
+    write_files(tmp_path, np.random.default_rng(0))
+    lines = re.findall(r"^\$ (.*)$", GUIDES[name], flags=re.MULTILINE)
+    assert len(lines) > 4
+    command = f'ooc-fw() {{ "{sys.executable}" -m ooc_fw "$@"; }}'
+    script = "\n".join([command, "set -e", *lines])
+    packages = str(Path(ooc_fw.__file__).parent.parent)
+    outcome = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": packages},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    made = set(re.findall(r"-o (\S+)", GUIDES[name]))
+    assert made <= {path.name for path in tmp_path.iterdir()}

@@ -153,7 +153,7 @@ def add_data(parser: argparse.ArgumentParser, also: str = "", *, labels: bool = 
 
 def add_data_or_text(parser: argparse.ArgumentParser, *, labels: bool = True) -> None:
     """Declare DATA of a command that reads LIBSVM text, too."""
-    also = ", LIBSVM text, also compressed, or - for text on standard input"
+    also = ", LIBSVM text or a table (CSV, Parquet, Arrow), or - for standard input"
     add_data(parser, also, labels=labels)
     add_options(parser, ConvertOptions, ["zero_based"])
 

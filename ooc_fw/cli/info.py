@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
@@ -137,11 +138,20 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
     kernel, data, progress = dict(identity["kernel"]), identity["data"], state["progress"]
     changed = datetime.fromtimestamp(data["modified_ns"] / 1e9) if "modified_ns" in data else None
     kernel = {"kernel": kernel.pop("name"), **kernel}
-    command = ["ooc-fw", "train", "DATA", *common.arguments_of(KernelOptions, kernel)]
+    task = data.get("task", "classification")
+    command = [
+        "ooc-fw",
+        "train",
+        "DATA",
+        *["--task", task] * (task != "classification"),
+        *common.arguments_of(KernelOptions, kernel),
+    ]
     command += common.arguments_of(TrainOptions, identity["options"])
     command += ["--class-weight", "..."] * ("penalties" in data)
+    command += ["--epsilon", "..."] * (task == "regression")
     return {
         "kind": "checkpoint",
+        "task": task,
         "n_rows": data["n_rows"],
         "n_features": data["n_features"],
         "storage": "csr" if data["sparse"] else "dense",
@@ -160,6 +170,8 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
+    from tqdm import tqdm
+
     from ooc_fw.convert.preflight import Circumstances, inspect_labels, inspect_source
 
     with common.open_data(args) as source:
@@ -172,7 +184,10 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             filter=storage["compression"],
             has_checksums=storage.pop("has_checksums"),
             chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
+            kept=bool(source.decoders),
+            total_bytes=source.decoded_bytes,
         )
+        watch = partial(tqdm, desc="reading a sample", delay=2, leave=False, disable=None)
         statistics = source.statistics
         sigma2 = None if statistics is None else statistics.average_squared_distance
         facts = {
@@ -188,7 +203,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "chunk_rows": source.chunk_rows,
             "choice": _choice(source),
         }
-        return facts | _inspection(inspect_labels(source), inspect_source(source), data)
+        return facts | _inspection(inspect_labels(source), inspect_source(source, watch), data)
 
 
 def _choice(source: RowSource) -> str | None:

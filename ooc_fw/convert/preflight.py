@@ -11,7 +11,7 @@ import io
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wa
 from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.sources.base import CHUNK_BYTES
 from ooc_fw.kernels.distinct import row_hashes
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -31,6 +32,12 @@ SAMPLE_BYTES = 64 << 20
 
 STRETCHES = 64
 """Parts of a large file from which its sample is read."""
+
+MAX_DECODED = 1 << 30
+"""Bytes that are decoded for the sample where compressed chunks are large,"""
+
+FEWEST_STRETCHES = 4
+"""unless so few stretches decode more."""
 
 SAMPLE_SEED = 0
 
@@ -65,6 +72,9 @@ LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category",
 """Frequent names of columns of labels."""
 
 _SHOWN = 5
+
+Watch = Callable[[Sequence[tuple[int, int]]], Iterable[tuple[int, int]]]
+"""Passes ranges of rows on, as tqdm does."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +152,15 @@ def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
     return Labels(dict(sorted(counts.items())), n_runs, n_missing)
 
 
-def inspect_source(source: RowSource) -> Findings:
-    """Measure all rows of a small source, or a sample; DamageError if it cannot be read."""
+def inspect_source(source: RowSource, watch: Watch = iter) -> Findings:
+    """Measure all rows of a small source, or a sample; DamageError if it cannot be read.
+
+    `watch` passes the stretches of rows on, and may show how many there are.
+    """
     bad: list[str] = []
     rows = (
         rows
-        for start, stop in sample_slices(source)
+        for start, stop in watch(sample_slices(source))
         for first, last in block_slices(source, start, stop)
         for rows in _readable_rows(source, first, last, bad)
     )
@@ -184,8 +197,12 @@ def sample_slices(source: RowSource) -> list[tuple[int, int]]:
     if wanted >= n_rows:
         return [(0, n_rows)]
     rng = np.random.default_rng(SAMPLE_SEED)
-    length = wanted // STRETCHES
-    borders = [n_rows * place // STRETCHES for place in range(STRETCHES + 1)]
+    n_stretches = STRETCHES
+    if source.decoders:  # each stretch decodes whole chunks
+        n_chunks = MAX_DECODED * n_rows // max(1, source.decoded_bytes * source.chunk_rows)
+        n_stretches = min(STRETCHES, max(FEWEST_STRETCHES, n_chunks))
+    length = wanted // n_stretches
+    borders = [n_rows * place // n_stretches for place in range(n_stretches + 1)]
     starts = (
         int(rng.integers(begin, end - length, endpoint=True))
         for begin, end in itertools.pairwise(borders)
@@ -226,7 +243,9 @@ class Circumstances:
     shuffled: bool | None = None  # None where it is unknown
     filter: str | None = None  # compression
     has_checksums: bool = False
-    chunk_bytes: int = 0  # size of a chunk of rows
+    chunk_bytes: int = 0  # bytes of rows that are decoded together
+    kept: bool = True  # whether decoded chunks are kept for the next block of rows
+    total_bytes: int = 0  # all rows in RAM
 
 
 def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Iterator[str]:
@@ -325,10 +344,21 @@ def _advice_on_storage(
     if data.storage == "csr" and found.density > 0.5:
         yield (f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster")
     if data.filter not in (None, "none"):
-        if data.chunk_bytes > 32 << 20:
+        chunk, whole = data.chunk_bytes, f"{data.total_bytes >> 20} MiB"
+        if not data.kept:
+            n_blocks = -(-data.total_bytes // CHUNK_BYTES)
             yield (
-                f"a compressed chunk holds {data.chunk_bytes >> 20} MiB of rows, and each read "
-                f"unpacks a whole one; ooc-fw convert writes chunks of 2 MiB"
+                f"each chunk holds a few columns of many rows, so that every block of rows decodes "
+                f"{chunk >> 20} MiB, and a pass over the data some {n_blocks * chunk >> 30} GiB in "
+                f"place of {whole}; write the rows together first, as by h5repack -l "
+                f"X:CHUNK=4096x{len(found.low)} -f NONE"
+            )
+        elif chunk > 32 << 20:
+            yield (
+                f"{chunk >> 20} MiB of rows are compressed together: a pass over the data decodes "
+                f"{whole}, each chunk once, but every draw of rows in training decodes "
+                f"{chunk >> 20} MiB, and up to {min(2 * chunk, data.total_bytes) >> 20} MiB stay "
+                f"in memory; ooc-fw convert writes chunks of 2 MiB, once"
             )
         elif data.filter == "gzip":
             yield (

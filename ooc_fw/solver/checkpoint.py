@@ -176,14 +176,18 @@ def run_identity(
     """What tells one run from another; a file is known by its size and time of change."""
     source, penalties = problem.source, problem.penalties
     labels: npt.NDArray[Any]
+    task: str | None
     if isinstance(problem, RegressionProblem):
-        labels = np.append(problem.targets, problem.epsilon)
+        task, labels = "regression", np.append(problem.targets, problem.epsilon)
     else:
+        task = "novelty" if isinstance(problem, BinaryProblem) and problem.one_class else None
         labels = problem.codes if isinstance(problem, Problem) else problem.labels
     data = {
         name: getattr(source, name)
         for name in ("n_rows", "n_features", "sparse", "shuffled", "chunk_rows")
     }
+    if task is not None:  # that of the others is classification
+        data["task"] = task
     data["labels"] = _checksum([np.ascontiguousarray(labels)])
     if penalties is not None:
         data["penalties"] = _checksum([np.ascontiguousarray(penalties)])

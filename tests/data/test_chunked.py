@@ -1,6 +1,7 @@
 """Rows of zarr and dask arrays, and the decoded chunks that are kept of them."""
 
 import io
+import pickle
 import threading
 import time
 from collections import Counter
@@ -107,6 +108,22 @@ def test_each_block_is_computed_once_a_pass(threads, length):
         assert max(counted.counts.values()) <= 2
         source.take(np.arange(0, source.n_rows, 101))
         assert max(counted.counts.values()) <= 3
+
+
+def test_arrays_of_files_can_be_opened_by_other_processes(tmp_path):
+    """A recipe of the array is sent; an array whose values are in memory stays where it is."""
+    table = small_table()
+    np.save(tmp_path / "x.npy", table)
+    stored = da.map_blocks(
+        lambda: np.load(tmp_path / "x.npy"), chunks=((len(table),), (table.shape[1],)), dtype="f4"
+    )
+    with open_source(stored, np.arange(len(table))) as source:
+        other = pickle.loads(pickle.dumps(source))
+        np.testing.assert_array_equal(other.read(0, len(table)), source.read(0, len(table)))
+        assert not other.has_labels
+    held = da.from_array(np.ones((5 << 10, 1 << 10), np.float32), chunks=(1 << 10, 1 << 10))
+    with pytest.raises(TypeError, match="dask array cannot be sent to another process"):
+        pickle.dumps(open_source(held))
 
 
 def test_threads_wait_for_the_one_that_decodes():

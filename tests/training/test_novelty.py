@@ -19,6 +19,7 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ooc_fw.certificate.sweep import Certificate
+from ooc_fw.cli.info import describe_checkpoint
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeOneClass
 from ooc_fw.kernels.functions import KERNELS, make_kernel
@@ -186,6 +187,7 @@ def test_a_run_that_is_resumed_ends_as_one_that_was_not(rows, tmp_path):
     whole = FrankWolfeOneClass(random_state=2).fit(rows)
     with pytest.warns(ConvergenceWarning):
         FrankWolfeOneClass(random_state=2, max_iter=1).fit(rows, checkpoint=tmp_path / "c")
+    assert "train DATA --task novelty" in describe_checkpoint(str(tmp_path / "c"))["advice"][0]
     again = FrankWolfeOneClass().fit(rows, resume=tmp_path / "c", log=tmp_path / "l")
     assert np.array_equal(again.dual_coef_, whole.dual_coef_)
     assert (tmp_path / "l").read_text().count("end") >= 1

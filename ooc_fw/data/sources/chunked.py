@@ -5,7 +5,9 @@ The packages zarr and Dask are never imported here.
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -19,6 +21,7 @@ from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources.base import ArraySource, Sliceable, check_real, check_shape
 from ooc_fw.system.errors import DamageError, InputError
 
+_RECIPE_BYTES = 16 << 20  # largest recipe of an array; one with more holds the values themselves
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
 
 
@@ -165,4 +168,37 @@ def open_chunked(
     # A decoded chunk, what it is made of, and the chunks that are kept.
     span_bytes = source.span_rows * source.n_features * chunks.dtype.itemsize
     source.overhead_bytes = 2 * span_bytes + chunks.kept_bytes
+    if (recipe := _recipe(array)) is not None:
+        source.reopen_by(_reopen, (recipe, name), with_labels=False)
     return source
+
+
+class _Limited(io.BytesIO):
+    """Memory for at most `_RECIPE_BYTES`; OverflowError beyond."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > _RECIPE_BYTES:
+            raise OverflowError
+        return super().write(data)
+
+
+def _recipe(array: Any) -> bytes | None:
+    """How another process makes the same array of the files that it is read from.
+
+    None for an array whose values are in memory, and for one that cannot be sent.
+    """
+    try:
+        from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
+    except ImportError:
+        from pickle import dump
+    packed = _Limited()
+    try:
+        dump(array, packed)
+    except Exception:  # whatever the functions and stores of an array raise
+        return None
+    return packed.getvalue()
+
+
+def _reopen(recipe: bytes, name: str) -> ArraySource:
+    """Open the array of a recipe that this program made, in a process that it started."""
+    return open_chunked(pickle.loads(recipe), name=name)
