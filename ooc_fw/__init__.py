@@ -43,12 +43,16 @@ what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/libsvm.py``, its grammar: ``_core/libsvm.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
+which files are read as they are       ``data/sources/dispatch.py`` and its neighbours
+where are addresses opened             ``data/remote.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
 how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
 how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class
+what of a kernel that a user gives     ``kernels/given.py``
+how does a model become ONNX           ``model/onnx.py``
 =====================================  ============================================================
 
 Glossary

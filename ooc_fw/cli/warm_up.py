@@ -35,6 +35,8 @@ WORK = (
         for command in ("evaluate", "certify")
     ),
     "predict classes.model classes.h5 -o predictions.txt --quiet",
+    "train dense.h5 -o novelty.model --quiet --task novelty",
+    "train dense.h5 -o regression.model --quiet --task regression --landmarks 50",
 )
 """Commands that use all that is compiled for the usual kernels, storages and precisions."""
 
