@@ -15,9 +15,11 @@ from threadpoolctl import threadpool_limits
 
 # The first call of a compiled function may take seconds, so no example has a deadline.
 settings.register_profile("dev", max_examples=25, deadline=None)
-settings.register_profile(
-    "ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# What decides whether a change lands depends on the change alone: examples are drawn anew by those
+# who run the tests ("dev", or "search" for many), and are the same each time in "ci".
+_MANY = {"max_examples": 100, "deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", derandomize=True, **_MANY)
+settings.register_profile("search", **_MANY)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
