@@ -55,7 +55,9 @@ def test_gap_and_rho_are_those_without_the_bias(data, X, C, seed):
     solution = fit_novelty(open_source(X), kernel, options).solution
     exact, rho = gap_of(kernel, X, C, solution.rows, solution.alpha)
     assert exact <= solution.certified_gap * (1 + 1e-12)
-    assert solution.certified_gap <= exact + 1e-6 + 1e-8 / rho  # rounding is of values near 1
+    largest = 1 + max(kernel_values(kernel, x[None], x[None])[0, 0] for x in X)
+    rounding = 1e-8 * float(largest)  # of the values that rho + 1 is made of
+    assert solution.certified_gap <= exact + 1e-6 + rounding / rho
     assert solution.sampled_gap <= solution.certified_gap * (1 + 1e-9)
     assert solution.rho == pytest.approx(rho, rel=1e-9)
     assert solution.objective == solution.rho / 2
