@@ -198,9 +198,11 @@ class TrainOptions(_Checked):
 
     C: float = option(1.0, "penalty of a unit squared slack", **_POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
-    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
+    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, bpcg, qc, cvm or corrective")
     lmo: str = option(
-        "auto", "oracle that proposes toward vertices", choices=("auto", "full", "sampled")
+        "auto",
+        "oracle that proposes toward vertices",
+        choices=("auto", "full", "lazy", "sampled", "random"),
     )
     sample_size: int = option(194, "rows that a sampled step draws", metavar="N", **_COUNT)
     start: str = option("random", "choice of the first active set", choices=("random", "farthest"))

@@ -302,6 +302,27 @@ class ActiveSet(VertexTable):
         block = self.hold(sorted({i, j}))
         self.rho = core.move(self.vertices, block, scale, i, weight_i, j, weight_j)
 
+    def affine_minimum(self, support: Int64Array) -> tuple[Float64Array, Float64Array] | None:
+        """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
+
+        Both of shape (m,); weights may be negative. None where the support is too large for a
+        linear system, the kernel rows of it are not all held, or the system is singular.
+        """
+        rows, n = self._kernel_rows, len(support)
+        copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
+        if n > _LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
+            return None
+        try:
+            u = np.linalg.solve(_dual_matrix(self, rows, support), np.ones(n))
+        except np.linalg.LinAlgError:
+            return None
+        total = float(u.sum())
+        if not 0 < total < np.inf:
+            return None
+        alpha = np.zeros(len(self))
+        alpha[support] = u / total
+        return alpha, _gradient_on_rows(self, rows, alpha)
+
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
     ) -> tuple[int, int]:
@@ -398,7 +419,7 @@ def _solve_systems(
     Badly conditioned problems, of large kernel values or penalties, would take millions of steps.
     The result counts as many steps as would have taken the same time, and vertices dropped.
     """
-    alpha, grad, y = active.alpha, active.grad, active.labels
+    alpha, grad = active.alpha, active.grad
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
     fits = n_free <= _LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
     each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
@@ -406,19 +427,32 @@ def _solve_systems(
         return 0, 0
 
     def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-        block = rows.values[np.ix_(rows.slots[places], places)] + 1.0
-        block *= y[places, None] * y[places]
-        np.fill_diagonal(block, active.diag[places])
-        return np.asarray(block)
+        return _dual_matrix(active, rows, places)
 
     def gradient(alpha: Float64Array) -> Float64Array:
-        sums = np.empty(len(alpha))
-        beta = alpha * y
-        core.weigh_rows(rows.values, rows.slots, beta, sums)
-        return np.asarray(y * (sums + beta.sum()) + alpha / active.penalties)
+        return _gradient_on_rows(active, rows, alpha)
 
     found = minimise(matrix, gradient, alpha, tol, max_steps // each)
     drops = np.count_nonzero((alpha > 0) & (found.alpha == 0))
     alpha[:], grad[:] = found.alpha, found.grad
     active.rho = float(alpha @ grad)
     return found.n_systems * each, int(drops)
+
+
+def _dual_matrix(
+    active: VertexTable, rows: KernelRows, places: npt.NDArray[np.intp]
+) -> Float64Array:
+    """Q between some vertices, whose kernel rows are held, shape (k, k)."""
+    y = active.labels[places]
+    block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
+    block *= y[:, None] * y
+    np.fill_diagonal(block, active.diag[places])
+    return np.asarray(block)
+
+
+def _gradient_on_rows(active: VertexTable, rows: KernelRows, alpha: Float64Array) -> Float64Array:
+    """Gradient of weights at all vertices from the kernel rows, which are all held."""
+    sums, beta = np.empty(len(alpha)), alpha * active.labels
+    core.weigh_rows(rows.values, rows.slots, beta, sums)
+    sums *= rows.unit
+    return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)

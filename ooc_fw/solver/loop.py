@@ -243,6 +243,7 @@ class _Run:
             course.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
+            passed = passed or not state.oracle.sees_active
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if course.full else Status.SAMPLED
 
@@ -278,10 +279,11 @@ class _Run:
         if course.full:
             state.seen = nothing_outside(active, 0, exact=False)
             return state.seen
-        request = Request()
+        target = self._tolerance()
+        request = Request(target=target)
         if state.rule.takes_many:
             limit = min(max(LEAST_BATCH, len(active)), room)
-            request = Request(limit, active.rho * (1 - self._tolerance()))
+            request = Request(limit, active.rho * (1 - target))
             unrepresented = (self.options.max_support or 0) - course.n_added
             if unrepresented > 0:  # the worst violators of a young model are outliers
                 request = Request(min(limit, unrepresented))

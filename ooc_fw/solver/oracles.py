@@ -25,6 +25,7 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.distinct import distinct_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import StepRecord
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
@@ -37,6 +38,7 @@ _SETTLED = 8.0
 """Factor of a margin's excess over 1 in a pass after the first: it will not change as much."""
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
+_LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
 _FEW_MOVED = 2  # vertices of a step, as of single steps, whose columns are kept for the next ones
 
 
@@ -46,6 +48,7 @@ class Request:
 
     limit: int = 1  # largest number of rows
     threshold: float = math.inf  # rows with a gradient of at least this are of no use
+    target: float = 0.0  # relative gap at which the solver stops asking
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Candidates:
     """Rows proposed by an oracle as toward vertices, with what it saw."""
 
     # (k,): rows outside the active set, in no particular order; none where the toward vertex is
-    # in the active set.
+    # in the active set. `RandomLMO` proposes such a vertex, too.
     row_ids: Int64Array
     rows: Rows | None  # (k, n_features): the rows themselves; None when there are none
     labels: Int8Array  # (k,): +1 or -1
@@ -68,6 +71,9 @@ class Candidates:
 
 class LMO(ABC):
     """An oracle; subclasses define `propose`, and the other methods where they keep a state."""
+
+    sees_active = True
+    """Whether the gap of a proposal is also one over the active set."""
 
     def __init__(self, source: RowSource, labels: Int8Array, engine: Engine) -> None:
         self._source = source
@@ -150,6 +156,37 @@ class SampledLMO(LMO):
         k = int(np.argmin(grads))
         useful = grads[k] < min(request.threshold, active.grad.min())
         return np.array([k] if useful else [], dtype=np.intp)
+
+
+class RandomLMO(SampledLMO):
+    """Best of `sample_size` random rows, whatever the gradients in the active set.
+
+    This is the oracle of the papers. It ends earlier than `SampledLMO`, and with a larger gap: when
+    no row of two samples violates the margin, other vertices still may.
+    """
+
+    sees_active = False
+
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        row_ids = self._sampler.sample(self._sample_size, rng)
+        places = [active.place_of(row_id) for row_id in row_ids.tolist()]
+        grads = np.array([0.0 if place is None else active.grad[place] for place in places])
+        new = np.flatnonzero([place is None for place in places])
+        rows = self._source.take(row_ids)
+        if len(new) > 0:
+            x = active.prepare(take_rows(rows, new))
+            grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
+        best = np.array([grads.argmin()])
+        return Candidates(
+            row_ids[best],
+            take_rows(rows, best),
+            self._labels[row_ids[best]],
+            grads[best],
+            least=float(grads[best[0]]),
+            n_scanned=len(row_ids),
+            exact=False,
+            worst=int(row_ids[best[0]]) if places[best[0]] is None else -1,
+        )
 
 
 def block_rows(limit: int, share: float) -> int:
@@ -359,7 +396,10 @@ class FullLMO(LMO):
     def _add_moved(self, record: StepRecord, active: ActiveSet) -> None:
         """Add the part of many vertices in one pass over the rows, which keeps no columns."""
         assert self._grad is not None
-        vertices = active.operand.take(active.places_of(record.ids))
+        if len(active.outside(record.ids)) > 0:  # dropped since, and removed
+            vertices = active.prepare(self._source.take(record.ids))
+        else:
+            vertices = active.operand.take(active.places_of(record.ids))
         beta = record.weights * self._y[record.ids]
         for start, x in self._operands(active):
             part = slice(start, start + len(x))
@@ -376,3 +416,68 @@ class FullLMO(LMO):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._grad, self._before = state["grad"], state["before"]
+
+
+class LazyLMO(LMO):
+    """The full oracle, asked only where the active set has no good step to offer.
+
+    While the gap over the active set is at least half of the gap over all rows when they were last
+    looked at, the toward vertex is the best one of the active set. The gradient of all rows then
+    learns of all steps since at once, in one pass for the vertices that moved.
+
+    References
+    ----------
+    Braun, Pokutta, Zink (2017), Lazifying conditional gradient algorithms.
+    """
+
+    def __init__(self, full: FullLMO) -> None:
+        super().__init__(full._source, full._labels, full._engine)
+        self._full = full
+        self.reset()
+
+    def reset(self) -> None:
+        self._full.reset()
+        self._gap = math.inf  # rho less the least gradient, when all rows were last looked at
+        # Steps since: alpha = scale * (alpha of then + sum_k moved[k] e_k).
+        self._scale = 1.0
+        self._moved: dict[int, float] = {}
+
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        gap = active.rho - float(active.grad.min())
+        if gap >= self._gap / 2 and gap > request.target * active.rho:
+            return nothing_outside(active, 0, exact=False)
+        self._tell(active)
+        found = self._full.propose(active, rng, request)
+        self._gap = active.rho - found.least
+        return found
+
+    def update(self, record: StepRecord, active: ActiveSet) -> None:
+        if record.scale < _LEAST_SCALE:  # what was before hardly counts
+            self._tell(active)
+            self._full.update(record, active)
+            return
+        self._scale *= record.scale
+        for row_id, weight in zip(record.ids.tolist(), record.weights.tolist(), strict=True):
+            self._moved[row_id] = self._moved.get(row_id, 0.0) + weight / self._scale
+        if self._scale < _LEAST_SCALE:
+            self._tell(active)
+
+    def _tell(self, active: ActiveSet) -> None:
+        """Tell the full oracle of the steps since it was last told."""
+        if self._moved:
+            ids = np.array(sorted(self._moved), dtype=np.int64)
+            weights = self._scale * np.array([self._moved[row_id] for row_id in ids.tolist()])
+            self._full.update(StepRecord(StepKind.TOWARD, self._scale, ids, weights), active)
+        self._scale, self._moved = 1.0, {}
+
+    def state(self) -> dict[str, Any]:
+        moved = np.array(list(self._moved.items())).reshape(-1, 2)
+        ids = moved[:, 0].astype(np.int64)
+        own = {"gap": self._gap, "scale": self._scale, "moved_ids": ids, "moved": moved[:, 1]}
+        return own | {f"full_{name}": value for name, value in self._full.state().items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._gap, self._scale = state["gap"], state["scale"]
+        moved = zip(state["moved_ids"].tolist(), state["moved"].tolist(), strict=True)
+        self._moved = dict(moved)
+        self._full.restore({"grad": state["full_grad"], "before": state["full_before"]})

@@ -16,7 +16,15 @@ from ooc_fw.solver.checkpoint import State
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.kept import KeptStates
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import LMO, BlockLMO, Candidates, FullLMO, SampledLMO
+from ooc_fw.solver.oracles import (
+    LMO,
+    BlockLMO,
+    Candidates,
+    FullLMO,
+    LazyLMO,
+    RandomLMO,
+    SampledLMO,
+)
 from ooc_fw.solver.setup import Setting, is_quantised
 from ooc_fw.solver.state import Phase, SolverState, StepKind
 from ooc_fw.solver.steps import STEP_RULES, Partan, StepRule
@@ -149,8 +157,8 @@ class RunState:
 def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
     options, plan = setting.options, setting.plan
     rows, labels, engine = setting.rows, setting.problem.labels, setting.engine
-    if options.lmo == "full":
-        return FullLMO(
+    if options.lmo in ("full", "lazy"):
+        full = FullLMO(
             rows,
             labels,
             engine,
@@ -159,6 +167,8 @@ def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
             keeps_rows=plan.row_cache > 0,
             column_bytes=plan.column_cache,
         )
+        return full if options.lmo == "full" else LazyLMO(full)
     if rule.takes_many:
         return BlockLMO(rows, labels, engine, block_sampler(setting.sampler, rows.n_rows))
-    return SampledLMO(rows, labels, engine, setting.sampler, options.sample_size)
+    sampled = RandomLMO if options.lmo == "random" else SampledLMO
+    return sampled(rows, labels, engine, setting.sampler, options.sample_size)

@@ -23,7 +23,7 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.checkpoint import Identity, State, load_checkpoint
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.solver.steps import STEP_RULES, Partan
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory
 
@@ -111,15 +111,37 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
         # A step costs the full oracle one kernel column over all rows, and the sampled oracle a few
         # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
         lmo = "full" if n_rows <= _FULL_LIMIT and not takes_many else "sampled"
+    _check_oracle(method, lmo, options.certify)
     if takes_many:
         looks = "all rows" if lmo == "full" else "blocks of rows"
         what = f"steps take many violators from {looks}"
     elif lmo == "full":
         what = "the exact gradient of every row is kept"
+    elif lmo == "lazy":
+        what = "all rows are looked at where the active set has no good step to offer"
     else:
         what = f"steps look at {options.sample_size} random rows"
     given = "as asked" if options.method != "auto" else f"fits any size, here {n_rows} rows"
     return method, lmo, f"method {method}, {lmo} oracle: {given}; {what}"
+
+
+def _check_oracle(method: str, lmo: str, certify: bool) -> None:
+    """Refuse what an oracle cannot do."""
+    if lmo in ("lazy", "random") and STEP_RULES[method].takes_many:
+        raise InputError(
+            f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
+            f"another --method, such as bpcg, or leave out --lmo"
+        )
+    if lmo == "lazy" and method == Partan.name:
+        raise InputError(
+            "--lmo lazy puts steps together, and method partan goes on from each of them; give "
+            "another --method, such as bpcg, or --lmo full"
+        )
+    if lmo == "random" and certify:
+        raise InputError(
+            "--lmo random ends at the gap of the rows drawn, whatever that of all rows; give "
+            "--no-certify with it, or --lmo sampled"
+        )
 
 
 def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
@@ -147,7 +169,7 @@ def workload(source: RowSource, options: TrainOptions, held: int | None = None) 
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
-        full_oracle=lmo == "full",
+        full_oracle=lmo in ("full", "lazy"),
     )
 
 

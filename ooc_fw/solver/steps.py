@@ -38,6 +38,10 @@ LEAST_BATCH = 512  # vertices that a rule which takes many may always add at onc
 _TOLERANCE_SHARE = 0.8
 """Tightest gap to which a fully corrective step optimises, as a share of the tolerance."""
 
+LEAST_CORRECTION = 16
+"""Vertices by which the support has to grow before a step to its affine minimum."""
+
+_CORRECTION_GROWTH = 8  # the same as a part of the support
 _VIOLATION_SHARE = 0.3
 """Share of the violation just seen to which a fully corrective step optimises."""
 
@@ -201,6 +205,81 @@ class SecondOrderPairwise(Pairwise):
         return int(second_order_away(active.vertices, away, block, i, 1 / active.rho, scratch))
 
 
+class BlendedPairwise(StepRule):
+    """Pairwise steps within the support where their slope is at least that of the toward step.
+
+    A new vertex comes in only where the support has nothing better to offer, which keeps it small.
+
+    References
+    ----------
+    Tsuji, Tanaka, Pokutta (2022), Pairwise conditional gradients without swap steps and sparser
+    kernel herding, algorithm 1 (BPCG).
+    """
+
+    name = "bpcg"
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        support = active.support
+        j = int(core.away_vertex(active.alpha, active.grad))
+        k = int(support[np.argmin(active.grad[support])])
+        if j != k and active.grad[j] - active.grad[k] >= active.rho - active.grad[i]:
+            size, _ = pairwise_size(active, k, j)
+            return pairwise_step(active, k, j, size)
+        return toward_step(active, i)
+
+
+class QuadraticCorrection(BlendedPairwise):
+    """Blended pairwise steps, and now and then one to the affine minimum on the support.
+
+    The affine minimum has the weights of sum 1, perhaps negative ones, at which all gradients on
+    the support are equal. The step towards it ends where the first weight becomes 0, as in Wolfe's
+    algorithm for the point of least norm, of which it is a major cycle. It is taken whenever the
+    support has grown by a share of its size, so that its linear systems cost no more than all the
+    other steps.
+
+    References
+    ----------
+    Halbey, Rakotomandimby, Besancon, Designolle, Pokutta (2025), Efficient quadratic corrections
+    for Frank-Wolfe algorithms. Wolfe (1976), Finding the nearest point in a polytope.
+    """
+
+    name = "qc"
+    _next = LEAST_CORRECTION  # size of the support from which the next correction is due
+
+    def step(self, active: ActiveSet, i: int) -> StepRecord:
+        support = active.support
+        if len(support) >= self._next:
+            self._next = len(support) + max(LEAST_CORRECTION, len(support) // _CORRECTION_GROWTH)
+            record = self._correct(active, support)
+            if record is not None:
+                return record
+        return super().step(active, i)
+
+    def _correct(self, active: ActiveSet, support: Int64Array) -> StepRecord | None:
+        """Step to the affine minimum; None where it cannot be had or is no other point."""
+        target = active.affine_minimum(support)
+        if target is None:
+            return None
+        before = active.alpha.copy()
+        # `extrapolate` moves along the way from an earlier iterate to this one. Here the way is
+        # that from this iterate to the target, so that the earlier one is its mirror image.
+        alpha, grad = 2 * before - target[0], 2 * active.grad - target[1]
+        size, drops = core.extrapolate(active.alpha, active.grad, alpha, grad)
+        if size == 0.0:
+            return None
+        active.rho = float(active.alpha @ active.grad)
+        change = active.alpha - before
+        moved = np.flatnonzero(change)
+        ids = active.ids[moved]
+        return StepRecord(StepKind.CORRECTIVE, 1.0, ids, change[moved], drops=int(drops))
+
+    def state(self) -> dict[str, Any]:
+        return {"next": self._next}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._next = state["next"]
+
+
 class Partan(StepRule):
     """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
 
@@ -308,7 +387,15 @@ class Corrective(FullyCorrective):
     takes_many = True
 
 
-_SINGLE = (FrankWolfe, AwayFrankWolfe, Pairwise, SecondOrderPairwise, Partan)
+_SINGLE = (
+    FrankWolfe,
+    AwayFrankWolfe,
+    Pairwise,
+    SecondOrderPairwise,
+    Partan,
+    BlendedPairwise,
+    QuadraticCorrection,
+)
 STEP_RULES: dict[str, type[StepRule]] = {
     rule.name: rule for rule in (*_SINGLE, FullyCorrective, Corrective)
 }

@@ -75,6 +75,18 @@ def test_resumed_run_equals_the_uninterrupted_one(method, lmo, path):
     assert_resumes(rbf(n_rows=200, overlap=2), path, lambda n: {0, 1, 7, n // 2}, **options)
 
 
+@pytest.mark.parametrize("method", ["bpcg", "qc", "mfw"])
+def test_a_run_with_the_lazy_oracle(method, path):
+    """Its checkpoint holds steps that the gradient of all rows has not learned of."""
+    options = {"method": method, "lmo": "lazy", "tol": 1e-3}
+    assert_resumes(rbf(n_rows=200, overlap=2), path, lambda n: {1, 7, n // 2, n - 3}, **options)
+
+
+def test_a_run_with_the_random_oracle(path):
+    options = {"method": "swap", "lmo": "random", "stopping": "absolute", "tol": 1e-3}
+    assert_resumes(rbf(n_rows=200, overlap=2), path, certify=False, **options)
+
+
 @LMOS
 @METHODS
 def test_checkpoints_do_not_alter_a_run(method, lmo, path):

@@ -29,6 +29,7 @@ from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import SmallProblem, kernel_values, make_problem, minimise
 
 ORACLES = ("full", "sampled")
+NOT_LAZY = {"partan", "corrective"}  # methods that the lazy oracle does not go with
 SLOW = {"fw", "partan"}  # methods whose iterations grow tenfold per decade of tolerance
 
 METHODS = pytest.mark.parametrize("method", STEP_RULES)
@@ -80,12 +81,17 @@ def assert_solved(solution, problem, tol):
 
 
 # The storage makes no difference to slow methods that it does not make to the others.
-STORED = [(m, sparse) for m in STEP_RULES for sparse in (False, True) if not (m in SLOW and sparse)]
+STORED = [
+    (lmo, m, sparse)
+    for lmo in (*ORACLES, "lazy")
+    for m in STEP_RULES
+    for sparse in (False, True)
+    if not (m in SLOW and sparse) and not (lmo == "lazy" and (sparse or m in NOT_LAZY))
+]
 
 
-@pytest.mark.parametrize(("method", "sparse"), STORED)
+@pytest.mark.parametrize(("lmo", "method", "sparse"), STORED)
 @pytest.mark.parametrize("kernel", KERNELS)
-@LMOS
 def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
     problem = make_problem(make_kernel(kernel, gamma=1.0), density=0.7 if sparse else 1.0)
     tol = 1e-2 if method in SLOW else 1e-3
@@ -126,6 +132,33 @@ def test_tiny_and_huge_C(kernel):
     for C in (1e-4, 1e-2, 1e6 if full_rank else 1e2):
         problem = make_problem(make_kernel(kernel, gamma=1.0), C=C, overlap=1 if C > 1e2 else 2)
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
+
+
+@pytest.mark.parametrize("method", sorted(set(STEP_RULES) - {"corrective"}))
+def test_random_oracle_ends_where_two_samples_show_no_violator(method):
+    problem = rbf(n_rows=300, overlap=3)
+    options = {"lmo": "random", "sample_size": 20, "stopping": "absolute", "tol": 1e-3}
+    solution = train(problem, method=method, certify=False, **options)
+    assert solution.status is Status.SAMPLED
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.rho == pytest.approx(float(truth.rho), rel=1e-9)
+    assert solution.sampled_gap <= truth.gap + 1e-9
+    assert solution.objective < 3 * problem.optimum.objective  # it has learned something
+
+
+@pytest.mark.parametrize(
+    ("method", "lmo"), [("corrective", "lazy"), ("corrective", "random"), ("partan", "lazy")]
+)
+def test_oracles_that_do_not_go_with_a_method_are_refused(method, lmo):
+    with pytest.raises(
+        InputError, match=rf"--lmo {lmo} .* method {method} .*give another --method"
+    ):
+        train(rbf(), method=method, lmo=lmo, certify=False)
+
+
+def test_random_oracle_gives_no_certificate():
+    with pytest.raises(InputError, match=r"--lmo random ends at .*give --no-certify"):
+        train(rbf(), lmo="random")
 
 
 # -- stopping tests ------------------------------------------------------------------------------

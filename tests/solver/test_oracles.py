@@ -13,7 +13,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import BlockLMO, FullLMO, Request, SampledLMO
+from ooc_fw.solver.oracles import BlockLMO, FullLMO, LazyLMO, RandomLMO, Request, SampledLMO
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
@@ -47,9 +47,12 @@ class Bench:
         y, C = self.problem.y, self.problem.C
         return FullLMO(self.source, y, self.engine, C, keeps_before=keeps_before, **options)
 
-    def sampled(self, size=20):
+    def lazy(self):
+        return LazyLMO(self.full())
+
+    def sampled(self, size=20, kind=SampledLMO):
         y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
-        return SampledLMO(self.source, y, self.engine, sampler, size)
+        return kind(self.source, y, self.engine, sampler, size)
 
     def blocks(self):
         return BlockLMO(self.source, self.problem.y, self.engine, BlockSampler(N_ROWS))
@@ -267,3 +270,67 @@ def test_blocks_leave_the_search_to_sweeps_after_a_reset():
     assert candidates.rows is None
     assert candidates.n_scanned == 0
     assert candidates.least == bench.active.grad.min()
+
+
+# -- the papers' sample, and the lazy oracle -----------------------------------------------------
+
+
+@given(kernel=st.sampled_from(sorted(KERNELS)), size=st.integers(1, N_ROWS), seed=SEEDS)
+def test_random_oracle_proposes_the_best_row_drawn_vertex_or_not(kernel, size, seed):
+    bench = Bench(kernel, seed=seed)
+    lmo = bench.sampled(size, RandomLMO)
+    again = np.random.default_rng(seed)
+    bench.rng = np.random.default_rng(seed)
+    drawn = ScatteredSampler(N_ROWS).sample(size, again)
+    candidates, gradient = bench.propose(lmo, Request()), bench.gradient()
+    assert candidates.row_ids[0] in drawn
+    assert candidates.least == pytest.approx(gradient[drawn].min(), rel=1e-5, abs=2e-5)
+    assert candidates.grads[0] == candidates.least
+    assert candidates.labels[0] == bench.problem.y[candidates.row_ids[0]]
+    assert not candidates.exact
+    # Its gap is one over the rows drawn alone.
+    assert candidates.least >= gradient.min() - 2e-5
+
+
+LAZY_RULES = [name for name in STEP_RULES if name not in ("partan", "corrective")]
+
+
+@pytest.mark.parametrize("name", LAZY_RULES)
+def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
+    """Its gradient is the one computed anew, also of vertices that have left meanwhile."""
+    bench = Bench()
+    rule, lmo = STEP_RULES[name](), bench.lazy()
+    for _ in range(150):
+        bench.step(rule, lmo)
+    lmo._gap = np.inf  # ask now
+    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
+
+
+def test_lazy_oracle_leaves_the_rows_alone_while_the_active_set_has_a_good_step():
+    bench = Bench(start=20)
+    lmo = bench.lazy()
+    first = bench.propose(lmo, Request())
+    assert first.exact
+    gap = bench.active.rho - first.least
+    bench.add(first.row_ids)
+    seen = []
+    for _ in range(50):
+        local = bench.active.rho - bench.active.grad.min()
+        candidates = bench.propose(lmo, Request())
+        seen.append(candidates.exact)
+        assert candidates.exact == (local < gap / 2)
+        if candidates.exact:
+            break
+        assert candidates.n_scanned == 0
+        lmo.update(
+            STEP_RULES["bpcg"]().step(bench.active, int(bench.active.grad.argmin())), bench.active
+        )
+    assert seen[0] is False
+    assert seen[-1] is True
+
+
+def test_lazy_oracle_looks_at_all_rows_before_the_solver_stops():
+    bench = Bench()
+    lmo = bench.lazy()
+    bench.propose(lmo, Request())
+    assert bench.propose(lmo, Request(target=np.inf)).exact
