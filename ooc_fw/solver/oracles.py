@@ -169,10 +169,10 @@ class RandomLMO(SampledLMO):
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
-        places = [active.place_of(row_id) for row_id in row_ids.tolist()]
-        grads = np.array([0.0 if place is None else active.grad[place] for place in places])
-        new = np.flatnonzero([place is None for place in places])
-        rows = self._source.take(row_ids)
+        new, is_new = active.outside(row_ids), np.zeros(len(row_ids), dtype=np.bool_)
+        is_new[new] = True
+        grads, rows = np.empty(len(row_ids)), self._source.take(row_ids)
+        grads[~is_new] = active.grad[active.places_of(row_ids[~is_new])]
         if len(new) > 0:
             x = active.prepare(take_rows(rows, new))
             grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
@@ -185,7 +185,7 @@ class RandomLMO(SampledLMO):
             least=float(grads[best[0]]),
             n_scanned=len(row_ids),
             exact=False,
-            worst=int(row_ids[best[0]]) if places[best[0]] is None else -1,
+            worst=int(row_ids[best[0]]) if is_new[best[0]] else -1,
         )
 
 

@@ -1,0 +1,92 @@
+"""The page of results: a summary, then every table and figure with its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.environment import environment
+from bench.papers.data import NOTES
+from bench.papers.entries import Absent, Entry, Shown
+from bench.papers.runs import Study
+from bench.report import table
+
+Chosen = Mapping[tuple[str, str], Entry | Absent]
+"""Entries by the names of their paper and their own."""
+
+_HEAD = Path(__file__).with_name("head.md")
+
+
+def write(
+    chosen: Chosen, titles: Mapping[str, str], study: Study, output: Path, settings: str
+) -> str:
+    """Show all entries whose runs are there; the page as Markdown."""
+    figures = output / "figures"
+    shown: dict[tuple[str, str], Shown] = {}
+    for key, entry in chosen.items():
+        if isinstance(entry, Entry):
+            shown[key] = entry.show(study, figures)
+    parts = [settings, "## Summary\n\n" + _summary(chosen, shown, titles), "## Data\n\n" + _data()]
+    for paper, title in titles.items():
+        own = {key: entry for key, entry in chosen.items() if key[0] == paper}
+        if own:
+            parts.append(f"## {title}")
+            parts += [_section(entry, shown.get(key), key) for key, entry in own.items()]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def head(study: Study, model_rows: int) -> str:
+    """What holds for all of the page."""
+    own = environment()
+    versions = ", ".join(
+        f"{name.removeprefix('version_')} {value}"
+        for name, value in own.items()
+        if name.startswith("version_") and value and "intelex" not in name and "xgb" not in name
+    )
+    machine = f"Machine: {own['cpu']}, {own['cpus']} CPUs, one of which was used. {versions}."
+    if study.library.quick:
+        machine += " **Thinned data (`--quick`): figures do not compare with the printed ones.**"
+    return _HEAD.read_text().format(machine=machine, model_rows=model_rows, repeat=study.repeat)
+
+
+def _data() -> str:
+    rows = "\n".join(f"| {name} | {note} |" for name, note in sorted(NOTES.items()))
+    return (
+        f"Sets that are not files as the papers had them:\n\n| set | here |\n| --- | --- |\n{rows}"
+    )
+
+
+def _verdict(entry: Entry | Absent, shown: Shown | None) -> tuple[str, str]:
+    if isinstance(entry, Absent):
+        return "cannot be had, or holds no measurement", entry.why
+    assert shown is not None
+    failed = [claim.text for claim in shown.claims if not claim.holds]
+    if not failed:
+        return "reproduced", entry.differs
+    return "differs", entry.differs or "; ".join(failed)
+
+
+def _summary(
+    chosen: Chosen, shown: Mapping[tuple[str, str], Shown], titles: Mapping[str, str]
+) -> str:
+    rows = []
+    for key, entry in chosen.items():
+        claims = shown[key].claims if key in shown else []
+        held = f"{sum(claim.holds for claim in claims)} of {len(claims)}" if claims else ""
+        rows.append([key[0], entry.title, held, *_verdict(entry, shown.get(key))])
+    return table(["paper", "table or figure", "claims that hold", "", "why"], rows)
+
+
+def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str]) -> str:
+    lines = [f"### {entry.title}"]
+    if isinstance(entry, Absent):
+        return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])
+    assert shown is not None
+    code = f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
+    lines += [code, shown.text]
+    if shown.claims:
+        rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
+        lines.append(table(["claim of the paper", "here"], rows))
+    if entry.differs:
+        lines.append(f"Why figures differ: {entry.differs}")
+    return "\n\n".join(lines)

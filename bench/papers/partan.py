@@ -1,0 +1,316 @@
+"""Frandi, Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm.
+
+Stopping at an absolute gap D <= epsilon of f = 1/2 a'Ka, RBF kernel with sigma^2 the average
+squared distance, C by one validation part of 30 %, 20 random rows to begin with, one thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
+from bench.papers.runs import Run, Study
+from bench.report import table
+
+METHODS = ("fw", "mfw", "swap", "partan")
+LABELS = {"fw": "FW", "mfw": "MFW", "swap": "SWAP", "partan": "PARTAN"}
+SETS = ("a9a", "w8a", "ijcnn1", "usps-ext", "kdd-binary")
+SPARSE = ("w8a", "ijcnn1", "usps-ext", "kdd-binary")  # where the paper finds few support vectors
+PATHS = ("a9a", "w8a", "ijcnn1")
+TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6)
+
+Printed = dict[str, tuple[tuple[float, ...], ...]]
+
+# Accuracy in percent, seconds, iterations, support vectors, each of FW, MFW, SWAP, PARTAN.
+TABLE_2: Printed = {
+    "a9a": (
+        (84.21, 83.29, 83.53, 84.00),
+        (158, 157, 226, 107),
+        (20200, 20000, 17600, 13400),
+        (13900, 12800, 14100, 11800),
+    ),
+    "w8a": (
+        (99.30, 99.32, 99.28, 99.30),
+        (378, 316, 356, 107),
+        (16500, 13800, 9240, 4620),
+        (6920, 4480, 4970, 2830),
+    ),
+    "ijcnn1": (
+        (98.50, 98.22, 98.40, 98.36),
+        (51.3, 45.7, 50.9, 19.8),
+        (15900, 14100, 13500, 5480),
+        (3230, 2730, 3160, 2730),
+    ),
+    "usps-ext": (
+        (99.52, 99.52, 99.53, 99.52),
+        (1980, 844, 946, 738),
+        (21500, 9170, 8100, 7790),
+        (3930, 3640, 3670, 3510),
+    ),
+    "kdd-binary": (
+        (99.94, 99.93, 99.94, 99.93),
+        (702, 526, 551, 189),
+        (17100, 12700, 7820, 4370),
+        (5250, 3630, 3860, 2820),
+    ),
+}
+
+TABLE_4: Printed = {
+    "a9a": (
+        (83.94, 83.86, 83.52, 84.08),
+        (169, 163, 164, 108),
+        (18900, 19800, 16500, 12400),
+        (13500, 12400, 13500, 11100),
+    ),
+    "w8a": (
+        (99.17, 99.21, 99.16, 99.10),
+        (83.9, 66.9, 71.2, 48.9),
+        (6780, 9100, 4970, 3250),
+        (3660, 3010, 3190, 2310),
+    ),
+    "ijcnn1": (
+        (98.57, 97.98, 98.34, 98.37),
+        (34.5, 21.0, 22.1, 19.5),
+        (11200, 11400, 7100, 5760),
+        (4120, 2450, 3430, 3340),
+    ),
+    "usps-ext": (
+        (99.53, 99.57, 99.55, 99.53),
+        (219, 260, 225, 207),
+        (3610, 6490, 3590, 3280),
+        (2960, 2480, 2940, 2860),
+    ),
+    "kdd-binary": (
+        (99.73, 99.93, 99.78, 99.82),
+        (28.4, 94.6, 20.3, 12.0),
+        (1880, 12900, 1570, 1150),
+        (1710, 2350, 1450, 1110),
+    ),
+}
+
+# Seconds and iterations at each of `TOLERANCES`.
+TABLE_3: dict[str, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    "a9a": {
+        "fw": ((22.4, 158, 1460, 14200), (2820, 20200, 184000, 1790000)),
+        "mfw": ((22.0, 157, 548, 1210), (2770, 20000, 68000, 150000)),
+        "swap": ((30.7, 226, 646, 1300), (2610, 17600, 51800, 109000)),
+        "partan": ((17.3, 107, 509, 5430), (2150, 16400, 62100, 663000)),
+    },
+    "w8a": {
+        "fw": ((44.7, 378, 3730, 40200), (1930, 16500, 163000, 1750000)),
+        "mfw": ((42.7, 316, 1520, 3780), (1860, 13800, 63800, 165000)),
+        "swap": ((64.2, 356, 1310, 8630), (1690, 9240, 42900, 346000)),
+        "partan": ((18.3, 107, 597, 3320), (777, 4620, 25700, 144000)),
+    },
+    "ijcnn1": {
+        "fw": ((5.77, 51.3, 549, 6480), (1720, 15900, 168000, 1970000)),
+        "mfw": ((5.16, 45.7, 238, 681), (1510, 14100, 71200, 205000)),
+        "swap": ((6.94, 50.9, 256, 656), (1210, 13500, 68500, 177000)),
+        "partan": ((3.09, 19.8, 160, 1830), (783, 5480, 43400, 499000)),
+    },
+}
+
+
+# -- tables 2 and 4 ------------------------------------------------------------------------------
+
+
+def table2_runs(study: Study) -> list[Run]:
+    return [run for name in SETS for method in METHODS for run in _fits(study, name, method, None)]
+
+
+def table4_runs(study: Study) -> list[Run]:
+    return [run for name in SETS for method in METHODS for run in _fits(study, name, method, 194)]
+
+
+def _fits(study: Study, name: str, method: str, sample: int | None) -> list[Run]:
+    """Trainings at 1e-4: with the full oracle once, with samples for every seed."""
+    seeds = [0] if sample is None else study.seeds()
+    options: dict[str, Any] = {"lmo": "full"}
+    if sample is not None:
+        options = {"lmo": "random", "sample_size": sample}
+    # The test file of w8a is not at hand: its accuracy is that of a part of it.
+    sets = [name, "w8a-part"] if name == "w8a" else [name]
+    return [Run(one, method, tol=1e-4, seed=seed, **options) for one in sets for seed in seeds]
+
+
+def _medians(study: Study, name: str, method: str, sample: int | None) -> tuple[float, ...]:
+    runs = _fits(study, name, method, sample)
+    own = [run for run in runs if run.data == name]
+    tested = [run for run in runs if run.data == runs[-1].data]
+    return (
+        100 * study.median(tested, "accuracy"),
+        study.median(own, "seconds"),
+        study.median(own, "iterations"),
+        study.median(own, "n_support"),
+    )
+
+
+def _comparison(
+    study: Study, printed: Printed, sample: int | None
+) -> tuple[str, dict[tuple[str, str], tuple[float, ...]]]:
+    found = {(s, m): _medians(study, s, m, sample) for s in SETS for m in METHODS}
+    forms = ("{:.2f}", "{:.3g}", "{:,.0f}", "{:,.0f}")
+    rows = []
+    for name in SETS:
+        for k, what in enumerate(("accuracy, %", "seconds", "iterations", "support vectors")):
+            cells = [
+                beside(printed[name][k][place], found[name, method][k], forms[k])
+                for place, method in enumerate(METHODS)
+            ]
+            rows.append([name if k == 0 else "", what, *cells])
+    heads = ["set", "printed / ours", *(LABELS[method] for method in METHODS)]
+    return table(heads, rows), found
+
+
+def table2(study: Study, _: Path) -> Shown:
+    text, found = _comparison(study, TABLE_2, None)
+    seconds = [found[s, "fw"][1] / found[s, "partan"][1] for s in SETS]
+    steps = [found[s, "fw"][2] / found[s, "partan"][2] for s in SETS]
+    mean_time, mean_steps = sum(seconds) / len(SETS), sum(steps) / len(SETS)
+    text += (
+        f"\n\nFW over PARTAN, mean over the sets: time {mean_time:.2f} (printed 2.52, with RCV1), "
+        f"iterations {mean_steps:.2f}."
+    )
+    fewest = [min(METHODS, key=lambda m, s=s: found[s, m][2]) for s in SPARSE]
+    claims = [
+        Claim("PARTAN takes fewer iterations than FW on every set", min(steps) > 1),
+        Claim(
+            "PARTAN takes the fewest iterations of all where the solution is sparse",
+            all(method == "partan" for method in fewest),
+        ),
+        Claim(
+            "PARTAN's advantage is smallest on a9a, whose solution is dense",
+            min(SETS, key=lambda s: found[s, "fw"][2] / found[s, "partan"][2]) == "a9a",
+        ),
+        Claim(
+            "PARTAN finds no more support vectors than FW",
+            all(found[s, "partan"][3] <= 1.02 * found[s, "fw"][3] for s in SETS),
+        ),
+        Claim(
+            "accuracies of the four methods are within a point of each other",
+            all(
+                max(found[s, m][0] for m in METHODS) - min(found[s, m][0] for m in METHODS) < 1
+                for s in SETS
+            ),
+        ),
+    ]
+    return Shown(text, claims)
+
+
+def table4(study: Study, _: Path) -> Shown:
+    text, found = _comparison(study, TABLE_4, 194)
+    full = {(s, m): _medians(study, s, m, None) for s in SETS for m in METHODS}
+    claims = [
+        Claim(
+            "sampled runs of FW take no more iterations than those over all rows",
+            all(found[s, "fw"][2] <= 1.02 * full[s, "fw"][2] for s in SETS),
+        ),
+        Claim(
+            "on a9a the sampled iterations of FW are nearly as many as those over all rows",
+            found["a9a", "fw"][2] > 0.7 * full["a9a", "fw"][2],
+        ),
+        Claim(
+            "the accuracy of sampled runs is within a point of that over all rows",
+            all(abs(found[key][0] - full[key][0]) < 1 for key in found),
+        ),
+        Claim(
+            "PARTAN takes fewer iterations than FW",
+            all(found[s, "partan"][2] < found[s, "fw"][2] for s in SETS),
+        ),
+    ]
+    return Shown(text, claims)
+
+
+# -- table 3 and figure 3 ------------------------------------------------------------------------
+
+
+def path_runs(_: Study) -> list[Run]:
+    """One run to the smallest tolerance passes all the others on its way."""
+    return [Run(name, method, tol=1e-6, path=True) for name in PATHS for method in METHODS]
+
+
+def table3(study: Study, _: Path) -> Shown:
+    rows, counts = [], {}
+    for name in PATHS:
+        for method in METHODS:
+            reached = study[Run(name, method, tol=1e-6, path=True)]["reached"]
+            for k, what in enumerate(("seconds", "iterations")):
+                cells = []
+                for place, tol in enumerate(TOLERANCES):
+                    point = reached.get(f"{tol:g}")
+                    ours = None if point is None else point[3 if k == 0 else 0]
+                    form = "{:.3g}" if k == 0 else "{:,.0f}"
+                    cells.append(beside(TABLE_3[name][method][k][place], ours, form))
+                    if k == 1:
+                        counts[name, method, tol] = ours
+                rows.append([name if k == 0 else "", LABELS[method], what, *cells])
+    heads = ["set", "method", "printed / ours", *(f"{tol:.0e}" for tol in TOLERANCES)]
+
+    def growth(name: str, method: str, k: int) -> float:
+        """Factor of the iterations from one tolerance to the next; infinite where not reached."""
+        first, last = (counts[name, method, TOLERANCES[j]] for j in (k, k + 1))
+        return float("inf") if first is None or last is None else last / first
+
+    def total(name: str, method: str) -> float:
+        last = counts[name, method, 1e-6]
+        return float("inf") if last is None else last
+
+    claims = [
+        Claim(
+            "the iterations of FW grow tenfold with each decade (7 to 14)",
+            all(7 < growth(s, "fw", k) < 14 for s in PATHS for k in (1, 2)),
+        ),
+        Claim(
+            "those of MFW and SWAP grow far less from 1e-5 to 1e-6 (under 5)",
+            all(growth(s, m, 2) < 5 for s in PATHS for m in ("mfw", "swap")),
+        ),
+        Claim(
+            "PARTAN grows as FW does, from fewer iterations",
+            all(total(s, "partan") < total(s, "fw") for s in PATHS)
+            and all(growth(s, "partan", 2) > growth(s, "mfw", 2) for s in PATHS),
+        ),
+        Claim(
+            "at 1e-6, MFW and SWAP take a tenth of FW's iterations or less",
+            all(total(s, m) <= 0.2 * total(s, "fw") for s in PATHS for m in ("mfw", "swap")),
+        ),
+    ]
+    return Shown(table(heads, rows), claims)
+
+
+def figure3(study: Study, folder: Path) -> Shown:
+    paths = {
+        (name, method): study[Run(name, method, tol=1e-6, path=True)]["points"]
+        for name in PATHS
+        for method in METHODS
+    }
+    rows = [
+        (name, LABELS[method], int(point[0]), point[1])
+        for (name, method), points in paths.items()
+        for point in points
+    ]
+    save_points(folder, "partan-figure3", ("set", "method", "iteration", "gap"), rows)
+
+    def plot(figure: Any) -> None:
+        for k, name in enumerate(PATHS):
+            axes = figure.add_subplot(1, 3, k + 1)
+            for method in METHODS:
+                x, y = zip(*((p[0], max(p[1], 1e-12)) for p in paths[name, method]), strict=True)
+                axes.loglog(x, y, linewidth=0.8, label=LABELS[method])
+            axes.set(title=name, xlabel="iteration", ylabel="duality gap")
+        axes.legend()
+
+    return Shown(draw(folder, "partan-figure3", plot, (12, 4)))
+
+
+TITLE = "PARTAN paper: Frandi, Nanculef, Suykens, A PARTAN-accelerated Frank-Wolfe algorithm (2015)"
+
+ENTRIES: dict[str, Entry | Absent] = {
+    "table1": Absent("Table 1: features of the data sets", "the sets are listed below, under Data"),
+    "table2": Entry("Table 2: FW, MFW, SWAP, PARTAN at 1e-4", table2_runs, table2),
+    "table3": Entry("Table 3: iterations by tolerance", path_runs, table3),
+    "table4": Entry("Table 4: samples of 194 rows", table4_runs, table4),
+    "figure1": Absent("Figures 1 and 2", "sketches of search directions, without data"),
+    "figure3": Entry("Figure 3: the gap on the way to 1e-6", path_runs, figure3),
+    "rcv1": Absent("RCV1-binary in table 2", "the set is not at hand"),
+}

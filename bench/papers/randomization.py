@@ -1,0 +1,237 @@
+"""Frandi, Nanculef, Suykens (2014), Complexity issues and randomization strategies in Frank-Wolfe.
+
+FW at an absolute gap of 1e-4, over all rows or over random ones, RBF kernel, one thread.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
+from bench.papers.runs import Run, Study
+from bench.report import table
+
+SETS = ("a9a", "w8a", "ijcnn1", "usps-ext")
+SIZES: tuple[int | None, ...] = (None, 1000, 500, 250, 125)
+FIGURE_SETS, FIGURE_SIZES = ("a9a", "usps-ext"), (1000, 250, 125)
+
+# Accuracy in percent, seconds, iterations, support vectors, each for the sizes above.
+TABLE_1: dict[str, tuple[tuple[float, ...], ...]] = {
+    "a9a": (
+        (83.56, 84.10, 83.91, 83.68, 83.88),
+        (140, 426, 255, 162, 112),
+        (20200, 19400, 19100, 18500, 17100),
+        (14000, 13700, 13600, 13400, 12000),
+    ),
+    "w8a": (
+        (99.36, 99.30, 99.28, 99.00, 98.49),
+        (317, 250, 160, 55.5, 27.5),
+        (16500, 13900, 12400, 4630, 2170),
+        (6430, 6330, 5770, 2820, 1700),
+    ),
+    "ijcnn1": (
+        (98.24, 98.42, 98.30, 98.28, 97.57),
+        (49.9, 119, 58.0, 31.2, 14.3),
+        (16100, 14600, 12200, 9910, 5690),
+        (3170, 3590, 3720, 3840, 3370),
+    ),
+    "usps-ext": (
+        (99.52, 98.90, 98.88, 99.50, 99.45),
+        (1770, 425, 283, 156, 49.7),
+        (20500, 9070, 4320, 2700, 1650),
+        (3940, 3590, 3000, 2370, 1600),
+    ),
+}
+
+
+def _fits(study: Study, name: str, size: int | None) -> list[Run]:
+    sets = [name, "w8a-part"] if name == "w8a" else [name]
+    if size is None:
+        return [Run(one, "fw", tol=1e-4) for one in sets]
+    return [
+        Run(one, "fw", lmo="random", sample_size=size, tol=1e-4, seed=seed)
+        for one in sets
+        for seed in study.seeds()
+    ]
+
+
+def table1_runs(study: Study) -> list[Run]:
+    return [run for name in SETS for size in SIZES for run in _fits(study, name, size)]
+
+
+def _medians(study: Study, name: str, size: int | None) -> tuple[float, ...]:
+    runs = _fits(study, name, size)
+    own = [run for run in runs if run.data == name]
+    tested = [run for run in runs if run.data == runs[-1].data]
+    fields = ("seconds", "iterations", "n_support", "kernel_evaluations")
+    return (
+        100 * study.median(tested, "accuracy"),
+        *(study.median(own, field) for field in fields),
+    )
+
+
+def table1(study: Study, _: Path) -> Shown:
+    found = {(s, size): _medians(study, s, size) for s in SETS for size in SIZES}
+    forms, rows = ("{:.2f}", "{:.3g}", "{:,.0f}", "{:,.0f}"), []
+    for name in SETS:
+        for k, what in enumerate(("accuracy, %", "seconds", "iterations", "support vectors")):
+            cells = [
+                beside(TABLE_1[name][k][place], found[name, size][k], forms[k])
+                for place, size in enumerate(SIZES)
+            ]
+            rows.append([name if k == 0 else "", what, *cells])
+    heads = ["set", "printed / ours", "all rows", *(f"{size} rows" for size in SIZES[1:])]
+    claims = [
+        Claim(
+            "iterations fall with the sample size",
+            all(
+                found[s, small][2] <= 1.03 * found[s, large][2]
+                for s in SETS
+                for large, small in pairwise(SIZES[1:])
+            ),
+        ),
+        Claim(
+            "seconds fall with the sample size",
+            all(
+                found[s, small][1] <= 1.1 * found[s, large][1]
+                for s in SETS
+                for large, small in pairwise(SIZES[1:])
+            ),
+        ),
+        Claim(
+            "on the small sets, all rows with the analytic gradient cost less than samples of 1000",
+            all(found[s, None][1] < found[s, 1000][1] for s in ("a9a", "ijcnn1")),
+        ),
+        Claim(
+            "on usps-ext, small samples cost less than all rows",
+            found["usps-ext", 125][1] < found["usps-ext", None][1],
+        ),
+        Claim(
+            "on ijcnn1 the model of 125 rows is no smaller than that of all rows",
+            found["ijcnn1", 125][3] >= 0.9 * found["ijcnn1", None][3],
+        ),
+    ]
+    return Shown(table(heads, rows), claims)
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+def figure_runs(_: Study) -> list[Run]:
+    return [
+        Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
+        for name in FIGURE_SETS
+        for size in FIGURE_SIZES
+    ] + [Run(name, "fw", tol=1e-4, path=True) for name in FIGURE_SETS]
+
+
+def _figure(study: Study, folder: Path, number: int) -> Shown:
+    """Figure 1 has the gap over all rows, figure 2 that of the sample."""
+    paths = {
+        (name, size): [
+            (point[0], point[2 if number == 1 else 1])
+            for point in study[
+                Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
+            ]["points"]
+        ]
+        for name in FIGURE_SETS
+        for size in FIGURE_SIZES
+    }
+    for name in FIGURE_SETS:
+        points = study[Run(name, "fw", tol=1e-4, path=True)]["points"]
+        paths[name, "all"] = [(point[0], point[1]) for point in points]
+    rows = [(s, size, int(x), y) for (s, size), points in paths.items() for x, y in points]
+    file = f"randomization-figure{number}"
+    save_points(folder, file, ("set", "sample", "iteration", "gap"), rows)
+
+    def plot(figure: Any) -> None:
+        for k, name in enumerate(FIGURE_SETS):
+            axes = figure.add_subplot(1, 2, k + 1)
+            for size in ("all", *FIGURE_SIZES):
+                x, y = zip(*((x, max(y, 1e-7)) for x, y in paths[name, size]), strict=True)
+                axes.semilogy(x, y, linewidth=0.8, label=f"{size} rows")
+            what = "over all rows" if number == 1 else "of the sample"
+            axes.set(title=name, xlabel="iteration", ylabel=f"gap {what}", ylim=(3e-5, None))
+        axes.legend()
+
+    shown = Shown(draw(folder, file, plot, (10, 4)))
+    exact = {key: _exact_over_sampled(study, *key) for key in _sampled_keys()}
+    shown.text += "\n\nMedian of the gap over all rows divided by that of the sample: " + "; ".join(
+        f"{name}, {size} rows {exact[name, size]:.2f}" for name, size in _sampled_keys()
+    )
+    shown.claims = [
+        Claim(
+            "the gap of the sample is closer to that of all rows on a9a than on usps-ext",
+            exact["a9a", 125] < exact["usps-ext", 125],
+        ),
+        Claim(
+            "the gap of the sample is never above that of all rows",
+            min(min(_ratios(study, *key), default=1.0) for key in _sampled_keys()) > 0.999,
+        ),
+    ]
+    return shown
+
+
+def _sampled_keys() -> list[tuple[str, int]]:
+    return [(name, size) for name in FIGURE_SETS for size in FIGURE_SIZES]
+
+
+def _ratios(study: Study, name: str, size: int) -> list[float]:
+    run = Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
+    return [exact / own for _, own, exact in study[run]["points"] if own > 0]
+
+
+def _exact_over_sampled(study: Study, name: str, size: int) -> float:
+    return float(np.median(_ratios(study, name, size)))
+
+
+def figure1(study: Study, folder: Path) -> Shown:
+    return _figure(study, folder, 1)
+
+
+def figure2(study: Study, folder: Path) -> Shown:
+    return _figure(study, folder, 2)
+
+
+# -- table 2: which oracle when ------------------------------------------------------------------
+
+
+def table2(study: Study, _: Path) -> Shown:
+    """Kernel values of samples and of all rows, where the paper's rule says which is cheaper."""
+    rows, right = [], []
+    for name in SETS:
+        full = _medians(study, name, None)
+        for size in SIZES[1:]:
+            own = _medians(study, name, size)
+            n_rows = {"a9a": 32_561, "w8a": 49_749, "ijcnn1": 49_990, "usps-ext": 266_079}[name]
+            bound = n_rows / (own[3] / 2)  # the mean support is about half of the last one
+            says, is_so = size < bound, own[1] / own[2] < full[1] / full[2]
+            right.append(says == is_so)
+            cells = f"{bound:.0f}", f"{1e3 * own[1] / own[2]:.2f}", f"{1e3 * full[1] / full[2]:.2f}"
+            rows.append([name, size, *cells, "samples" if is_so else "all rows"])
+    heads = ["set", "sample", "m / mean support", "ms a step", "ms, all rows", "cheaper"]
+    text = table(heads, rows)
+    share = sum(right) / len(right)
+    text += (
+        "\n\nThe paper recommends samples where their size is far below m / mean support, and the "
+        f"analytic gradient elsewhere. Measured, that picks the cheaper step in {sum(right)} of "
+        f"{len(right)} cases."
+    )
+    return Shown(text, [Claim("the rule picks the cheaper step in most cases", share > 0.5)])
+
+
+TITLE = (
+    "Randomization paper: Frandi, Nanculef, Suykens, Complexity issues and randomization "
+    "strategies in Frank-Wolfe algorithms for machine learning (2014)"
+)
+
+ENTRIES: dict[str, Entry | Absent] = {
+    "table1": Entry("Table 1: sizes of samples", table1_runs, table1),
+    "figure1": Entry("Figure 1: gap over all rows", figure_runs, figure1),
+    "figure2": Entry("Figure 2: gap of the sample", figure_runs, figure2),
+    "table2": Entry("Table 2: recommendations, from measurements", table1_runs, table2),
+}

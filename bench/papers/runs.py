@@ -1,0 +1,302 @@
+"""One run of a paper's table: what it is told, and what it gives. All runs are kept in a file.
+
+A `Run` is a training of one set by one method; its record holds accuracy, time and counts. Records
+are lines of JSON under the work folder, so that an interrupted `all` goes on where it was, and a
+run that two tables share is made once. Training is on one thread, as in the papers, from rows in
+RAM, and its time is that of the fit alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.papers.data import Data, Library
+from bench.papers.watched import watch_gaps
+from ooc_fw.data.sources import open_source
+from ooc_fw.data.statistics import sigma2
+from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.options import TrainOptions
+from ooc_fw.solver.loop import solve
+from ooc_fw.solver.state import SolverState, Status
+from ooc_fw.training.tuning import tune
+
+Record = dict[str, Any]
+
+DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Gaps at which a path notes what it took to get there."""
+
+MODEL_ROWS = 10_000
+"""Rows of a set, drawn at random, on which C and gamma are chosen."""
+
+CROSS_VALIDATED = ("usps", "pendigits")
+"""Sets whose gamma is chosen along with C, by ten folds; of the others it is that of sigma^2."""
+
+SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16, 4)]
+"""The grid of these sets: every fourth power of the papers' grid."""
+
+QUICK_ITERATIONS, QUICK_CS = 3_000, [1.0, 16.0, 256.0]
+"""Most iterations of a run on thinned data, and the values of C that are tried there."""
+
+_GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
+_TEST_ROWS = 1 << 16  # rows that are predicted at once
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training, or with `path` the gaps on its way.
+
+    `C` and `gamma` are those chosen for the set where they are None. With `watched`, the gap over
+    all rows is noted beside that of the rows drawn.
+    """
+
+    data: str
+    method: str
+    lmo: str = "full"
+    sample_size: int = 194
+    stopping: str = "absolute"
+    tol: float = 1e-4
+    kernel: str = "rbf"
+    C: float | None = None
+    seed: int = 0
+    rows: int | None = None  # only so many, at random
+    path: bool = False
+    watched: bool = False
+    max_iter: int | None = None
+
+    def rows_of(self, data: Data) -> Data:
+        """The rows to train on: all of them, or `rows` random ones."""
+        if self.rows is None:
+            return data
+        some = np.random.default_rng(2).permutation(len(data.y))[: self.rows]
+        return dataclasses.replace(data, X=data.X[some], y=data.y[some])
+
+    @property
+    def key(self) -> str:
+        """The run as text, by which it is found again."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+
+class Study:
+    """All runs that were made, and those still to be made.
+
+    Parameters
+    ----------
+    library : Library
+        The sets.
+    file : Path
+        Where records are kept; made if it is not there.
+    repeat : int
+        Seeds of each training that depends on chance.
+    """
+
+    def __init__(self, library: Library, file: Path, repeat: int) -> None:
+        self.library, self.repeat = library, repeat
+        self._file = file
+        self._records: dict[str, Record] = {}
+        self._warm: set[str] = set()
+        if file.exists():
+            for line in file.read_text().splitlines():
+                record = json.loads(line)
+                self._records[record.pop("key")] = record
+
+    def __getitem__(self, run: Run) -> Record:
+        """The record of a run that was made."""
+        return self._records[run.key]
+
+    def known(self, run: Run) -> bool:
+        """Whether a run was made."""
+        return run.key in self._records
+
+    def seeds(self) -> range:
+        """Seeds of the repetitions."""
+        return range(self.repeat)
+
+    def median(self, runs: Iterable[Run], field: str) -> float:
+        """Median of a field over runs that differ by their seeds."""
+        return float(np.median([self[run][field] for run in runs]))
+
+    def make(self, run: Run) -> Record:
+        """Make a run, unless it was made before, and keep its record."""
+        if not self.known(run):
+            began = time.perf_counter()
+            record = self._perform(run)
+            self._keep(run.key, {**record, "total_seconds": time.perf_counter() - began})
+        return self[run]
+
+    def _keep(self, key: str, record: Record) -> None:
+        self._records[key] = record
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            file.write(json.dumps({"key": key, **record}) + "\n")
+
+    # -- C and gamma -----------------------------------------------------------------------------
+
+    def chosen(self, name: str) -> tuple[float, float]:
+        """C and gamma of a set, found by validation once; see `CROSS_VALIDATED`."""
+        key = f"chosen {name}"
+        if key not in self._records:
+            self._keep(key, self._choose(self.library.get(name), name in CROSS_VALIDATED))
+        record = self._records[key]
+        return record["C"], record["gamma"]
+
+    def _choose(self, data: Data, cross_validated: bool) -> Record:
+        rows = np.random.default_rng(1).permutation(len(data.y))[:MODEL_ROWS]
+        search: dict[str, Any] = {"preset": "large"}
+        if self.library.quick:
+            search = {"Cs": QUICK_CS}
+        elif cross_validated:
+            search = {"sigma2s": SIGMA2S, "Cs": CS, "folds": 10}
+        began = time.perf_counter()
+        options = TrainOptions(threads=1, exact=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = tune(data.X[rows], data.y[rows], options=options, refit=False, **search)
+        best = found.best
+        cross_validated = cross_validated and not self.library.quick
+        gamma = best.gamma if cross_validated else self._auto_gamma(data, "rbf")
+        seconds = time.perf_counter() - began
+        return {"C": best.C, "gamma": gamma, "error": best.error, "seconds": seconds}
+
+    def _auto_gamma(self, data: Data, kernel: str) -> float:
+        """From the average squared distance of two rows, as the papers choose it."""
+        with open_source(data.X, data.y) as source:
+            width = sigma2(source)
+        return 1 / width if kernel == "poly" else 1 / (2 * width)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def _perform(self, run: Run) -> Record:
+        C, gamma = self.chosen(run.data)
+        data = run.rows_of(self.library.get(run.data))
+        if run.kernel != "rbf":
+            gamma = self._auto_gamma(data, run.kernel)
+        C = C if run.C is None else run.C
+        most = run.max_iter
+        if self.library.quick:
+            most = min(most or QUICK_ITERATIONS, QUICK_ITERATIONS)
+        options = {
+            "C": C,
+            "method": run.method,
+            "lmo": run.lmo,
+            "sample_size": run.sample_size,
+            "stopping": run.stopping,
+            "tol": run.tol,
+            "max_iter": most,
+            "certify": False,
+            "exact": True,
+        }
+        self._warm_up(run, data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if run.watched:
+                record = watch_gaps(data, gamma, TrainOptions(seed=run.seed, **options))
+            elif run.path:
+                record = _path(data, make_kernel(run.kernel, gamma=gamma), run.seed, options)
+            else:
+                record = _fit(data, run.kernel, gamma, run.seed, options)
+        return {"C": C, "gamma": gamma, **record}
+
+    def _warm_up(self, run: Run, data: Data) -> None:
+        """Compile what a method needs before its time is taken."""
+        kind = f"{run.method} {run.lmo} {run.kernel}"
+        if kind in self._warm or run.path or run.watched:
+            return
+        self._warm.add(kind)
+        X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+        model = FrankWolfeSVC(
+            run.kernel, gamma=0.1, method=run.method, lmo=run.lmo, certify=False, n_jobs=1
+        )
+        model.set_params(max_iter=20, exact=True, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, X[:, 0] > 0).predict(X)
+
+
+def _fit(data: Data, kernel: str, gamma: float, seed: int, options: Record) -> Record:
+    model = FrankWolfeSVC(kernel, gamma=gamma, n_jobs=1, random_state=seed, **options)
+    began = time.perf_counter()
+    model.fit(data.X, data.y)
+    seconds = time.perf_counter() - began
+    solutions = [pair.solution for pair in model.pairs_]
+    return {
+        "accuracy": None if len(data.y_test) == 0 else _accuracy(model, data),
+        "seconds": seconds,
+        "iterations": int(model.n_iter_),
+        "n_support": len(model.support_),
+        "kernel_evaluations": sum(each.kernel_evaluations for each in solutions),
+        "gap": max((each.sampled_gap or 0.0) * each.rho for each in solutions),
+        "status": str(solutions[0].status),
+    }
+
+
+def _accuracy(model: FrankWolfeSVC, data: Data) -> float:
+    model.set_params(n_jobs=None)
+    right = 0
+    for start in range(0, len(data.y_test), _TEST_ROWS):
+        part = slice(start, start + _TEST_ROWS)
+        right += int(np.count_nonzero(model.predict(data.X_test[part]) == data.y_test[part]))
+    return right / len(data.y_test)
+
+
+def _path(data: Data, kernel: Any, seed: int, options: Record) -> Record:
+    """Gaps, objectives and counts on the way, and where each decade is first reached."""
+    signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
+    points: list[Sequence[float]] = []
+    reached: dict[str, Sequence[float]] = {}
+    last: list[Sequence[float]] = []
+    before: dict[str, float] = {}
+
+    def watch(state: SolverState) -> None:
+        objective, before["f"] = before.get("f"), state.objective
+        if state.sampled_gap is None or objective is None:
+            return
+        # The gap is that of the weights before the step that the state counts.
+        gap, iteration = state.sampled_gap * 2 * objective, state.iteration - 1
+        evaluations, n_support = state.kernel_evaluations, state.n_support
+        point = (iteration, gap, objective, state.elapsed_s, evaluations, n_support)
+        last[:] = [point]
+        for tol in DECADES[len(reached) :]:
+            if gap > tol:
+                break
+            reached[f"{tol:g}"] = point
+        if not points or iteration >= points[-1][0] * _GROWTH:
+            points.append(point)
+
+    began = time.perf_counter()
+    with open_source(data.X, data.y) as source:
+        options = {**options, "threads": 1, "seed": seed}
+        solution = solve(source, signs, kernel, TrainOptions(**options), [watch])
+    seconds = time.perf_counter() - began
+    if solution.status is Status.SAMPLED:  # the test was passed after the last state was told
+        end = (
+            solution.iterations,
+            options["tol"],
+            solution.objective,
+            seconds,
+            solution.kernel_evaluations,
+            len(solution.alpha),
+        )
+        last[:] = [end]
+        for tol in DECADES[len(reached) :]:
+            if tol >= options["tol"] * (1 - 1e-9):
+                reached[f"{tol:g}"] = end
+    return {
+        "points": [*points, *last],
+        "reached": reached,
+        "seconds": seconds,
+        "iterations": solution.iterations,
+        "n_support": len(solution.alpha),
+        "objective": solution.objective,
+        "kernel_evaluations": solution.kernel_evaluations,
+        "status": str(solution.status),
+    }

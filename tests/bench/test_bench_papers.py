@@ -1,0 +1,164 @@
+"""The papers' tables on very few rows: every entry is shown, and claims on counts hold."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bench.datasets import DEFAULT_DATA
+from bench.papers import __main__ as command
+from bench.papers import data, meb, partan, randomization, rules, runs, swap
+from bench.papers.entries import Absent, Entry
+from bench.papers.runs import Run, Study
+
+MODULES = {"partan": partan, "randomization": randomization, "swap": swap, "meb": meb}
+
+
+def made_up(n_classes):
+    """A loader of a few rows in as many clouds as there are classes."""
+
+    def load(_):
+        rng = np.random.default_rng(0)
+        y = np.arange(240) % n_classes
+        X = rng.normal(size=(240, 3)) + 1.5 * np.cos(y[:, None] + np.arange(3))
+        X = X.astype(np.float32)
+        return data.Data(X[:160], y[:160].astype(float), X[160:], y[160:].astype(float))
+
+    return load
+
+
+@pytest.fixture
+def study(monkeypatch, tmp_path):
+    several = {"usps": 3, "letter": 4, "kdd-10pc": 3}
+    loaders = {name: made_up(several.get(name, 2)) for name in data.LOADERS}
+    monkeypatch.setattr(data, "LOADERS", loaders)
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 150)
+    monkeypatch.setattr(rules, "ROWS", 100)
+    library = data.Library(tmp_path, tmp_path, quick=True)
+    return Study(library, tmp_path / "runs.jsonl", 1)
+
+
+@pytest.mark.parametrize("paper", [*MODULES, "rules"])
+def test_every_entry_is_shown(study, tmp_path, paper):
+    module = MODULES.get(paper, rules)
+    for entry in module.ENTRIES.values():
+        if isinstance(entry, Absent):
+            assert entry.why
+            continue
+        for run in entry.runs(study):
+            study.make(run)
+        shown = entry.show(study, tmp_path / "figures")
+        assert "|" in shown.text or ".png" in shown.text
+        assert all(isinstance(bool(claim.holds), bool) for claim in shown.claims)
+    for image in (tmp_path / "figures").glob("*.png"):
+        assert image.with_suffix(".csv").read_text().count("\n") > 1
+
+
+def test_runs_are_kept_and_not_made_again(study, monkeypatch):
+    run = Run("w7a", "fw", tol=1e-2)
+    record = study.make(run)
+    monkeypatch.setattr(Study, "_perform", None)
+    assert study.make(run) is record
+    again = Study(study.library, study._file, 1)
+    assert again.make(run) == record
+    assert not again.known(Run("w7a", "fw", tol=1e-2, seed=1))
+
+
+def test_a_path_notes_where_each_decade_is_reached(study, monkeypatch):
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 10_000)
+    record = study.make(Run("w7a", "swap2", tol=1e-4, path=True))
+    gaps = np.array([point[1] for point in record["points"]])
+    iterations = [record["reached"][f"{tol:g}"][0] for tol in (1e-2, 1e-3, 1e-4)]
+    assert iterations == sorted(iterations)
+    assert record["status"] == "sampled"
+    assert gaps[-1] <= 1e-4
+    # A run to a tolerance takes as many iterations as the path took to it, or one more.
+    for tol, iteration in zip((1e-2, 1e-3), iterations, strict=False):
+        own = study.make(Run("w7a", "swap2", tol=tol))
+        assert abs(own["iterations"] - iteration) <= 1
+
+
+def test_gap_of_a_sample_never_exceeds_that_of_all_rows(study):
+    run = Run("w7a", "fw", lmo="random", sample_size=20, tol=1e-3, path=True, watched=True)
+    points = study.make(run)["points"]
+    assert len(points) > 5
+    assert all(exact >= sampled - 1e-6 for _, sampled, exact in points)
+
+
+def test_statistics_are_those_of_the_papers():
+    """Their own printed tables give their own printed statistics."""
+    columns = {
+        field: [[row[k][j] for row in meb.TABLES_2_3.values()] for j in range(3)]
+        for k, field in enumerate(("accuracy", "seconds"))
+    }
+    f, p = meb.friedman(columns["seconds"])
+    assert f == pytest.approx(meb.TABLE_5["seconds"][3], rel=0.1)
+    assert p == pytest.approx(stats.f.sf(f, 2, 50))
+    cvm, fw, mfw = columns["seconds"]
+    for k, (first, second) in enumerate(((fw, cvm), (mfw, cvm), (fw, mfw))):
+        w, _ = meb.wilcoxon(first, second, "less")
+        assert w == pytest.approx(meb.TABLE_5["seconds"][k], abs=1)
+
+
+def test_the_command(study, capsys, tmp_path):
+    common = ["--quick", "--work", str(tmp_path), "--output", str(tmp_path / "out")]
+    assert command.main(["partan", "table2", *common]) == 0
+    told = capsys.readouterr()
+    assert "20,200 / " in told.out
+    assert "20 min" not in told.err
+    assert command.main(["partan", "table9", *common]) == 2
+    assert "partan has no entry table9; it has table1, table2" in capsys.readouterr().err
+
+
+def test_the_page_names_every_entry(study, tmp_path, monkeypatch):
+    kept = {"partan": partan, "randomization": randomization}
+    monkeypatch.setattr(command, "PAPERS", kept)
+    assert command.main(["all", "--quick", "--work", str(tmp_path), "--output", str(tmp_path)]) == 0
+    page = (tmp_path / "RESULTS.md").read_text()
+    for module in kept.values():
+        for entry in module.ENTRIES.values():
+            assert page.count(entry.title) == 2
+    assert "Thinned data" in page
+
+
+# -- the papers' claims, on a few rows of their own sets -----------------------------------------
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DEFAULT_DATA.is_dir(), reason="the real data sets are not there")
+def test_claims_on_counts_hold_on_thinned_sets(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "LARGEST_QUICK", (300, 100))
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 20_000)
+    monkeypatch.setattr(partan, "PATHS", ("w8a", "ijcnn1"))
+    monkeypatch.setattr(partan, "TOLERANCES", (1e-3, 1e-4, 1e-5))
+    study = Study(data.Library(DEFAULT_DATA, tmp_path, quick=True), tmp_path / "r.jsonl", 1)
+    found = {}
+    for name in partan.PATHS:
+        for method in partan.METHODS:
+            record = study.make(Run(name, method, tol=1e-5, path=True))
+            found[name, method] = [
+                record["reached"].get(f"{tol:g}", [np.inf])[0] for tol in partan.TOLERANCES
+            ]
+    for name in partan.PATHS:
+        fw, best = found[name, "fw"], found[name, "partan"]
+        assert best[1] < fw[1]  # PARTAN takes fewer iterations than FW
+        assert fw[1] / fw[0] > 5  # those of FW grow about tenfold with each decade
+        for method in ("mfw", "swap"):
+            own = found[name, method]
+            assert own[2] / own[1] < 5  # and those of MFW and SWAP far less
+            assert own[2] < fw[2]
+
+
+def test_seconds_of_earlier_runs_are_readable():
+    if command.SECONDS.exists():
+        assert all(value >= 0 for value in json.loads(command.SECONDS.read_text()).values())
+
+
+def test_every_entry_has_runs_and_a_title():
+    for module in (*MODULES.values(), rules):
+        for entry in module.ENTRIES.values():
+            assert entry.title
+            assert isinstance(entry, Entry | Absent)
