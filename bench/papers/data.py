@@ -44,6 +44,9 @@ NOTES = {
 }
 """Sets that are not files as the papers had them, and what they are here."""
 
+TESTED = {"w8a": "w8a-part"}
+"""Sets without a test file, and those whose accuracies are quoted for them."""
+
 KINDS = {
     "normal": 0,
     **dict.fromkeys("back land neptune pod smurf teardrop".split(), 1),

@@ -83,39 +83,28 @@ TABLE_6 = {
 TABLE_5 = {"seconds": (17.0, 20.0, 159.0, 14.858), "accuracy": (19.0, 48.5, 63.5, 11.879)}
 
 
-def fits(study: Study, name: str, method: str, **more: Any) -> list[Run]:
-    """Trainings of one method on one set, one a seed; w8a is tested on a part of it."""
-    options = {"lmo": "random", "sample_size": 59, "stopping": "meb", "tol": 1e-6} | more
-    sets = [name, "w8a-part"] if name == "w8a" else [name]
-    return [Run(one, method, seed=seed, **options) for one in sets for seed in study.seeds()]
+def fit(name: str, method: str, **more: Any) -> Run:
+    """A training of one method on one set, as both papers make it.
 
-
-def median(study: Study, name: str, method: str, field: str, **more: Any) -> float:
-    """Median over seeds of a field; accuracies are those of the part that has a test."""
-    runs = fits(study, name, method, **more)
-    last = runs[-1].data if field == "accuracy" else name
-    value = study.median([run for run in runs if run.data == last], field)
-    return 100 * value if field == "accuracy" else value
-
-
-def spread(study: Study, name: str, method: str, field: str) -> float:
-    """Standard deviation over seeds."""
-    runs = [run for run in fits(study, name, method) if run.data == name or field == "accuracy"]
-    runs = [run for run in runs if run.data == runs[-1].data]
-    scale = 100 if field == "accuracy" else 1
-    return scale * float(np.std([study[run][field] for run in runs]))
+    With a polynomial kernel there is no ball: the gap itself stops the run (SWAP paper, eq. 8).
+    """
+    stopping = ("absolute", 1e-6 / 2) if "kernel" in more else ("meb", 1e-6)
+    options = dict(zip(("stopping", "tol"), stopping, strict=True))
+    options |= {"lmo": "random", "sample_size": 59} | more
+    return Run(name, method, **options)
 
 
 def medians(
     study: Study, sets: Sequence[str], methods: Sequence[str], field: str, **more: Any
 ) -> dict[str, list[float]]:
     """Medians of a field by method, over sets."""
-    return {m: [median(study, s, m, field, **more) for s in sets] for m in methods}
+    return {m: [study.median(fit(s, m, **more), field) for s in sets] for m in methods}
 
 
 def grid_runs(sets: Sequence[str], methods: Sequence[str], **more: Any) -> Callable[..., list[Run]]:
     """All trainings of some methods on some sets."""
-    return lambda study: [run for s in sets for m in methods for run in fits(study, s, m, **more)]
+    own = [fit(s, m, **more) for s in sets for m in methods]
+    return lambda study: [run for each in own for run in study.repetitions(each)]
 
 
 # -- tables 2 and 3, figures 3 to 6 --------------------------------------------------------------
@@ -128,7 +117,7 @@ def _tables(study: Study, k: int, field: str, form: str) -> tuple[str, dict[str,
             name,
             *(
                 beside(TABLES_2_3[name][k][j], found[m][place], form)
-                + f" ± {form.format(spread(study, name, m, field))}"
+                + f" ± {form.format(float(np.std(study.values(fit(name, m), field))))}"
                 for j, m in enumerate(METHODS)
             ),
         ]
@@ -201,7 +190,10 @@ def plot_sets(
 
 def speed_ups(study: Study, sets: Sequence[str], method: str) -> list[float]:
     """Seconds of CVM over those of a method, on some sets."""
-    return [median(study, s, "cvm", "seconds") / median(study, s, method, "seconds") for s in sets]
+    return [
+        study.median(fit(s, "cvm"), "seconds") / study.median(fit(s, method), "seconds")
+        for s in sets
+    ]
 
 
 def _collection(name: str, sets: Sequence[str]) -> Callable[[Study, Path], Shown]:
@@ -235,6 +227,8 @@ def wilcoxon(
     first: Sequence[float], second: Sequence[float], alternative: str
 ) -> tuple[float, float]:
     """Statistic W and p of Wilcoxon's signed-ranks test, ties after Pratt."""
+    if list(first) == list(second):
+        return 0.0, 1.0  # there is nothing to rank
     found = stats.wilcoxon(first, second, zero_method="pratt", alternative=alternative)
     ranks = stats.wilcoxon(first, second, zero_method="pratt").statistic
     return float(ranks), float(found.pvalue)
@@ -243,6 +237,8 @@ def wilcoxon(
 def friedman(columns: Sequence[Sequence[float]]) -> tuple[float, float]:
     """F statistic of Friedman's test with the correction of Iman and Davenport, and its p."""
     n, k = len(columns[0]), len(columns)
+    if all(list(column) == list(columns[0]) for column in columns):
+        return 0.0, 1.0
     chi2 = stats.friedmanchisquare(*columns).statistic
     if chi2 >= n * (k - 1):
         return math.inf, 0.0
@@ -296,21 +292,14 @@ def tests(study: Study, _: Path) -> Shown:
 # -- figures 7 and 8: the effect of C ------------------------------------------------------------
 
 
-def effect_runs(study: Study) -> list[Run]:
-    return [
-        run
-        for s in EFFECT_SETS
-        for m in METHODS
-        for C in EFFECT_CS
-        for run in fits(study, s, m, C=C)
-        if run.seed == 0
-    ]
+def effect_runs(_: Study) -> list[Run]:
+    return [fit(s, m, C=C) for s in EFFECT_SETS for m in METHODS for C in EFFECT_CS]
 
 
 def _effect(number: int, sets: Sequence[str]) -> Callable[[Study, Path], Shown]:
     def show(study: Study, folder: Path) -> Shown:
         def value(s: str, m: str, C: float, field: str) -> float:
-            record = study[fits(study, s, m, C=C)[0]]
+            record = study[fit(s, m, C=C)]
             return 100 * record[field] if field == "accuracy" else record[field]
 
         name = f"meb-figure{number}"
@@ -356,10 +345,9 @@ def table8(study: Study, _: Path) -> Shown:
     for name in POLY_SETS:
         printed = TABLE_8[name]
         for j, m in enumerate(("fw", "mfw")):
-            own = [
-                median(study, name, m, field, kernel="poly") for field in ("accuracy", "seconds")
-            ]
-            rbf = median(study, name, m, "accuracy")
+            run = fit(name, m, kernel="poly")
+            own = [study.median(run, field) for field in ("accuracy", "seconds")]
+            rbf = study.median(fit(name, m), "accuracy")
             near.append(abs(own[0] - rbf) < 3)
             cells = beside(printed[0][j], own[0], "{:.2f}"), beside(printed[1][j], own[1])
             rows.append([name if j == 0 else "", LABELS[m], *cells, f"{rbf:.2f}"])

@@ -115,35 +115,31 @@ TABLE_3: dict[str, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 # -- tables 2 and 4 ------------------------------------------------------------------------------
 
 
+FIELDS = ("accuracy", "seconds", "iterations", "n_support")
+
+
+def _fit(name: str, method: str, sample: int | None) -> Run:
+    """A training to 1e-4, over all rows or over samples."""
+    if sample is None:
+        return Run(name, method, tol=1e-4)
+    return Run(name, method, lmo="random", sample_size=sample, tol=1e-4)
+
+
+def _fits(study: Study, sample: int | None) -> list[Run]:
+    own = [_fit(name, method, sample) for name in SETS for method in METHODS]
+    return [run for each in own for run in study.repetitions(each)]
+
+
 def table2_runs(study: Study) -> list[Run]:
-    return [run for name in SETS for method in METHODS for run in _fits(study, name, method, None)]
+    return _fits(study, None)
 
 
 def table4_runs(study: Study) -> list[Run]:
-    return [run for name in SETS for method in METHODS for run in _fits(study, name, method, 194)]
-
-
-def _fits(study: Study, name: str, method: str, sample: int | None) -> list[Run]:
-    """Trainings at 1e-4: with the full oracle once, with samples for every seed."""
-    seeds = [0] if sample is None else study.seeds()
-    options: dict[str, Any] = {"lmo": "full"}
-    if sample is not None:
-        options = {"lmo": "random", "sample_size": sample}
-    # The test file of w8a is not at hand: its accuracy is that of a part of it.
-    sets = [name, "w8a-part"] if name == "w8a" else [name]
-    return [Run(one, method, tol=1e-4, seed=seed, **options) for one in sets for seed in seeds]
+    return _fits(study, None) + _fits(study, 194)
 
 
 def _medians(study: Study, name: str, method: str, sample: int | None) -> tuple[float, ...]:
-    runs = _fits(study, name, method, sample)
-    own = [run for run in runs if run.data == name]
-    tested = [run for run in runs if run.data == runs[-1].data]
-    return (
-        100 * study.median(tested, "accuracy"),
-        study.median(own, "seconds"),
-        study.median(own, "iterations"),
-        study.median(own, "n_support"),
-    )
+    return tuple(study.median(_fit(name, method, sample), field) for field in FIELDS)
 
 
 def _comparison(

@@ -48,30 +48,22 @@ TABLE_1: dict[str, tuple[tuple[float, ...], ...]] = {
 }
 
 
-def _fits(study: Study, name: str, size: int | None) -> list[Run]:
-    sets = [name, "w8a-part"] if name == "w8a" else [name]
+FIELDS = ("accuracy", "seconds", "iterations", "n_support")
+
+
+def _fit(name: str, size: int | None) -> Run:
     if size is None:
-        return [Run(one, "fw", tol=1e-4) for one in sets]
-    return [
-        Run(one, "fw", lmo="random", sample_size=size, tol=1e-4, seed=seed)
-        for one in sets
-        for seed in study.seeds()
-    ]
+        return Run(name, "fw", tol=1e-4)
+    return Run(name, "fw", lmo="random", sample_size=size, tol=1e-4)
 
 
 def table1_runs(study: Study) -> list[Run]:
-    return [run for name in SETS for size in SIZES for run in _fits(study, name, size)]
+    own = [_fit(name, size) for name in SETS for size in SIZES]
+    return [run for each in own for run in study.repetitions(each)]
 
 
 def _medians(study: Study, name: str, size: int | None) -> tuple[float, ...]:
-    runs = _fits(study, name, size)
-    own = [run for run in runs if run.data == name]
-    tested = [run for run in runs if run.data == runs[-1].data]
-    fields = ("seconds", "iterations", "n_support", "kernel_evaluations")
-    return (
-        100 * study.median(tested, "accuracy"),
-        *(study.median(own, field) for field in fields),
-    )
+    return tuple(study.median(_fit(name, size), field) for field in FIELDS)
 
 
 def table1(study: Study, _: Path) -> Shown:

@@ -12,14 +12,14 @@ import dataclasses
 import json
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.papers.data import Data, Library
+from bench.papers.data import TESTED, Data, Library
 from bench.papers.watched import watch_gaps
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.statistics import sigma2
@@ -117,13 +117,25 @@ class Study:
         """Whether a run was made."""
         return run.key in self._records
 
-    def seeds(self) -> range:
-        """Seeds of the repetitions."""
-        return range(self.repeat)
+    def repetitions(self, run: Run) -> list[Run]:
+        """The run with each seed, and on the set that its accuracy is quoted from.
 
-    def median(self, runs: Iterable[Run], field: str) -> float:
-        """Median of a field over runs that differ by their seeds."""
-        return float(np.median([self[run][field] for run in runs]))
+        The full oracle has one seed, since only the first rows of its run are drawn.
+        """
+        seeds = range(1 if run.lmo == "full" else self.repeat)
+        sets = dict.fromkeys((run.data, TESTED.get(run.data, run.data)))
+        return [dataclasses.replace(run, data=one, seed=seed) for one in sets for seed in seeds]
+
+    def values(self, run: Run, field: str) -> list[float]:
+        """A field of all repetitions of a run; accuracies in percent."""
+        name = TESTED.get(run.data, run.data) if field == "accuracy" else run.data
+        scale = 100 if field == "accuracy" else 1
+        own = [each for each in self.repetitions(run) if each.data == name]
+        return [scale * self[each][field] for each in own]
+
+    def median(self, run: Run, field: str) -> float:
+        """Median of a field over the repetitions of a run."""
+        return float(np.median(self.values(run, field)))
 
     def make(self, run: Run) -> Record:
         """Make a run, unless it was made before, and keep its record."""

@@ -35,7 +35,9 @@ def study(monkeypatch, tmp_path):
     several = {"usps": 3, "letter": 4, "kdd-10pc": 3}
     loaders = {name: made_up(several.get(name, 2)) for name in data.LOADERS}
     monkeypatch.setattr(data, "LOADERS", loaders)
-    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 150)
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 50)
+    chosen = {"C": 1.0, "gamma": 0.3, "error": 0.1, "seconds": 0.0}
+    monkeypatch.setattr(Study, "_choose", lambda *_: chosen)
     monkeypatch.setattr(rules, "ROWS", 100)
     library = data.Library(tmp_path, tmp_path, quick=True)
     return Study(library, tmp_path / "runs.jsonl", 1)
@@ -55,6 +57,22 @@ def test_every_entry_is_shown(study, tmp_path, paper):
         assert all(isinstance(bool(claim.holds), bool) for claim in shown.claims)
     for image in (tmp_path / "figures").glob("*.png"):
         assert image.with_suffix(".csv").read_text().count("\n") > 1
+
+
+def test_C_and_gamma_are_chosen_by_validation(monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "LOADERS", {"w7a": made_up(2), "usps": made_up(2)})
+    monkeypatch.setattr(runs, "CS", [0.5, 8.0])
+    monkeypatch.setattr(runs, "SIGMA2S", [0.5, 4.0])
+    for quick in (True, False):
+        library = data.Library(tmp_path, tmp_path, quick=quick)
+        study = Study(library, tmp_path / f"{quick}.jsonl", 1)
+        C, gamma = study.chosen("w7a")
+        with_sigma2 = study._auto_gamma(library.get("w7a"), "rbf")
+        assert gamma == with_sigma2
+        assert C in (runs.QUICK_CS if quick else [2.0**e for e in range(13)])
+    C, gamma = study.chosen("usps")
+    assert C in runs.CS
+    assert min(abs(1 / (2 * gamma) - width) for width in runs.SIGMA2S) < 1e-9
 
 
 def test_runs_are_kept_and_not_made_again(study, monkeypatch):
