@@ -185,12 +185,15 @@ def is_array(y: Any) -> bool:
 
 
 def rows_of_weight(
-    source: RowSource, sample_weight: npt.ArrayLike | None
+    source: RowSource, sample_weight: npt.ArrayLike | None, C: float
 ) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
-    """Rows whose weight is not 0, their weights, and their numbers where they are not all rows."""
+    """Rows whose weight is not 0, their weights, and their numbers where they are not all rows.
+
+    `C` is what the weights are to be multiplied by.
+    """
     if sample_weight is None:
         return source, None, None
-    weights = check_sample_weight(sample_weight, source.n_rows)
+    weights = check_sample_weight(sample_weight, source.n_rows, C)
     if weights.all():
         return source, weights, None
     kept = np.flatnonzero(weights)

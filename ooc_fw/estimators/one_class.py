@@ -199,7 +199,7 @@ class FrankWolfeOneClass(_FittedOneClass):
             if self.dask is None
             else borrow_workers(self.dask, options.threads) as workers,
         ):
-            source, weights, kept = rows_of_weight(whole, sample_weight)
+            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
                 kernel = self._kernel(source, options, workers)
             warn_of_gamma(source, kernel)

@@ -377,7 +377,7 @@ class FrankWolfeSVC(_FittedSVC):
             self.__dict__.pop("feature_names_in_", None)
             y = column_or_1d(y, warn=True) if is_array(y) else y
         with borrow_source(X, y) as whole:
-            source, weights, kept = rows_of_weight(whole, sample_weight)
+            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
                 if is_array(y):
                     classes, codes = _encode(y if kept is None else y[kept])
@@ -538,7 +538,7 @@ class FrankWolfeSVC(_FittedSVC):
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             weights = None
             if sample_weight is not None:
-                weights = check_sample_weight(sample_weight, source.n_rows)
+                weights = check_sample_weight(sample_weight, source.n_rows, self.C)
             factors = class_factors(known, codes, self.class_weight)
             if self.class_weight is not None:
                 weights = factors[codes] * (1.0 if weights is None else weights)

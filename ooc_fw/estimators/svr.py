@@ -175,7 +175,7 @@ class FrankWolfeSVR(_FittedSVR):
             if self.dask is None
             else borrow_workers(self.dask, options.threads) as workers,
         ):
-            source, weights, kept = rows_of_weight(whole, sample_weight)
+            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
                 targets = read_targets(source)
                 kernel = self._kernel(source, options, workers)

@@ -19,6 +19,9 @@ from ooc_fw.system.errors import InputError, format_label, format_labels
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
 """Weight of each class by its label, or "balanced", or 1 for all."""
 
+_LEAST, _LARGEST = 1e-100, 1e100
+"""Limits of C_i, between which neither 1 / C_i nor the square of a sum leaves float64."""
+
 
 def row_penalties(
     C: float,
@@ -36,7 +39,11 @@ def row_penalties(
     if class_weight is None and sample_weight is None:
         return None
     penalties = C * class_factors(classes, codes, class_weight, sample_weight)[codes]
-    return penalties if sample_weight is None else np.asarray(penalties * sample_weight)
+    if class_weight is None and sample_weight is not None:
+        return np.asarray(penalties * sample_weight)
+    if sample_weight is None:
+        return _within_limits(penalties, "C times class_weight")
+    return _within_limits(penalties * sample_weight, "C times class_weight times sample_weight")
 
 
 def class_factors(
@@ -78,8 +85,24 @@ def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Flo
     return weights
 
 
-def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int) -> Float64Array:
-    """Weights as float64; InputError unless each row has one, none is negative, not all are 0."""
+def _within_limits(penalties: Float64Array, name: str) -> Float64Array:
+    """The same penalties; InputError, with their `name`, where one that is not 0 is extreme."""
+    wrong = np.flatnonzero(~((penalties == 0) | ((penalties >= _LEAST) & (penalties <= _LARGEST))))
+    if len(wrong) > 0:
+        raise InputError(
+            f"{name} must be from {_LEAST:g} to {_LARGEST:g} for float64 arithmetic, but is "
+            f"{penalties[wrong[0]]:g} for row {wrong[0]}; multiply the weights by a number that "
+            f"brings all of them closer to 1"
+        )
+    return penalties
+
+
+def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int, C: float = 1.0) -> Float64Array:
+    """Weights as float64.
+
+    InputError unless each row has one, none is negative, not all are 0, and those that are not 0
+    are, times `C`, within what float64 arithmetic takes.
+    """
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_rows,):
         raise InputError(
@@ -92,5 +115,10 @@ def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int) -> Float64Arr
             f"sample_weight must not be negative, but is {weights[wrong[0]]} for row {wrong[0]}"
         )
     if not weights.any():
-        raise InputError("all sample weights are zero; at least rows of two classes need weight")
+        raise InputError("all sample weights are zero; give a positive weight to some rows")
+    # A product that is 0 by underflow is no weight of 0.
+    least = np.nextafter(0.0, 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        products = np.where(weights > 0, np.maximum(weights * C, least), 0.0)
+    _within_limits(products, "sample_weight times C")
     return weights

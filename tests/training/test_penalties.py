@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data.sources import ArraySource
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
@@ -238,9 +239,40 @@ def test_unusable_class_weights(class_weight, message):
         ([[1.0], [2.0], [1.0]], "one weight for each of 3 rows, not the shape"),
         ([1.0, -1.0, 0.0], "must not be negative, but is -1.0 for row 1"),
         ([1.0, 1.0, np.nan], "must not be negative, but is nan for row 2"),
-        ([0.0, 0.0, 0.0], "all sample weights are zero"),
+        ([0.0, 0.0, 0.0], "all sample weights are zero; give a positive weight to some rows"),
+        ([1.0, 0.0, 1e-310], "sample_weight times C must be from 1e-100 to .*1e-310 for row 2"),
+        ([1e308, 0.0, 1.0], "sample_weight times C must be from .* but is 1e\\+308 for row 0"),
     ],
 )
 def test_unusable_sample_weights(weights, message):
     with pytest.raises(InputError, match=message):
         check_sample_weight(weights, 3)
+
+
+@pytest.mark.parametrize(
+    ("C", "weight", "refused"),
+    [(1e100, 1e100, True), (1e100, 1e-150, False), (1e-200, 1e-200, True), (1e-99, 0.01, True)],
+)
+def test_limits_are_those_of_the_product_with_c(C, weight, refused):
+    weights = [0.0, weight]
+    if refused:
+        with pytest.raises(InputError, match="sample_weight times C"):
+            check_sample_weight(weights, 2, C)
+    else:
+        np.testing.assert_array_equal(check_sample_weight(weights, 2, C), weights)
+
+
+@pytest.mark.parametrize("weight", [1e-310, 1e308])
+@pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeSVR, FrankWolfeOneClass])
+def test_weights_beyond_float64_are_refused_at_once(estimator, weight):
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    with pytest.raises(InputError, match="sample_weight times C"):
+        estimator().fit(X, np.sign(X[:, 0]), sample_weight=np.full(50, weight))
+
+
+@pytest.mark.parametrize("weight", [1e-310, 1e300])
+def test_class_weights_beyond_float64_are_refused(weight):
+    with pytest.raises(InputError, match="C times class_weight must be from"):
+        row_penalties(2.0, NAMES, CODES, dict.fromkeys(NAMES.tolist(), weight))
+    with pytest.raises(InputError, match="C times class_weight times sample_weight must be from"):
+        row_penalties(1.0, NAMES, CODES, dict.fromkeys(NAMES.tolist(), weight), np.ones(4))
