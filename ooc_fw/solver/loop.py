@@ -47,6 +47,7 @@ from ooc_fw.solver.setup import Setting, prepare
 from ooc_fw.solver.start import Warm, check_warm, start
 from ooc_fw.solver.state import Callback, Phase, Solution, Status, Stop
 from ooc_fw.solver.steps import LEAST_BATCH, FullyCorrective
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import MemoryPlan
 
@@ -442,6 +443,12 @@ class _Run:
         """The solution of a problem of one class, in which the bias does not count."""
         total, certificate = math.fsum(solution.alpha), self.state.certificate
         rho = solution.rho - total**2
+        if not rho > 0:  # its exact value is
+            raise InputError(
+                f"the scores of {self.setting.problem.source.name} are below the rounding of "
+                f"kernel values of this scale: rho, the score at the margin, is computed as "
+                f"{rho:.3g}; scale the columns, or give a smaller gamma or C"
+            )
         known: dict[str, Any] = {"rho": rho, "objective": rho / 2}
         if solution.sampled_gap is not None:
             known["sampled_gap"] = solution.sampled_gap * solution.rho / rho

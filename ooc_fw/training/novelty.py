@@ -11,6 +11,7 @@ smallest ball around all rows in the feature space of Q, and Delta^2 - rho its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 
@@ -57,7 +58,8 @@ def fit_novelty(
     Raises
     ------
     InputError
-        For landmarks, which these models do not have, and as `solve_problem` does.
+        For landmarks, which these models do not have, where rounding leaves no rho above 0, and as
+        `solve_problem` does.
     """
     check_novelty(options, contamination)
     session = Session() if session is None else session
@@ -74,14 +76,16 @@ def fit_novelty(
     return NoveltyFit(model, solution)
 
 
-def check_novelty(options: TrainOptions, contamination: float | None) -> None:
+def check_novelty(options: TrainOptions, contamination: object) -> None:
     """Raise InputError for options that have no meaning for one class."""
     if options.landmarks is not None:
         raise InputError(
             "one-class models have no landmarks; leave them out, and limit the model with "
             "max_support (--max-support) where it would be too large"
         )
-    if contamination is not None and not 0 < contamination <= 0.5:
+    if contamination is None:
+        return
+    if not (isinstance(contamination, Real) and 0 < float(contamination) <= 0.5):
         raise InputError(
-            f"contamination must be a share above 0 and at most 0.5, not {contamination}"
+            f"contamination must be a share above 0 and at most 0.5, or None, not {contamination!r}"
         )

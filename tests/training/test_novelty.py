@@ -195,10 +195,17 @@ def test_a_run_that_is_resumed_ends_as_one_that_was_not(rows, tmp_path):
     assert (tmp_path / "l").read_text().count("end") >= 1
 
 
+def test_scores_below_the_rounding_of_kernel_values_are_refused():
+    """A row and its opposite have images that cancel, which leaves 1 / (2 C) beside the bias."""
+    one_class = FrankWolfeOneClass("poly", degree=3, gamma=1.0, coef0=0.0, C=1e20)
+    with pytest.raises(InputError, match=r"below the rounding of kernel values .* smaller gamma"):
+        one_class.fit([[1.0, 2.0], [-1.0, -2.0]])
+
+
 def test_what_has_no_meaning_is_refused(rows):
     with pytest.raises(InputError, match="nu bounds the share of novel rows for a linear loss"):
         FrankWolfeOneClass(nu=0.5).fit(rows)
-    for share in (0, 0.6, -1):
+    for share in (0, 0.6, -1, "auto", "0.1"):
         with pytest.raises(InputError, match="contamination must be a share above 0"):
             FrankWolfeOneClass(contamination=share).fit(rows)
     with pytest.raises(InputError, match="one-class models have no landmarks"):
