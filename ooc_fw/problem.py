@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -99,8 +100,9 @@ class RegressionProblem:
                 f"the target of row {wrong[0]} of {self.source.name} is {self.targets[wrong[0]]}; "
                 f"leave such rows out"
             )
-        if not 0 <= self.epsilon < math.inf:
-            raise InputError(f"epsilon must be a number that is not negative, not {self.epsilon}")
+        epsilon: object = self.epsilon
+        if not (isinstance(epsilon, Real) and 0 <= float(epsilon) < math.inf):
+            raise InputError(f"epsilon must be a number that is not negative, not {epsilon!r}")
 
     @property
     def codes(self) -> Int64Array:

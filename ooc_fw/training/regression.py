@@ -40,6 +40,8 @@ EXACT_ROWS = 4_096
 EPSILON = 0.1
 """Default of epsilon, in units of the targets, as in scikit-learn."""
 
+_LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
+
 
 @dataclass(frozen=True)
 class RegressionFit:
@@ -84,14 +86,21 @@ def fit_regression(
     Raises
     ------
     InputError
-        For targets that are not finite, or from which nothing can be learned, and as the training
-        of landmark models does.
+        For targets that are not finite or too large, or from which nothing can be learned, and as
+        the training of landmark models does.
     """
     from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
     check_regression(options)
     session = Session() if session is None else session
     RegressionProblem(source, targets, kernel, epsilon, penalties)  # checks what is given
+    largest = float(np.abs(targets).max())
+    if largest > _LARGEST_TARGET:
+        raise InputError(
+            f"the targets of {source.name} reach {largest:.3g}, which is too large for float64 "
+            f"arithmetic; divide them, and epsilon, by a number that brings them below "
+            f"{_LARGEST_TARGET:g}"
+        )
     mean, spread = float(targets.mean()), float(targets.std())
     if not spread > 0:
         raise InputError(
