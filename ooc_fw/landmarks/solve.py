@@ -505,7 +505,7 @@ class _Run:
     def _certificate(self) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Bounds on P and D* of the weights kept, which are of all rows, and the gap of these."""
         kept = self._best()
-        primal, dual = certify_point(kept.newton.span, kept.point, self.problem.penalties)
+        primal, dual = certify_point(kept.newton.span, kept.point, self.problem)
         return primal, dual, (primal - dual) / primal
 
     def _certify_late(self, status: Status) -> Status:

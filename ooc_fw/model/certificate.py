@@ -103,7 +103,7 @@ def certify_landmarks(
         point = evaluate(span, passes, np.stack([c.beta for c in own]), exact=True)
     problem.source.check_unchanged()
     view = ExactKernelView(span_problem, point.gradient.decisions)
-    return SpanCertificate(*certify_point(span, point, span_problem.penalties), view)
+    return SpanCertificate(*certify_point(span, point, span_problem), view)
 
 
 def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
