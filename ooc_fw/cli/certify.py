@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FIELDS = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
 LANDMARK_FIELDS = ("certified_gap", "primal", "dual")
+_SAME = 1e-6  # relative difference of bounds that differ by rounding
 
 
 def add_commands(commands: common.Commands) -> None:
@@ -46,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
     Pass over the training data once and print the relative duality gap. The exit status is 0 if
     it is at most the tolerance, 1 if it is larger. The gap of a landmark model is that of its
     objective within the span of the landmarks: (primal - dual) / primal, which a tolerance T
-    limits to 1 - (1 - T)^2. With --exact-kernel, also (primal - exact_kernel_dual) / primal, where
-    no weights of all rows have an objective below exact_kernel_dual: what a larger model could
-    gain in objective, not in accuracy.
+    limits to 1 - (1 - T)^2. That of an exact regression is one to the optimum over all rows, as in
+    training. With --exact-kernel, also (primal - exact_kernel_dual) / primal, where no weights of
+    all rows have an objective below exact_kernel_dual: what a larger model could gain in objective,
+    not in accuracy.
     """
     from ooc_fw.landmarks.solution import relative_target
     from ooc_fw.model.record import load_model
@@ -61,8 +63,11 @@ def run(args: argparse.Namespace) -> int:
             f"out --exact-kernel"
         )
     found = certify_model(model, args) if exact else certify_span(model, args)
+    scope = {"gap_scope": model.gap_scope}
+    for fields in found:  # all have the same
+        scope["gap_scope"] = fields.pop("gap_scope", model.gap_scope)
     worst: dict[str, Any] = max(found, key=lambda fields: fields["certified_gap"])
-    gap, scope = {"certified_gap": worst["certified_gap"]}, {"gap_scope": model.gap_scope}
+    gap = {"certified_gap": worst["certified_gap"]}
     result = gap | scope | worst | ({} if exact else {"n_support": len(model.support_vectors)})
     lines = common.aligned(common.with_scope(result))
     if len(found) > 1:
@@ -78,9 +83,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Objectives and gap of each binary classifier of a landmark model over DATA."""
+    """Objectives and gap of each binary classifier of a landmark model over DATA.
+
+    An exact regression has the gap to the optimum over all rows that training gave it: its file
+    holds that bound, which no landmarks that were chosen from more rows attain.
+    """
+    import numpy as np
+
     from ooc_fw.model.certificate import certify_landmarks, regression_problem
     from ooc_fw.problem import Problem, RegressionProblem
+    from ooc_fw.training.regression import EXACT_ROWS
 
     with ExitStack() as stack:
         source = stack.enter_context(common.open_data(args))
@@ -96,7 +108,14 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
         on_block = stack.enter_context(progress)
         began = time.perf_counter()
         certificate = certify_landmarks(model, problem, engine, dask=workers, on_block=on_block)
+        scope = "span"
+        if model.task == "regression" and source.n_rows <= EXACT_ROWS:
+            optimum = certificate.to_the_optimum(engine, workers)
+            known = getattr(model.classifiers[0], "dual", None)
+            if known is not None and known <= optimum.dual[0] * (1 + _SAME):
+                certificate, scope = optimum, "all"
         columns = {name: getattr(certificate, name) for name in LANDMARK_FIELDS}
+        columns["gap_scope"] = np.full(len(certificate.dual), scope)
         if args.exact_kernel:
             n, view = len(model.support_vectors) * source.n_rows, certificate.exact_kernel
             _announce(view.n_evaluations, n / (time.perf_counter() - began), args.quiet)

@@ -30,7 +30,9 @@ class SpanCertificate:
     """Objectives within the span of the landmarks, each of shape (n_classifiers,).
 
     `primal` is an upper bound on P of the weights, and `dual` a lower bound on the least P that any
-    weights of the same landmarks have. `exact_kernel` finds one on the least P of the exact kernel.
+    weights of the same landmarks have. Both P have the norm b'Gb of `ooc_fw.landmarks.span`, which
+    is |w|^2 plus jitter |b|^2. `exact_kernel` finds a bound on the least P of the exact kernel,
+    which has no jitter.
     """
 
     primal: Float64Array
@@ -41,6 +43,10 @@ class SpanCertificate:
     def certified_gap(self) -> Float64Array:
         """(P - D) / P of each classifier."""
         return (self.primal - self.dual) / self.primal
+
+    def to_the_optimum(self, engine: Engine, dask: Any = None) -> SpanCertificate:
+        """The same with a bound on the least P of the exact kernel, from float64 kernel values."""
+        return replace(self, dual=self.exact_kernel.dual(engine, dask, exact=True))
 
 
 def certify_landmarks(
