@@ -275,7 +275,8 @@ class FrankWolfeSVC(_FittedSVC):
         0 when the gap reached `tol`, otherwise 1, with a warning.
     kind_, gap_scope_ : str
         "exact" or "landmarks", and what `certified_gap_` is a gap to: "all", the optimum, or
-        "span", the best weights of these landmarks.
+        "span", the best weights of these landmarks for an objective that includes
+        jitter |beta|^2 / 2, a slightly larger regularisation: see `ooc_fw.landmarks.span`.
     certified_gap_ : float or None
         Certified relative duality gap of the worst binary classifier; None when not certified, as
         always after `partial_fit`.

@@ -112,8 +112,10 @@ class FrankWolfeSVR(_FittedSVR):
         What is added to the weighted sum of kernel values: the bias, and the mean of the targets,
         which are centred for training.
     certified_gap_ : float or None
-        (P - D) / P: no weights of these landmarks have an objective that is smaller by more. Where
-        `gap_scope_` is "all", no function of the kernel's feature space has.
+        (P - D) / P. Where `gap_scope_` is "all", no function of the kernel's feature space has an
+        objective that is smaller by more. Where it is "span", no weights of these landmarks have,
+        if jitter |beta|^2 / 2 is part of the objective, a slightly larger regularisation that
+        rounding needs: see `ooc_fw.landmarks.span`.
     gap_scope_ : str
         "all" or "span".
     fit_status_, n_iter_, n_features_in_, n_rows_seen_, model_, solution_

@@ -14,6 +14,14 @@ is the L2-SVM of the Nystrom kernel k(x)' G^-1 k(x'). Every beta >= 0 is a point
 and the best multiple of beta has D* = (sum beta)^2 / (2 (u'G^-1 u + sum beta_i^2 / C_i)). For
 beta_i = C_i xi_i the vector Gb - u is the gradient of P, and P - D = 1/2 (Gb - u)' G^-1 (Gb - u):
 the pass that computes the gradient gives the gap.
+
+With the jitter, b'Gb is |w|^2 + jitter |b|^2: P and the gap are those of a slightly larger
+regularisation. Let P0 be P without that term. Weights b' of the same landmarks can have
+
+    P0(b) - P0(b') <= P - D + jitter / 2 (|b'|^2 - |b|^2),
+
+more than P - D only if |b'| > |b|. No bound without |b'| is known: where landmarks nearly depend on
+each other, rounding hides what G^-1 is.
 """
 
 from __future__ import annotations
