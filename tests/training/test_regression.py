@@ -10,8 +10,9 @@ import h5py
 import numpy as np
 import onnxruntime
 import pytest
+import scipy.linalg
 import scipy.sparse
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
@@ -89,6 +90,74 @@ def test_gap_holds_for_any_problem(data, X, C, epsilon, seed):
         (model.offset + spread * (K @ beta)).astype(float),
         atol=2e-4 * spread * max(1.0, float(abs(K @ beta).max())),
     )
+
+
+def refined(A, right):
+    """Solution for a positive definite matrix of extended precision, by iterative refinement."""
+    scale = 1 / np.sqrt(np.diag(A).astype(float))
+    factors = scipy.linalg.lu_factor((A * scale[:, None] * scale).astype(float))
+    solution = np.zeros(len(A), dtype=A.dtype)
+    for _ in range(6):
+        rest = (right - A @ solution) * scale
+        solution += scipy.linalg.lu_solve(factors, rest.astype(float)) * scale
+    return solution
+
+
+def extended_optimum(K, y, C, epsilon, beta):
+    """A P that weights on all rows have, by Newton's method from `beta` in extended precision."""
+    best = objective(K, beta, y, C, epsilon)
+    for _ in range(40):
+        residuals = y - K @ beta
+        active = np.flatnonzero(np.abs(residuals) > epsilon)
+        there = np.zeros_like(beta)
+        if len(active) > 0:
+            system = K[np.ix_(active, active)] + np.eye(len(active)) / C
+            there[active] = refined(system, y[active] - epsilon * np.sign(residuals[active]))
+        steps = np.ldexp(np.ones(30, dtype=K.dtype), -np.arange(30))
+        values = [objective(K, beta + t * (there - beta), y, C, epsilon) for t in steps]
+        k = int(np.argmin(values))
+        if not values[k] < best * (1 - 1e-15):
+            break
+        beta, best = beta + steps[k] * (there - beta), values[k]
+    return best
+
+
+@given(st.integers(0, 20_000))
+@example(632)  # a gap of 7e-5 without the rounding of targets, where one of 0.13 is true
+@example(209)
+@example(263)
+@example(397)
+@example(2)
+def test_gap_holds_where_epsilon_nearly_meets_the_targets(seed):
+    rng, long = np.random.default_rng(seed), np.longdouble
+    n = int(rng.choice([2, 3, 5, 10, 40]))
+    X = rng.normal(size=(n, 3)).astype(np.float32)
+    y = rng.normal(size=n) * 10.0 ** rng.integers(-3, 4)
+    if seed % 3 == 0:
+        y = np.where(np.arange(n) % 2, 1.0, -1.0) * (1 + rng.random(n) * 1e-9)
+    near, C = 10.0 ** rng.uniform(-13, -8), 10.0 ** rng.uniform(0, 8)
+    X = (X * 10.0 ** rng.uniform(-3, 2)).astype(np.float32)
+    epsilon = float(np.abs(y - y.mean()).max() * (1 - near))
+    kernel = make_kernel(["rbf", "linear", "poly"][seed % 3], gamma=0.3)
+    scaled = (y - y.mean()) / y.std()
+    assume(np.abs(scaled).max() > epsilon / y.std())
+    found = fit_regression(open_source(X), y, kernel, TrainOptions(C=C, tol=0.05), epsilon=epsilon)
+    (own,), mean, spread = found.model.classifiers, found.model.offset, found.model.spread
+    assert found.gap_scope == "all"
+    K = kernel_values(kernel, X, X) + 1
+    beta = np.zeros(n, dtype=np.longdouble)
+    beta[own.rows] = own.beta
+    problems = {
+        "as stated": ((y.astype(long) - long(mean)) / long(spread), long(epsilon) / long(spread)),
+        "rounded": (scaled.astype(long), long(epsilon / spread)),
+    }
+    for name, (targets, half_width) in problems.items():
+        primal = objective(K, beta, targets, long(C), half_width)
+        assert primal <= own.primal, name
+        starts = beta, np.zeros_like(beta)
+        least = min(extended_optimum(K, targets, long(C), half_width, b) for b in starts)
+        assert own.dual <= least * (1 + 1e-12), name
+        assert primal - least <= own.certified_gap * primal * (1 + 1e-12), name
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5])
@@ -246,6 +315,12 @@ def test_what_cannot_be_trained(waves):
         FrankWolfeSVR(epsilon=1000.0).fit(X, y)
     with pytest.raises(InputError, match="epsilon must be a number that is not negative, not -1"):
         FrankWolfeSVR(epsilon=-1).fit(X, y)
+    for epsilon in (None, "a", "0.1"):
+        with pytest.raises(InputError, match=f"epsilon must be a number .*, not {epsilon!r}"):
+            FrankWolfeSVR(epsilon=epsilon).fit(X, y)
+    for factor in (1e160, 1e300):
+        with pytest.raises(InputError, match=r"the targets of array reach .* too large"):
+            FrankWolfeSVR().fit(X, factor * y)
     with pytest.raises(InputError, match=r"the target of row 2 of .* is nan"):
         RegressionProblem(open_source(X), np.where(np.arange(700) == 2, np.nan, y), kernel)
 
@@ -296,6 +371,36 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
     assert outcome.status == 0, outcome.err
     about = json.loads(ooc_fw("info", model, "--json").out)
     assert about["task"] == "regression"
+
+
+@pytest.mark.parametrize(("gamma", "landmarks"), [(3.0, None), (0.1, None), (0.1, 150)])
+def test_certify_gives_the_gap_and_scope_of_training(ooc_fw, waves, tmp_path, gamma, landmarks):
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    X, y = waves[0][:200], waves[1][:200]
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = X, y
+    options = ["--task", "regression", "--C", 1e4, "--epsilon", 0, "--gamma", gamma]
+    options += [] if landmarks is None else ["--landmarks", landmarks]
+    trained = json.loads(ooc_fw("train", data, "-o", model, *options, "--json", "--quiet").out)
+    assert trained["gap_scope"] == ("all" if landmarks is None else "span")
+    assert (trained["n_support"] == 200) == (gamma == 3)  # others depend on each other
+    again = json.loads(ooc_fw("certify", model, data, "--json", "--quiet").out)
+    text = ooc_fw("certify", model, data, "--quiet").out
+    names = "gap_scope", "n_support"
+    assert [again[name] for name in names] == [trained[name] for name in names]
+    assert again["certified_gap"] == pytest.approx(trained["certified_gap"], rel=1e-3)
+    if landmarks is not None:
+        assert f"(within the span of the {trained['n_support']} landmarks)" in text
+        return
+    assert "span" not in text
+    (own,) = load_model(model).classifiers
+    C, targets = 1e4, ((y - y.mean()) / y.std()).astype(np.longdouble)
+    K = kernel_values(load_model(model).kernel, X, X) + 1
+    beta = np.zeros(200, dtype=np.longdouble)
+    beta[own.rows] = own.beta
+    primal = objective(K, beta, targets, C, 0.0)
+    least = extended_optimum(K, targets, C, 0.0, beta)
+    assert primal - least <= again["certified_gap"] * primal
 
 
 @pytest.mark.parametrize(
