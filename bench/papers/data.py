@@ -58,7 +58,7 @@ KINDS = {
 }
 """Kinds of traffic in the KDD Cup: normal, denial of service, probe, remote to local, to root."""
 
-LARGEST_QUICK = 1200, 800
+LARGEST_QUICK = 800, 600
 """Rows of a thinned set, to train on and to test."""
 
 

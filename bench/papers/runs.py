@@ -44,7 +44,7 @@ CROSS_VALIDATED = ("usps", "pendigits")
 SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16, 4)]
 """The grid of these sets: every fourth power of the papers' grid."""
 
-QUICK_ITERATIONS, QUICK_CS = 3_000, [1.0, 16.0, 256.0]
+QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations of a run on thinned data, and the values of C that are tried there."""
 
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
