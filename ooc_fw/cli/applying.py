@@ -76,8 +76,9 @@ def _apply_to_table(
         )
     like = read_like(args.model)
     assert like.record is not None
-    header = like.record.header
-    options = ConvertOptions(label=vars(args).get("label"), header=None if header else False)
+    options = common.record_from(
+        ConvertOptions, args, like=args.model, header=None if like.record.header else False
+    )
     with open_table(args.data, kind, options) as reader:
         log1p = model.scaling is not None and model.scaling.log1p
         parsing = ParseOptions(n_features=model.n_features, log1p=log1p, exact=True)
@@ -85,7 +86,7 @@ def _apply_to_table(
         encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
         if with_labels and not encoder.labelled:
             raise InputError(
-                f"{args.data} has no column {like.record.label!r}, which were the labels in "
+                f"{args.data} has no column {like.record.label!r}, which held the labels in "
                 f"training; name another with --label"
             )
         parse, start = encoder.parser(reader), 0
@@ -100,6 +101,9 @@ def _apply_to_table(
                 yield AppliedRows(values, np.arange(start, stop), own, None)
                 progress(stop)
                 start = stop
+        if not start:
+            labelled = " with a label" if encoder.n_unlabelled else ""
+            raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
         for note in () if args.quiet else encoder.notes():
             print(f"note: {note}", file=sys.stderr)
 

@@ -164,7 +164,10 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
         "n_support": progress["n_support"],
         "sampled_gap": progress["sampled_gap"],
         "certified_gap": progress["certified_gap"],
-        "advice": [f"resume the run with its data: {shlex.join([*command, '--resume', path])}"],
+        "advice": [
+            f"resume the run with its data and the options of files (-o, --checkpoint, --log): "
+            f"{shlex.join([*command, '--resume', path])}"
+        ],
     }
 
 
@@ -267,7 +270,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         label = reader.own_label
         if args.label is not None:
             label = find_column(reader, args.label, "--label")
-        n_looked, columns = inspect_table(reader)
+        n_looked, columns, bad = inspect_table(reader)
     command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     described = {}
     for column in columns:
@@ -281,8 +284,9 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
         "format": format_name,
         "n_columns": len(columns),
         "n_looked_at": n_looked,
+        "bad_rows": len(bad),
         "columns": described,
-        "advice": list(advice_on_table(columns, n_looked, label, command)),
+        "advice": list(advice_on_table(columns, n_looked, label, command, bad)),
     }
 
 

@@ -48,6 +48,7 @@ DELIMITERS = ",\t;|"
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN = 40
+_LIBSVM_LINE = re.compile(r"[+-]?\d[\d.eE+-]*(?: +\d+:[^\s:]+)+ *(?:#.*)?")
 _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
 
@@ -285,6 +286,11 @@ class CSVReader(TextInput, ArrowColumns):
                 f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
                 f"'\\n'"
             )
+        if _LIBSVM_LINE.fullmatch(line):
+            way = "leave out the options of tables"
+            if options.like is not None:
+                way = f"give a table with the columns of the one that {options.like} was made from"
+            raise InputError(f"{self.name} is LIBSVM text, and a table is expected; {way}")
         cells = next(csv.reader([line], delimiter=self._delimiter))
         if options.header is False:
             self.header = False
@@ -405,7 +411,7 @@ class CSVReader(TextInput, ArrowColumns):
                 found = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
                 bad = {name: cells[place[name]] for name, x in found.items() if x is None}
                 if bad:
-                    raise InputError(_words_error(bad))
+                    raise InputError(_words_error(bad, wanted.like))
             except InputError as error:
                 message = f"{where}: {error}"
                 if more > 0:
@@ -468,8 +474,11 @@ def _check_delimiter(delimiter: str) -> None:
         raise InputError(f"the delimiter must be one character of ASCII, not {delimiter!r}")
 
 
-def _words_error(found: Mapping[str, str]) -> str:
-    """Message about columns that hold words where numbers are wanted; column -> first word."""
+def _words_error(found: Mapping[str, str], like: str) -> str:
+    """Message about columns that hold words where numbers are wanted; column -> first word.
+
+    Where the file `like` fixes the columns, only the cells can be changed.
+    """
     (name, word), *others = found.items()
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
     begin = f"column {name!r} does not hold a number but {shown!r}"
@@ -477,6 +486,8 @@ def _words_error(found: Mapping[str, str]) -> str:
         return f"{begin}; write numbers with decimal points and without separators of thousands"
     names = ",".join(found)
     also = f" (nor do {', '.join(repr(other) for other, _ in others)})" if others else ""
+    if like:
+        return f"{begin}{also}, as {like} needs; correct the cell{'s' if others else ''}"
     return f"{begin}{also}; give --one-hot {names} for categories, or leave out with --drop {names}"
 
 

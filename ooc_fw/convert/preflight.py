@@ -391,8 +391,12 @@ class TableColumn:
     high: float = 0.0
 
 
-def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
-    """Read the first block of a table: the number of its rows, and what each column holds."""
+def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[str, ...]]:
+    """Read the first block of a table.
+
+    Returns the number of its rows that can be read, what each column holds, and what is wrong with
+    each of the other rows.
+    """
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
@@ -420,7 +424,8 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn]]:
         kind, n_words = (FOREIGN, 0) if foreign else ("words", len(texts.values))
         n_missing = int(np.count_nonzero(texts.codes < 0))
         found[name] = TableColumn(name, kind, n_missing, n_words)
-    return len(cells), [found[name] for name in reader.columns if name in found]
+    described = [found[name] for name in reader.columns if name in found]
+    return len(cells), described, cells.skipped
 
 
 def _number_column(name: str, column: Float64Array) -> TableColumn:
@@ -430,9 +435,22 @@ def _number_column(name: str, column: Float64Array) -> TableColumn:
 
 
 def advice_on_table(
-    columns: Sequence[TableColumn], n_looked: int, label: str | None, command: Sequence[str]
+    columns: Sequence[TableColumn],
+    n_looked: int,
+    label: str | None,
+    command: Sequence[str],
+    bad: Sequence[str] = (),
 ) -> Iterator[str]:
-    """How to convert a table of which `n_looked` rows were read: `command`, with options added."""
+    """How to convert a table of which `n_looked` rows were read: `command`, with options added.
+
+    `bad` says what is wrong with each of the rows that could not be read.
+    """
+    if bad:
+        rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
+        yield (
+            f"{rows} at the beginning cannot be read ({bad[0]}): correct them, or leave them out "
+            f"with --on-error skip"
+        )
     if label is None and (label := _likely_label(columns)) is not None:
         yield f"no column is named as the labels, and {label!r} may hold them; else give --label"
     features = [column for column in columns if column.name != label]
@@ -448,7 +466,7 @@ def advice_on_table(
     numbers = [c for c in kinds["numbers"] if c.low != c.high]
     missing = [c.name for c in numbers if c.n_missing]
     ranges = [c.high - c.low for c in numbers]
-    options = ["--label", label or "COLUMN"]
+    options = ["--label", label or "COLUMN", *["--on-error", "skip"] * bool(bad)]
     if words:
         options += ["--one-hot", _joined(words)]
         yield f"words, which become features of 0 and 1 with --one-hot: {', '.join(words)}"

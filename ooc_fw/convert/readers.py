@@ -100,6 +100,7 @@ class Wanted:
     numbers: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     skip: bool = False  # whether rows that cannot be read are left out rather than refused
+    like: str = ""  # training file or model that fixes what the columns hold, if there is one
 
 
 @dataclass(frozen=True, slots=True)

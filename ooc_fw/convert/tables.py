@@ -116,18 +116,26 @@ class TableRecord:
             bool(stored.get("header", True)),
         )
 
-    def wanted(self, reader: TableReader, label: str | None, *, skip: bool) -> Wanted:
-        """Columns to read from a table; InputError if it lacks some, or they have other types."""
+    def wanted(
+        self, reader: TableReader, label: str | None, *, skip: bool, of: str, fixed: bool = False
+    ) -> Wanted:
+        """Columns to read from a table; InputError if it lacks some, or they have other types.
+
+        `of` names the first table, or with `fixed` the training file or model, which no option can
+        give other columns.
+        """
         needed = self.columns if label is None else (*self.columns, label)
         missing = [repr(name) for name in needed if name not in reader.columns]
         if missing:
+            these = "columns" if len(missing) > 1 else "column"
             raise InputError(
-                f"{reader.name} lacks {'columns' if len(missing) > 1 else 'column'} "
-                f"{listed(missing)} that the first table or the training file has; it has "
-                f"{listed(reader.columns)}"
+                f"{reader.name} lacks {these} {listed(missing)}, which {of} "
+                f"{'needs' if fixed else 'has'}; it has {listed(reader.columns)}: add or rename "
+                f"the {these}"
             )
-        _check_kinds(reader, self)
-        return Wanted(label, self.numbers, self.hot, skip)
+        like = of if fixed else ""
+        _check_kinds(reader, self, like)
+        return Wanted(label, self.numbers, self.hot, skip, like)
 
 
 # --- which columns -------------------------------------------------------------------------------
@@ -190,21 +198,27 @@ def choose_columns(
     return record
 
 
-def _check_kinds(reader: TableReader, record: TableRecord) -> None:
-    """Refuse columns that are known to hold no numbers, all at once."""
+def _check_kinds(reader: TableReader, record: TableRecord, like: str = "") -> None:
+    """Refuse columns that are known to hold no numbers, all at once.
+
+    Where the file `like` fixes the columns, no option can change what they hold.
+    """
     words = [name for name in record.numbers if reader.kinds[name] == WORDS]
     if words:
         names = ",".join(words)
         plural = "columns" if len(words) > 1 else "column"
+        way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
+        if like:
+            way = f"{like} needs numbers there, so write them as such"
         raise InputError(
-            f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; give "
-            f"--one-hot {names} for categories, or leave out with --drop {names}"
+            f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; {way}"
         )
     for name in record.columns:
         if reader.kinds[name] not in USABLE:
+            way = f"write it as {like} needs it" if like else f"leave it out with --drop {name}"
             raise InputError(
                 f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
-                f"numbers nor words; leave it out with --drop {name}"
+                f"numbers nor words; {way}"
             )
 
 
@@ -227,10 +241,11 @@ def fit_record(
         )
     words: dict[str, set[str]] = {name: set() for name in record.hot}
     sums, counts = np.zeros(len(record.numbers)), np.zeros(len(record.numbers), dtype=np.int64)
-    done = 0
+    done = n_rows = 0
     for path in inputs:
         with open_input(path) as reader:
-            wanted = record.wanted(reader, record.label, skip=options.on_error == "skip")
+            skip = options.on_error == "skip"
+            wanted = record.wanted(reader, record.label, skip=skip, of=inputs[0])
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
             for cells in ordered_map(partial(reader.parse, wanted=wanted), reader.blocks()):
@@ -245,20 +260,30 @@ def fit_record(
                         )
                 if options.impute is not None:
                     assert not isinstance(cells.numbers, CSRRows)
-                    there = np.isfinite(cells.numbers)
+                    # A mean of values that will be refused would itself be refused, elsewhere.
+                    there = _can_be_taken(cells.numbers, options.log1p)
                     sums += np.sum(cells.numbers, axis=0, where=there)
                     counts += there.sum(axis=0)
+                n_rows += len(cells)
                 on_bytes(done + reader.bytes_read)
             done += reader.size or 0
+    if not n_rows:
+        raise InputError(f"{', '.join(inputs)} has no rows; {TableEncoder.hint}")
     if options.impute is not None:
         for name, count in zip(record.numbers, counts, strict=True):
             if count == 0:
-                raise _useless_column(name, reader, "holds no number at all")
+                raise _useless_column(name, reader, "holds no number to fill its empty cells with")
         means = np.zeros(len(record.columns))
         means[~record.is_hot] = sums / counts
         record = replace(record, means=tuple(means.tolist()))
     found = (tuple(sorted(words[name])) if name in words else None for name in record.columns)
     return replace(record, categories=tuple(found))
+
+
+def _can_be_taken(values: npt.NDArray[Any], log1p: bool) -> npt.NDArray[np.bool_]:
+    """Which values float32 can hold, and have a logarithm if that is wanted."""
+    fine: npt.NDArray[np.bool_] = np.abs(values) <= _FLOAT32_MAX
+    return fine & (values > -1) if log1p else fine
 
 
 def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
@@ -368,7 +393,9 @@ class TableEncoder(Encoder):
         label = self._labels[reader]
         wanted = Wanted(label)
         if self.record is not None:
-            wanted = self.record.wanted(reader, label, skip=self._options.skip)
+            of = self._readers[0].name if self._like is None else self._like.name
+            fixed = self._like is not None
+            wanted = self.record.wanted(reader, label, skip=self._options.skip, of=of, fixed=fixed)
         return lambda block: self._encode(reader.parse(block, wanted))
 
     def feature_name(self, column: int) -> str:
@@ -382,7 +409,7 @@ class TableEncoder(Encoder):
         """What a user may not expect, one sentence each; when all is parsed."""
         if not self.labelled and self._label_form == "codes":
             yield "there are no labels: the file is for prediction only (else give --label)"
-        if count := self._counts["unlabelled"]:
+        if count := self.n_unlabelled:
             yield f"{count} rows without a label are left out"
         used = {*self._labels.values(), *(() if self.record is None else self.record.columns)}
         if index := {name for reader in self._readers for name in reader.index} - used:
@@ -402,6 +429,11 @@ class TableEncoder(Encoder):
         extra = [name for name in self._readers[0].proper_columns if name not in used]
         if self._like is not None and extra:
             yield f"columns that {self._like.name} does not use are left out: {listed(extra)}"
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Rows left out so far because their label is missing."""
+        return self._counts["unlabelled"]
 
     def _count(self, what: str, number: int) -> None:
         with self._counting:
@@ -470,9 +502,7 @@ class TableEncoder(Encoder):
         return bad
 
     def _fine(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which values float32 can hold, and have a logarithm if that is wanted."""
-        fine: npt.NDArray[np.bool_] = np.abs(values) <= _FLOAT32_MAX
-        return fine & (values > -1) if self._options.log1p else fine
+        return _can_be_taken(values, self._options.log1p)
 
     def _reason(self, cells: Cells, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
@@ -489,17 +519,20 @@ class TableEncoder(Encoder):
             return f"{place}: the label is not finite; every row needs a finite one"
         name, value = self._bad_cell(cells, row)
         if np.isnan(value):
-            other = f"leave the row out, or the column with --drop {name}"
-            reason = f"is missing; give --impute mean, {other}"
+            way = f"give --impute mean, delete the row, or leave the column out with --drop {name}"
             if self._like is not None:
-                again = f"convert {self._like.name} with --impute mean"
-                reason = f"is missing; {again}, or leave the row out"
+                made = "train" if self._like.is_model else "make"
+                way = f"delete the row, or {made} {self._like.name} from data with --impute mean"
+            reason = f"is missing; {way}"
         elif np.isinf(value):
-            reason = "is not finite; leave the row out"
+            reason = "is not finite; delete the row"
         elif abs(value) > _FLOAT32_MAX:
             reason = "is beyond float32 (3.4e38); use another unit"
+            if self._like is not None:
+                reason = "is beyond float32 (3.4e38); correct the cell"
         else:
-            reason = "has no log1p, it is not above -1; leave out --log1p"
+            way = "leave out --log1p" if self._like is None else "correct the cell"
+            reason = f"has no log1p, it is not above -1; {way}"
         return f"{place}: the value in column {name!r} {reason}"
 
     def _bad_cell(self, cells: Cells, row: int) -> tuple[str, float]:

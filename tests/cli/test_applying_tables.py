@@ -85,13 +85,44 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
     _, _, model = trained
     new = tmp_path / "new.csv"
     new.write_text("income,city\n100.5,Rom\n")
-    ooc_fw("predict", model, new).assert_refused("lacks column 'age'")
+    ooc_fw("predict", model, new).assert_refused(f"new.csv lacks column 'age', which {model} needs")
     new.write_text("income,city,age\n100.5,Rom,old\n")
-    reason = "line 2: column 'age' does not hold a number but 'old'"
+    reason = f"line 2: column 'age' does not hold a number but 'old', as {model} needs; correct"
+    outcome = ooc_fw("predict", model, new)
+    outcome.assert_refused(reason)
+    assert "--drop" not in outcome.err
+    new.write_text("income,city,age\n100.5,Rom,1e300\n")
+    ooc_fw("predict", model, new).assert_refused("is beyond float32 (3.4e38); correct the cell")
+    new.write_text("1 1:2 2:3\n")
+    reason = "is LIBSVM text, and a table is expected; give a table with the columns of the one"
     ooc_fw("predict", model, new).assert_refused(reason)
+    new.write_text("income,city,age\n")
+    ooc_fw("predict", model, new).assert_refused(
+        "new.csv has no rows; give a table with rows in it"
+    )
     new.write_text("income,city,age\n100.5,Rom,1\n")
     ooc_fw("evaluate", model, new).assert_refused("has no column 'kind'", "--label")
     ooc_fw("predict", model, new, "--dask", "local").assert_refused("which one process parses")
+
+
+def test_rows_without_a_label_can_be_left_out(ooc_fw, trained, tmp_path):
+    table, _, model = trained
+    header, *rows = table.read_text(encoding="utf-8").splitlines()
+    bare = [row.rpartition(",")[0] + "," for row in rows[:7]]
+    gaps, rest = tmp_path / "gaps.csv", tmp_path / "rest.csv"
+    gaps.write_text("\n".join([header, *bare, *rows[7:]]), encoding="utf-8")
+    rest.write_text("\n".join([header, *rows[7:]]), encoding="utf-8")
+    ooc_fw("evaluate", model, gaps).assert_refused("the label is missing", "--missing-labels drop")
+    outcome = ooc_fw("evaluate", model, gaps, "--missing-labels", "drop", "--json")
+    assert "7 rows without a label are left out" in outcome.err
+    found = json.loads(outcome.out)
+    expected = json.loads(ooc_fw("evaluate", model, rest, "--json").out)
+    assert found | {"seconds": 0} == expected | {"seconds": 0}
+    gaps.write_text("\n".join([header, *bare]), encoding="utf-8")
+    outcome = ooc_fw("evaluate", model, gaps, "--missing-labels", "drop")
+    outcome.assert_refused("gaps.csv has no rows with a label")
+    labels = "--labels", tmp_path / "y.npy"
+    ooc_fw("evaluate", model, rest, *labels).assert_refused("has its labels in a column")
 
 
 def test_model_keeps_names_and_table(trained):

@@ -100,7 +100,9 @@ def test_checkpoint(ooc_fw, data_file, tmp_path):
     assert (
         known | {"file_bytes": data_file.stat().st_size, "iteration": 2}
     ).items() <= result.items()
-    command = shlex.split(result["advice"][0].partition(": ")[2])
+    words, _, command = result["advice"][0].partition(": ")
+    assert words.endswith("the options of files (-o, --checkpoint, --log)")
+    command = shlex.split(command)
     assert command[:3] == ["ooc-fw", "train", "DATA"]
     resumed = ooc_fw("train", data_file, *command[3:], "-o", model, "--json", "--quiet")
     assert json.loads(resumed.out)["iterations"] > 2
@@ -216,3 +218,15 @@ def test_table_with_decimal_commas_and_no_label_named(ooc_fw, tmp_path):
     outcome.assert_refused(
         "line 2: column 'price' does not hold a number but '1,5'; write numbers with decimal points"
     )
+
+
+def test_a_row_with_too_few_cells_is_reported(ooc_fw, tmp_path):
+    path = tmp_path / "short.csv"
+    path.write_text("a,b,y\n1,2,no\n3,no\n5,6,yes\n7,9,no\n")
+    result = describe(ooc_fw, path, "--label", "y")
+    assert (result["n_looked_at"], result["bad_rows"]) == (3, 1)
+    first, *_, last = result["advice"]
+    assert "short.csv, line 3: it has 2 cells for 3 columns" in first
+    output = str(tmp_path / "o.h5")
+    command = shlex.split(last.removeprefix("convert it: ").replace("OUT.h5", output))
+    assert ooc_fw(*command[1:]).status == 0

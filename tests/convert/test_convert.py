@@ -282,7 +282,7 @@ def test_wrong_inputs_and_outputs(train, tmp_path, monkeypatch):
         ([train, tmp_path / "missing"], "out.h5", "missing does not exist"),
         ([train], "folder", "is a directory; give the name of a file"),
         ([train], "pipe", "is a pipe"),
-        ([train], "none/out.h5", "none does not exist; give another place"),
+        ([train], "none/out.h5", "none does not exist; make it, or give another place"),
         ([train], "data.txt", "would replace the input"),
     ):
         with pytest.raises(InputError, match=message):

@@ -203,7 +203,8 @@ def test_sparse_table_without_labels(tmp_path):
     parts = {"data": np.ones(3), "indices": np.arange(3), "indptr": np.arange(4)}
     np.savez(tmp_path / "x.npz", **parts, shape=(3, 3), format=b"csr")
     with open_table(str(tmp_path / "x.npz"), "npz", ConvertOptions()) as reader:
-        n_rows, columns = inspect_table(reader)
+        n_rows, columns, bad = inspect_table(reader)
+    assert bad == ()
     assert (n_rows, columns) == (3, [])
     assert list(advice_on_table(columns, n_rows, None, ["convert"])) == [
         "convert it: convert --label COLUMN"

@@ -373,10 +373,14 @@ def test_like_a_file_made_of_text_goes_by_position(run, tmp_path):
 def test_like_with_other_columns_or_options(run, refused, tmp_path):
     run(TRAIN, "train.h5", label="buys", one_hot=["colour"])
     like = tmp_path / "train.h5"
-    refused("age,buys\n1,no\n", r"data\.csv lacks columns 'colour', 'size' that", like=like)
+    refused(
+        "age,buys\n1,no\n",
+        r"data\.csv lacks columns 'colour', 'size', which .*train\.h5 needs",
+        like=like,
+    )
     message = r"come from .*train\.h5 here; leave out --one-hot"
     refused(TRAIN, message, like=like, one_hot=["colour"])
-    message = r"is missing; convert .*train\.h5 with --impute mean"
+    message = r"is missing; delete the row, or make .*train\.h5 from data with --impute mean"
     refused(TRAIN.replace("30", ""), message, like=like)
 
 
@@ -701,3 +705,20 @@ def test_parquet_with_nulls_words_and_dates(run, refused, save, tmp_path):
 def test_without_pyarrow(refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused(TRAIN, r"CSV needs pyarrow: pip install 'ooc-fw\[tables\]'", label="buys")
+
+
+def test_a_number_beyond_float32_is_found_where_it_stands(refused):
+    rows = "\n".join(["age,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
+    message = r"data\.csv, line 31: the value in column 'age' is beyond float32"
+    refused(rows, message, label="y", impute="mean")
+
+
+def test_a_table_with_a_header_only_has_no_rows(refused):
+    refused("age,y\n", r"data\.csv has no rows", label="y", impute="mean")
+
+
+def test_the_first_of_several_tables_is_named(refused, tmp_path):
+    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    for path, text in zip(paths, ("a,b,y\n1,2,1\n", "a,y\n1,1\n"), strict=True):
+        path.write_text(text)
+    refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", label="y")
