@@ -138,7 +138,9 @@ def test_threads_do_not_change_the_classifier(fitted, table):
 def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypatch):
     monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.0)
     estimator = FrankWolfeSVC(method="fw", max_iter=1, verbose=1)
-    with pytest.warns(ConvergenceWarning, match="stopped by max_iter before the relative gap"):
+    with pytest.warns(
+        ConvergenceWarning, match="stopped by the limit of iterations before the relative gap"
+    ):
         estimator.fit(*table)
     assert estimator.n_iter_ == 1
     assert "support vectors" in capsys.readouterr().err

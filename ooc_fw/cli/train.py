@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ooc_fw.problem import Problem
     from ooc_fw.solver.session import Session
     from ooc_fw.system.memory import MemoryPlan
-    from ooc_fw.training.choice import Choice
     from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -139,8 +138,8 @@ def run(args: argparse.Namespace) -> int:
         session = Session((), workers, started, checkpoint, args.resume)
         with source.limited(session.deadline(own).check):
             choice = choose(problem, own, session)
-        if choice.landmarks is not None and not args.quiet:
-            print(choice.reason, file=sys.stderr)  # before it takes its time
+        if not args.quiet:
+            print(choice.reason, file=sys.stderr, flush=True)  # before it takes its time
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         own, options = choice.settle(own), choice.settle(options)
@@ -172,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        print(*_summary(fitted, choice, options, result), sep="\n", file=sys.stderr)
+        print(*_summary(fitted, options, result), sep="\n", file=sys.stderr)
     if not Status(model.status).reached:
         why = fitted.explain(options)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
@@ -247,16 +246,14 @@ def _calibrate(
     return (model, _INTERRUPTED) if sigmoids is None else (model.with_sigmoids(sigmoids), "")
 
 
-def _summary(
-    fitted: Fit, choice: Choice, options: TrainOptions, result: dict[str, Any]
-) -> list[str]:
+def _summary(fitted: Fit, options: TrainOptions, result: dict[str, Any]) -> list[str]:
     """What is said of a run at its end."""
     from ooc_fw.training.pairs import describe_method
 
     lines = stream.summary(result)
-    if choice.landmarks is not None:  # it was said at the beginning
+    if options.landmarks is not None:
         return lines
-    return [choice.reason, describe_method(fitted.pairs, options, result["n_rows"]), *lines]
+    return [describe_method(fitted.pairs, options, result["n_rows"]), *lines]
 
 
 def _penalties(

@@ -49,7 +49,17 @@ class Status(enum.StrEnum):
                 f"float64 rounding allows no smaller gap, and the {stopping} gap is above {tol}; "
                 f"scale the columns or lower C"
             )
-        return f"stopped by {self} before the {stopping} gap reached {tol}"
+        cause = _CAUSES.get(self, str(self))
+        return f"stopped by {cause} before the {stopping} gap reached {tol}"
+
+
+_CAUSES = {
+    Status.MAX_ITER: "the limit of iterations",
+    Status.TIME_LIMIT: "the time limit",
+    Status.INTERRUPTED: "a signal",
+    Status.SUPPORT_LIMIT: "the limit of support vectors",
+}
+"""What ended a run, in words."""
 
 
 class Stop(Exception):  # noqa: N818  (not an error)

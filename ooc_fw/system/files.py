@@ -119,8 +119,10 @@ def _check_writable(path: str, place: _Place) -> None:
         return
     folder = place.target.parent if os.path.islink(path) else Path(path).parent
     if not place.is_stream and not os.access(folder, os.W_OK | os.X_OK):
-        reason = "cannot be written to" if folder.exists() else "does not exist"
-        raise InputError(f"the directory {folder} {reason}; give another place for {path}")
+        reason = "cannot be written to; give"
+        if not folder.exists():
+            reason = "does not exist; make it, or give"
+        raise InputError(f"the directory {folder} {reason} another place for {path}")
     if place.kind and not os.access(place.target, os.W_OK):
         raise InputError(
             f"{path} is protected from being written to; give another name, or change its "

@@ -106,7 +106,10 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     n_landmarks = _affordable(problem, options, session, speed)
     if n_landmarks < min(START_ROWS, n_rows):
         return Choice(None, "exact: there is no memory for landmarks")
-    return Choice(n_landmarks, f"{n_landmarks} landmarks: {why}; --exact takes the optimum")
+    many = ""
+    if speed is not None and n_landmarks < _affordable(problem, options, session, None):
+        many = f", as many as --max-time {options.max_time:g} allows"
+    return Choice(n_landmarks, f"{n_landmarks} landmarks{many}: {why}; --exact takes the optimum")
 
 
 def choose_number(problem: AnyProblem, options: TrainOptions, session: Session) -> int:
@@ -139,10 +142,14 @@ def _as_before(
         )
     if before is None:
         return Choice(None, "exact: as in the run of the checkpoint")
-    return _as_asked(problem, replace(options, landmarks=before), session)
+    return _as_asked(
+        problem, replace(options, landmarks=before), session, "as in the run of the checkpoint"
+    )
 
 
-def _as_asked(problem: AnyProblem, options: TrainOptions, session: Session) -> Choice:
+def _as_asked(
+    problem: AnyProblem, options: TrainOptions, session: Session, reason: str = "as asked"
+) -> Choice:
     wanted = options.landmarks
     assert wanted is not None
     wanted = min(wanted, problem.source.n_rows)
@@ -153,7 +160,7 @@ def _as_asked(problem: AnyProblem, options: TrainOptions, session: Session) -> C
             f"{wanted} landmarks take {format_bytes(size)} of memory, and there is room for "
             f"{most}; give --landmarks {most}, or more --memory"
         )
-    return Choice(wanted, f"{wanted} landmarks: as asked; --exact takes the optimum")
+    return Choice(wanted, f"{wanted} landmarks: {reason}; --exact takes the optimum")
 
 
 def _why_exact(options: TrainOptions) -> str | None:

@@ -50,7 +50,12 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     ("options", "status", "gap", "said"),
     [
         ((), "converged", True, ["converged: relative gap", "certified over all rows"]),
-        (("--method", "fw", "--max-iter", 1), "max_iter", True, ["warning: stopped by max_iter"]),
+        (
+            ("--method", "fw", "--max-iter", 1),
+            "max_iter",
+            True,
+            ["exact: method fw", "warning: stopped by the limit of iterations"],
+        ),
         (
             ("--lmo", "sampled", "--no-certify"),
             "sampled",
@@ -80,6 +85,12 @@ def test_what_is_said_of_a_run(ooc_fw, data_file, tmp_path, options, status, gap
     assert (model.status, model.certified_gap is not None) == (status, gap)
     if not options:
         assert ooc_fw("train", data, "--quiet") == (0, f"{path}\n", "")
+
+
+def test_what_was_chosen_is_said_before_the_first_step(ooc_fw, data_file, tmp_path):
+    err = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--verbose").err
+    assert err.count("exact: there are 200 rows") == 1
+    assert err.index("exact: there are 200 rows") < err.index("ooc-fw: train after ")
 
 
 def test_seed_fixes_the_file(ooc_fw, data_file, tmp_path):

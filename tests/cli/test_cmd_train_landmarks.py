@@ -108,7 +108,7 @@ def test_a_limit_of_iterations_is_a_warning(ooc_fw, noisy, tmp_path):
     limited = "--landmarks", 40, "--max-iter", 1, "--tol", 1e-7
     outcome = ooc_fw("train", noisy, "-o", path, *limited)
     assert outcome.status == 0
-    assert "stopped by max_iter before the relative gap reached 2e-07" in outcome.err
+    assert "stopped by the limit of iterations before the relative gap reached 2e-07" in outcome.err
     assert load_model(path).status == "max_iter"
 
 

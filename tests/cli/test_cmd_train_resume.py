@@ -30,7 +30,7 @@ def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
         "train", data_file, "-o", tmp_path / "m.h5", "--json", "--max-time", "1.5s", *LONG
     )
     assert outcome.status == 0
-    assert "stopped by time_limit" in outcome.err
+    assert "stopped by the time limit" in outcome.err
     result = json.loads(outcome.out)
     assert result["status"] == "time_limit"
     assert 0.5 < result["seconds"] < 2.5
@@ -59,7 +59,7 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == status
-    assert "stopped by interrupted" in err
+    assert "stopped by a signal" in err
     result = json.loads(out)
     assert result["status"] == "interrupted"
     assert result["certified_gap"] is None

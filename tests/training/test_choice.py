@@ -98,7 +98,9 @@ def test_time_limit(monkeypatch, noisy, speed, landmarks):
     """An exact run would take 2.5 x 1200 x 1200 kernel values; landmarks 18,000 N + 800 N^2."""
     monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", N_ROWS)
     monkeypatch.setattr("ooc_fw.training.choice.kernel_speed", lambda *_: (speed, 1.0))
-    found = choose(noisy, TrainOptions(max_time=130.0), Session()).landmarks
+    choice = choose(noisy, TrainOptions(max_time=130.0), Session())
+    found = choice.landmarks
+    assert ("as many as --max-time 130 allows" in choice.reason) is (found is not None)
     assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
 
 
@@ -172,6 +174,7 @@ def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
     session = Session(resume=path)
     choice = choose(noisy, TrainOptions(), session)
     assert choice.landmarks == before
+    assert "as in the run of the checkpoint" in choice.reason
     assert choose(noisy, choice.settle(TrainOptions()), session) == choice
     for other in ({"landmarks": 99}, {"exact": True} if before else {"landmarks": 100}):
         kind = "exact model" if before is None else "model with 100 landmarks"
