@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ooc_fw.cli import common
 from ooc_fw.cli.train import add_training_arguments, read_problem
 from ooc_fw.options import TrainOptions
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.memory import format_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
     from ooc_fw.training.choice import choose, landmark_memory
 
     options = common.record_from(TrainOptions, args)
-    with common.open_data(args) as source, common.open_workers(args) as workers:
+    with (
+        Waiting("the estimate", quiet=args.quiet),
+        common.open_data(args) as source,
+        common.open_workers(args) as workers,
+    ):
         problem, plan = read_problem(args, source, options, workers)
         options = replace(options, threads=min(options.threads, plan.max_threads))
         session = Session(resume=args.resume)

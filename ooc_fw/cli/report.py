@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
 from ooc_fw.report.figures import AXES, PANELS, check_figure, draw_runs, save
+from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 
@@ -54,8 +55,9 @@ def run_report(args: argparse.Namespace) -> int:
     from ooc_fw.report.page import page
 
     output = _output(args, ".html")
-    runs = _read(args)
-    write_output(output, page(runs).encode("utf-8"))
+    with Waiting("the page"):
+        runs = _read(args)
+        write_output(output, page(runs).encode("utf-8"))
     return _done(args, output, runs)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ooc_fw.cli import common, novelty, regression, stream
 from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
+from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import format_bytes, peak_rss_bytes
@@ -136,7 +137,8 @@ def run(args: argparse.Namespace) -> int:
         _announce(problem, plan, args.quiet)
         own = with_time_for_sigmoids(options) if args.probability else options
         session = Session((), workers, started, checkpoint, args.resume)
-        with source.limited(session.deadline(own).check):
+        deadline = session.deadline(own)
+        with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
             choice = choose(problem, own, session)
         if not args.quiet:
             print(choice.reason, file=sys.stderr, flush=True)  # before it takes its time

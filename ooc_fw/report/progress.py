@@ -12,11 +12,12 @@ import logging
 import math
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 5.0  # between two lines of text
+_GRACE_SECONDS = 0.2  # after which a line that is due is shown without waiting for the step at hand
 VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
 BAR_SECONDS = 0.1  # between two drawings of a bar
 LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
@@ -43,7 +45,11 @@ class Throttle:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._next = time.monotonic() + seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the time pass once more before it has come."""
+        self._next = time.monotonic() + self._seconds
 
     def __call__(self) -> bool:
         """Whether the time has come."""
@@ -58,8 +64,11 @@ class _Display:
     """A bar where standard error is a terminal, else lines of text.
 
     `bar` has the options of tqdm, or is None for lines only. When nobody reads standard error any
-    more, the run continues without a display.
+    more, the run continues without a display. Where one step lasts long, a thread shows the lines
+    that are due. Of displays within one another, only the innermost one does so.
     """
+
+    _entered: ClassVar[list[_Display]] = []  # the innermost one is the last
 
     def __init__(self, seconds: float, bar: Mapping[str, Any] | None, *, quiet: bool) -> None:
         self._stream = sys.stderr
@@ -73,16 +82,41 @@ class _Display:
             self._bar = tqdm(file=self._stream, **look, **bar)
             seconds = BAR_SECONDS
         self._due = Throttle(math.inf if quiet else seconds)
+        self._wait = seconds + _GRACE_SECONDS
+        self._spoke, self._ended = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        if not quiet and self._bar is None:
+            self._thread = threading.Thread(target=self._watch, name="ooc-fw-display", daemon=True)
 
     def _print(self, text: str) -> None:
+        self._spoke.set()
         with contextlib.suppress(OSError):
             elapsed = time.monotonic() - self._started
-            print(f"{elapsed:.0f} s, {text}", file=self._stream, flush=True)
+            print(f"{elapsed:.0f} s, {text}\n", end="", file=self._stream, flush=True)
+
+    def _watch(self) -> None:
+        """Show a line whenever none was shown for too long; for a thread."""
+        while not self._ended:
+            if not self._spoke.wait(self._wait) and self._entered[-1:] == [self]:
+                self._due.begin()
+                self._print(self._still())
+            self._spoke.clear()
+
+    def _still(self) -> str:
+        """What is shown while a step lasts."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
+        self._entered.append(self)
+        if self._thread is not None:
+            self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self in self._entered:
+            self._entered.remove(self)
+        self._ended = True
+        self._spoke.set()
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.close()
@@ -127,6 +161,7 @@ class Progress(_Display):
         self.callbacks: tuple[Callback, ...] = shown if log is None else (*shown, log)
         self._verbose, self._log = verbose, log
         self._tol, self._ends_at = tol, ends_at
+        self._last: SolverState | None = None
         self._first: SolverState | None = None  # of the current phase
         self._pass: SolverState | None = None  # after the first block of the current pass
         self._pass_done: float | None = None  # share of it
@@ -134,6 +169,7 @@ class Progress(_Display):
         self._gaps: list[tuple[float, float]] = []  # seconds of the phase, logarithm of the gap
 
     def _show(self, state: SolverState) -> None:
+        self._last = state
         fraction = state.sweep_fraction
         if self._pass_done is None or fraction is None or fraction < self._pass_done:
             self._pass = state
@@ -149,9 +185,7 @@ class Progress(_Display):
             self._gaps.clear()
         seconds = state.elapsed_s - before.elapsed_s
         self._note_gap(state.sampled_gap, seconds)
-        name = str(state.phase)
-        if state.n_machines > 1:
-            name = f"classifier {state.machine + 1}/{state.n_machines} {name}"
+        name = _phase(state)
         gap = "gap ?" if state.sampled_gap is None else f"gap {state.sampled_gap:.1e}"
         speed = (state.bytes_read - before.bytes_read) / seconds / 1e6 if seconds > 0 else 0.0
         words = [f"{speed:,.{0 if speed >= 10 else 1}f} MB/s"] if speed >= 0.05 else []
@@ -174,6 +208,12 @@ class Progress(_Display):
         with contextlib.suppress(OSError):
             vectors = "SV" if state.gap_scope == "all" else "landmarks"
             self._bar.set_postfix_str(", ".join([gap, f"{state.n_support:,} {vectors}", *words]))
+
+    def _still(self) -> str:
+        state = self._last
+        if state is None:
+            return "start: no step is done yet"
+        return f"{_phase(state)}, after iteration {state.iteration}: a long step is under way"
 
     def _note_gap(self, gap: float | None, seconds: float) -> None:
         if gap is None or not 0 < gap < math.inf:
@@ -215,6 +255,14 @@ class Progress(_Display):
         super().__exit__(*error)
         if self._log is not None:
             self._log.close()
+
+
+def _phase(state: SolverState) -> str:
+    """The phase of a run, and of which of several binary classifiers."""
+    name = str(state.phase)
+    if state.n_machines > 1:
+        name = f"classifier {state.machine + 1}/{state.n_machines} {name}"
+    return name
 
 
 def _meet(points: Sequence[tuple[float, float]], goal: float) -> float:
@@ -259,10 +307,12 @@ class RowProgress(_Display):
         look["unit"] = unit if unit == "B" else f" {unit}"
         super().__init__(LINE_SECONDS, look, quiet=quiet)
         self._what, self._total, self._unit = what, total, unit
+        self._done = 0
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Show how much is done when it is time."""
         self._total = self._total if total is None else total
+        self._done = done
         if not self._due():
             return
         if self._bar is not None:
@@ -270,10 +320,26 @@ class RowProgress(_Display):
             with contextlib.suppress(OSError):
                 self._bar.refresh()
             return
-        part = f" {done / self._total:.0%}" if self._total else ""
-        speed = done / (time.monotonic() - self._started)
+        self._print(self._still())
+
+    def _still(self) -> str:
+        if not self._done:
+            return f"{self._what}: the first part is under way"
+        part = f" {self._done / self._total:.0%}" if self._total else ""
+        speed = self._done / (time.monotonic() - self._started)
         words = f"{speed / 1e6:,.1f} MB" if self._unit == "B" else f"{speed:,.0f} {self._unit}"
-        self._print(f"{self._what}{part}: {words}/s")
+        return f"{self._what}{part}: {words}/s"
+
+
+class Waiting(_Display):
+    """Lines of work that tells nothing of how far it is; `what` says what is done."""
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(LINE_SECONDS, None, quiet=quiet)
+        self._what = what
+
+    def _still(self) -> str:
+        return f"{self._what} is under way"
 
 
 class EventLog:

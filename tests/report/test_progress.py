@@ -4,11 +4,19 @@ import errno
 import io
 import json
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from ooc_fw.report.progress import EventLog, Progress, RowProgress, format_seconds, to_json
+from ooc_fw.report.progress import (
+    EventLog,
+    Progress,
+    RowProgress,
+    Waiting,
+    format_seconds,
+    to_json,
+)
 from ooc_fw.solver.state import SolverState, StepKind
 
 
@@ -310,3 +318,43 @@ def test_a_log_of_a_quiet_run_that_cannot_be_written_is_one_warning(path, monkey
 def test_numbers_that_are_not_finite_are_null_in_json():
     values = {"a": float("nan"), "b": {"c": float("inf")}, "d": 1.5, "e": None}
     assert json.loads(to_json(values)) == {"a": None, "b": {"c": None}, "d": 1.5, "e": None}
+
+
+def wait_for(stream, words):
+    """Wait until a line with some words is shown."""
+    ends = time.monotonic() + 30
+    while words not in stream.getvalue():
+        assert time.monotonic() < ends, stream.getvalue()
+        time.sleep(0.01)
+
+
+def test_a_long_step_is_not_silent(stderr, monkeypatch):
+    """Of displays within one another the innermost one speaks, and a quiet one says nothing."""
+    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.05)
+    monkeypatch.setattr("ooc_fw.report.progress._GRACE_SECONDS", 0.0)
+    stream = stderr(io.StringIO())
+    with Progress() as progress:
+        wait_for(stream, " s, start: no step is done yet\n")
+        progress.callbacks[0](make_state())
+        wait_for(stream, " s, train, after iteration 7: a long step is under way\n")
+        with Waiting("the choice"):
+            wait_for(stream, " s, the choice is under way\n")
+            with RowProgress("predict", 100) as rows:
+                wait_for(stream, " s, predict: the first part is under way\n")
+                rows(50)
+                wait_for(stream, " s, predict 50%: ")
+            before = stream.getvalue()
+            with RowProgress("predict", 100, quiet=True):
+                time.sleep(0.3)
+            assert stream.getvalue()[len(before) :].count("\n") <= 1  # one may be on its way
+
+
+def test_nothing_is_shown_after_the_end(stderr, monkeypatch):
+    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 0.05)
+    stream = stderr(io.StringIO())
+    with Waiting("the choice"):
+        wait_for(stream, "the choice")
+    time.sleep(0.1)
+    before = stream.getvalue()
+    time.sleep(0.5)
+    assert stream.getvalue() == before
