@@ -97,12 +97,14 @@ def _estimate(
     seconds = PASSES * sweep
     if landmarks is not None:
         seconds = landmark_seconds(problem, landmarks, values_a_second) + LANDMARK_PASSES * reading
+    value_bytes = value_type(support, largest_C, largest_value, quantised).itemsize
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": values_a_second,
         "support_share_of_sample": expected.share,
         "support_at_most": support,
-        "kernel_value_bytes": value_type(support, largest_C, largest_value, quantised).itemsize,
+        "kernel_value_bytes": value_bytes,
+        "kernel_values_fit": landmarks is not None or value_bytes * support**2 <= plan.kernel_rows,
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
         "seconds_at_most": seconds,
@@ -126,6 +128,10 @@ def _lines(result: dict[str, Any]) -> list[str]:
     memory, limit = result["memory"], "no limit given"
     if result["memory_limit"] is not None:
         limit = f"limit {format_bytes(result['memory_limit'])}"
+    recomputed = (
+        "they do not all fit the memory and are computed again and again, so that a run may take "
+        "many times as long as estimated below; more --memory, or --landmarks, avoids that"
+    )
     return [
         *(f"{name:<38}{format_bytes(size):>10}" for name, size in memory.items()),
         f"{'in all':<38}{format_bytes(sum(memory.values())):>10}  ({limit})",
@@ -136,6 +142,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
         f"about {support} of an exact model; the share falls as the data grow",
         f"kernel values between so many take {n_bytes} bytes each, "
         f"{format_bytes(n_bytes * support**2)} if all are held",
+        *[recomputed] * (not result["kernel_values_fit"]),
         f"a pass reads {format_bytes(result['sweep_bytes'])} and takes at most about "
         f"{result['sweep_seconds_at_most']:.3g} s, a whole run "
         f"{result['seconds_at_most']:.3g} s; starting the program adds about a second",

@@ -1,5 +1,6 @@
 """`ooc-fw plan`: the table adds up, the estimate is one, a limit too small is refused."""
 
+import dataclasses
 import json
 import re
 import resource
@@ -8,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.cli.train import read_problem
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
@@ -92,3 +94,14 @@ def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, pla
     path = write_dense(tmp_path / "data.h5", X, np.where(X[:, 0] > 0, 1.0, -1.0))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 30, resource.RLIM_INFINITY))
     assert sum(plan(path, "--gamma", "0.5")["memory"].values()) <= 3 << 30
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits):
+    def read(*arguments):
+        problem, plan = read_problem(*arguments)
+        return problem, plan if fits else dataclasses.replace(plan, kernel_rows=100)
+
+    monkeypatch.setattr("ooc_fw.cli.plan.read_problem", read)
+    assert ("do not all fit the memory" in ooc_fw("plan", data).out) is not fits
+    assert json.loads(ooc_fw("plan", data, "--json").out)["kernel_values_fit"] is fits
