@@ -92,6 +92,8 @@ def _apply_to_table(
         parse, start = encoder.parser(reader), 0
         with RowProgress("predict", quiet=args.quiet) as progress:
             for block in ordered_map(parse, reader.blocks()):
+                if not len(block.rows):  # all of them may be left out
+                    continue
                 parts = model.decide(
                     model.scale([block.rows]), threads=args.threads, labels_only=labels_only
                 )

@@ -272,7 +272,7 @@ def fit_record(
     if options.impute is not None:
         for name, count in zip(record.numbers, counts, strict=True):
             if count == 0:
-                raise _useless_column(name, reader, "holds no number to fill its empty cells with")
+                raise _useless_column(name, reader, "holds no number at all that can be taken")
         means = np.zeros(len(record.columns))
         means[~record.is_hot] = sums / counts
         record = replace(record, means=tuple(means.tolist()))
