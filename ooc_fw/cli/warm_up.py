@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import logging
 import lzma
 import shlex
 import time
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from ooc_fw.cli.common import DONE, Commands, add_results
@@ -18,16 +20,30 @@ from ooc_fw.system.scratch import scratch_directory
 OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landmarks 50")
 """Options of training: kernel values of 32, 16 and 64 bits, another kernel, landmarks."""
 
+RULES = (
+    *(f"--method {name}" for name in ("fw", "mfw", "swap", "swap2", "partan", "cvm")),
+    *("--method bpcg --lmo lazy", "--method qc", "--method fw --lmo random --no-certify"),
+)
+"""Step rules, and oracles that propose one vertex at a time."""
+
 WORK = (
     "convert a1a.xz sparse.h5 --quiet",
     "convert a1a.xz dense.h5 --dense --scale standard --quiet",
     "convert classes.txt classes.h5 --quiet",
+    "info sparse.h5 --json",
+    "info dense.h5 --json",
     *(
         f"train {data} -o {data}.model --quiet {options}"
         for data in ("sparse.h5", "dense.h5")
         for options in OPTIONS
     ),
     "train classes.h5 -o classes.model --quiet",
+    "convert classes.txt dense-classes.h5 --dense --quiet",
+    *(
+        f"train dense-classes.h5 -o classes.dense.model --quiet {options}"
+        for options in (*OPTIONS, "--kernel linear", "--probability")
+    ),
+    *(f"train dense.h5 -o steps.model --quiet --max-iter 20 {rule}" for rule in RULES),
     "train sparse.h5 -o other.model --quiet --kernel laplacian --gamma 0.1",
     *(
         f"{command} {data}.model {data} --quiet"
@@ -39,6 +55,12 @@ WORK = (
     "train dense.h5 -o regression.model --quiet --task regression --landmarks 50",
 )
 """Commands that use all that is compiled for the usual kernels, storages and precisions."""
+
+WORK_ON_TABLES = (
+    "convert rows.csv rows.h5 --label y --log1p --scale standard --quiet",
+    "info rows.csv --json",
+)
+"""Commands that need pyarrow."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -72,8 +94,12 @@ def run(args: argparse.Namespace) -> int:
         sample = (files("ooc_fw.data") / "samples" / "a1a.xz").read_bytes()
         write_atomic(directory / "a1a.xz", sample)
         _write_classes(directory / "classes.txt", lzma.decompress(sample))
+        _write_table(directory / "rows.csv")
         stack.enter_context(contextlib.chdir(directory))
-        for command in tqdm(WORK, "warm-up", unit="command", disable=args.quiet, leave=False):
+        work = WORK if find_spec("pyarrow") is None else (*WORK, *WORK_ON_TABLES)
+        stack.callback(logging.disable, logging.NOTSET)
+        logging.disable(logging.WARNING)  # runs that end after a few steps say so
+        for command in tqdm(work, "warm-up", unit="command", disable=args.quiet, leave=False):
             with contextlib.redirect_stdout(io.StringIO()):
                 status = main(shlex.split(command))
             if status != DONE:
@@ -92,3 +118,9 @@ def _write_classes(path: Path, text: bytes) -> None:
     rows = text.splitlines()[:300]
     lines = [b"%d %s" % (k % 3, row.partition(b" ")[2]) for k, row in enumerate(rows)]
     path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def _write_table(path: Path) -> None:
+    """Write a table of quoted cells."""
+    rows = "\n".join(f'"{k % 7}","{k % 3}.5","{"ab"[k % 2]}"' for k in range(300))
+    path.write_text(f"a,b,y\n{rows}\n")

@@ -165,7 +165,8 @@ class TableReader(Reader):
             else:
                 if (found := self._inexact_label(column)) is not None:
                     raise inexact_label(found[1], f"{place(found[0])}: ")
-                labels = self._floats(column)
+                # Compiled code knows writable arrays only; those of Arrow are not.
+                labels = np.require(self._floats(column), requirements="W")
         numbers = self._numbers(part, n_rows, wanted.numbers)
         words = tuple(self._words_of(self._column(part, name), place) for name in wanted.words)
         return Cells(labels, numbers, words, place)

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import h5py
+import numpy as np
 import pytest
 
 
@@ -26,6 +28,34 @@ def program(tmp_path):
     return run
 
 
+def write_data(folder):
+    """Dense rows of two and of 23 classes, and a table with quoted cells, also as Parquet."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 6)).astype(np.float32)
+    for name, y in (("two.h5", X[:, 0] * X[:, 1] > 0), ("many.h5", np.arange(600) % 23)):
+        with h5py.File(folder / name, "w") as file:
+            file["X"], file["y"] = X, y.astype(float)
+    rows = "\n".join(f'"{a:.3f}","{b:.3f}","{"no" if a * b > 0 else "yes"}"' for a, b, *_ in X)
+    (folder / "t.csv").write_text(f"a,b,y\n{rows}\n")
+    csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(csv.read_csv(folder / "t.csv"), folder / "t.parquet")
+
+
+COMMANDS = (
+    "info two.h5",
+    "info t.csv",
+    "convert t.csv t.h5 --label y --scale standard",
+    "convert t.parquet p.h5 --label y",
+    "train many.h5 -o many.model",
+    "train two.h5 -o fw.model --method fw --max-iter 50",
+    "train two.h5 -o bpcg.model --method bpcg --max-iter 50",
+    "train two.h5 -o qc.model --method qc --max-iter 50",
+    "train two.h5 -o lazy.model --method bpcg --lmo lazy --max-iter 50",
+    "train two.h5 -o random.model --method fw --lmo random --no-certify --max-iter 50",
+    "train two.h5 -o linear.model --kernel linear --max-iter 50",
+)
+
+
 def test_nothing_is_compiled_after_it(program, tmp_path):
     first = program("warm-up")
     assert first.stdout.startswith("compiled in ")
@@ -38,3 +68,8 @@ def test_nothing_is_compiled_after_it(program, tmp_path):
     options = ("--C", 10, "--landmarks", 100, "--threads", 2)
     trained = program("train", "files/train.h5", "-o", "model.h5", *options)
     assert "compiling" not in trained.stderr
+    write_data(tmp_path)
+    kept = {path.name for path in (tmp_path / "compiled").rglob("*.nbc")}
+    for command in COMMANDS:
+        assert "compiling" not in program(*command.split()).stderr, command
+    assert {path.name for path in (tmp_path / "compiled").rglob("*.nbc")} == kept
