@@ -23,8 +23,9 @@ OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landma
 RULES = (
     *(f"--method {name}" for name in ("fw", "mfw", "swap", "swap2", "partan", "cvm")),
     *("--method bpcg --lmo lazy", "--method qc", "--method fw --lmo random --no-certify"),
+    "--kernel linear",
 )
-"""Step rules, and oracles that propose one vertex at a time."""
+"""Step rules, oracles that propose one vertex at a time, and a kernel without a map."""
 
 WORK = (
     "convert a1a.xz sparse.h5 --quiet",
