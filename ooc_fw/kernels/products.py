@@ -81,7 +81,8 @@ class _DenseProduct(_Product):
     common libraries, hence rows and vertices are padded to such shapes. One trial tells whether
     that is enough with the library at hand; if not, products are computed in float64, where it is,
     and rounded. Another trial tells whether BLAS adds up a product in order, as it does up to some
-    hundred features: then a compiled loop gives the same bits for a few rows without padding.
+    hundred features: then a compiled loop gives the same bits for a few rows without padding, in
+    the precision that BLAS computes in.
     """
 
     def __init__(self, dtype: type, n_features: int, center: AnyArray | None) -> None:
@@ -106,15 +107,21 @@ class _DenseProduct(_Product):
 
     def _suits_loop(self, n: int) -> bool:
         """Whether a compiled loop serves so many rows."""
-        few = n <= FEW_ROWS and self._dtype is self._given
-        return few and is_in_order(self._dtype, self._n_features)
+        return n <= FEW_ROWS and is_in_order(self._dtype, self._n_features)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
         rows = centred(x.values, self._given, self._center)
         if self._suits_loop(len(rows)):
             if self._columns is None:
                 self._columns = np.ascontiguousarray(self._vertices.T)
-            dense_tile(np.ascontiguousarray(rows), self._columns, tile)
+            rows = np.ascontiguousarray(rows, dtype=self._dtype)
+            if self._dtype is self._given:
+                dense_tile(rows, self._columns, tile)
+            else:
+                wide = np.empty(tile.shape, dtype=self._dtype)
+                dense_tile(rows, self._columns, wide)
+                with np.errstate(over="ignore"):
+                    tile[...] = wide
             return
         whole, rest = self._parts(len(rows), len(self._vertices))
         # Values of the padding are arbitrary and may overflow.

@@ -61,9 +61,20 @@ def test_where_blas_is_not_uniform_products_are_rounded_from_float64(monkeypatch
     assert error.max() <= 2**-23 * np.abs(exact).max()
 
 
+def test_a_few_rows_are_not_padded_where_float32_products_come_from_float64(monkeypatch):
+    monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
+    monkeypatch.setattr(
+        ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: dtype is np.float64
+    )
+    assert _DenseProduct(np.float32, 22, None).tile_shape(1, 512) == (1, 512)
+
+
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_few_rows_have_the_bits_of_many(monkeypatch, in_order):
+@pytest.mark.parametrize("uniform", [True, False])
+def test_a_few_rows_have_the_bits_of_many(monkeypatch, in_order, uniform):
     """By a compiled loop where BLAS adds up in order, and by padded BLAS where it does not."""
+    if not uniform:
+        monkeypatch.setattr(ooc_fw.kernels.products, "is_uniform", lambda dtype, n_features: False)
     if not in_order:
         monkeypatch.setattr(ooc_fw.kernels.products, "is_in_order", lambda dtype, n_features: False)
     rng = np.random.default_rng(0)
