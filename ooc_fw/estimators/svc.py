@@ -530,12 +530,14 @@ class FrankWolfeSVC(_FittedSVC):
         if is_array(y):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
-        with borrow_source(X, y) as source:
-            if not first and source.n_features != self.n_features_in_:
+        with borrow_source(X, y) as chunk:
+            named = not first and self.model_.columns is not None and chunk.columns is not None
+            if not first and not named and chunk.n_features != self.n_features_in_:
                 raise InputError(
-                    f"{source.name} has {source.n_features} features, but earlier chunks had "
+                    f"{chunk.name} has {chunk.n_features} features, but earlier chunks had "
                     f"{self.n_features_in_}; give all chunks the same columns"
                 )
+            source = chunk if first else self.model_.suited(chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             weights = None
             if sample_weight is not None:
@@ -553,9 +555,13 @@ class FrankWolfeSVC(_FittedSVC):
         self._streams = streams
         self.classes_, self.class_weight_ = known, factors
         self.n_rows_seen_ = streams.n_rows
-        self.model_ = Model.from_pairs(
+        model = Model.from_pairs(
             pairs, vectors, kernel=streams.kernel, C=options.C, classes=known, scaling=scaling
         )
+        if first:
+            self.model_ = model.knowing(source)
+        else:
+            self.model_ = replace(model, columns=self.model_.columns, table=self.model_.table)
         self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
         self.landmarks_ = None
         self.n_support_ = support_of_classes(pairs, len(known))

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, block_slices, open_source
+from ooc_fw.data.sources import RowSource, ScaledSource, block_slices, open_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
+from ooc_fw.model.columns import with_columns
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
     REST,
@@ -144,6 +145,19 @@ class _Record:
     def n_features(self) -> int:
         """Number of columns of the training data."""
         return int(self.support_vectors.shape[1])
+
+    def suited(self, source: RowSource) -> RowSource:
+        """Rows of `source` like the training rows: its features by name, and scaled.
+
+        A source that records its scaling, as converted files do, is used as it is, and its scaling
+        must be that of the model. All others hold raw rows, which are scaled as they are read.
+        InputError is raised for features that are missing, or for another scaling.
+        """
+        found = with_columns(source, self.columns)
+        self.check_source(found)
+        if self.scaling is None or self.scaling.is_identity or found.scaling is not None:
+            return found
+        return ScaledSource(found, self.scaling)
 
     def check_source(self, source: RowSource) -> None:
         """Raise InputError unless rows of `source` can be compared with the support vectors."""
@@ -367,6 +381,12 @@ class Model(_Record):
         Each is within `ooc_fw.model.prediction.DECISION_ACCURACY` of that of exact kernel values,
         as far as float64 allows.
 
+        A converted file, and what is opened from one, records its scaling and is used as it is.
+        All other rows are raw ones: arrays, frames, AnnData and files of other programs. Where the
+        training file was converted with scaling, the model scales them in the same way; scaled rows
+        that were copied into an array would be scaled twice. Where `X` and the training data name
+        their features, these are found by name.
+
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes
@@ -389,16 +409,15 @@ class Model(_Record):
         Raises
         ------
         InputError
-            When `X` has another number of features or another scaling, or the processes cannot
-            read it.
+            When `X` lacks features, has another number of them or another scaling, or the processes
+            cannot read it.
         ChildProcessError
             A worker died and could not be replaced.
         """
         with borrow_source(X) as source:
             n_rows, n_classifiers = source.n_rows, len(self.classifiers)
             if dask is None and source.in_memory and self._few_rows.suit(n_rows, threads):
-                self.check_source(source)
-                values = self._few_rows.decide(source.read(0, n_rows), labels_only)
+                values = self._few_rows.decide(self.suited(source).read(0, n_rows), labels_only)
                 if on_rows is not None:
                     on_rows(n_rows)
                 return values
@@ -420,7 +439,7 @@ class Model(_Record):
     ) -> Iterator[tuple[int, Float64Array]]:
         """Yield the first row of each block and the values of `decision_function` for its rows."""
         with self.engine(threads) as engine:
-            self.check_source(source)
+            source = self.suited(source)
             slices = block_slices(source, 0, source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import anndata
 import h5py
@@ -14,7 +15,7 @@ import scipy.sparse
 import zarr
 
 from ooc_fw.data.sources import open_source
-from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.contracts import to_dense
@@ -155,6 +156,80 @@ def test_objects_in_python(cells, places):
         open_source(cells, x_name="layers/x")
     by_name = FrankWolfeSVC(C=3, random_state=0).fit(places["h5ad"], "obs/batch")
     assert by_name.classes_.tolist() == [0, 1]
+
+
+# -- predictions on raw cells, and on genes in another order ---------------------------------------
+
+
+def test_a_model_of_scaled_counts_scales_raw_cells(ooc_fw, tmp_path, places, cells):
+    data, path = tmp_path / "data.h5", tmp_path / "m.h5"
+    named = "--label", "cell_type", "--missing-labels", "drop"
+    scaled = "--log1p", "--scale", "maxabs"
+    assert ooc_fw("convert", places["h5ad"], data, *named, *scaled).status == 0
+    assert ooc_fw("train", data, "-o", path, "--C", "3").status == 0
+    model = load_model(path)
+    with open_source(data) as source:
+        expected = np.empty(226, dtype=object)
+        expected[source.row_ids(0, 226)] = model.predict(source)
+    kept = cells[~np.asarray(cells.obs["cell_type"].isna())].copy()
+    raw = kept.X.toarray()
+    unscaled = replace(model, scaling=None).predict(raw)
+    assert (unscaled != expected).any()
+    np.save(tmp_path / "raw.npy", raw)
+    for given in (kept, raw, kept.X, pd.DataFrame(raw), tmp_path / "raw.npy"):
+        assert model.predict(given).tolist() == expected.tolist()
+    for place in places.values():
+        lines = np.array(ooc_fw("predict", path, place).out.split())
+        assert lines[~np.asarray(cells.obs["cell_type"].isna())].tolist() == expected.tolist()
+        found = json.loads(ooc_fw("evaluate", path, place, *named, "--json").out)
+        truth = kept.obs["cell_type"].astype(str).to_numpy()
+        assert found["accuracy"] == pytest.approx(np.mean(truth == expected))
+    own = FrankWolfeSVC(C=3, random_state=0).fit(data)
+    with open_source(data) as source:
+        np.testing.assert_array_equal(
+            own.decision_function(kept)[source.row_ids(0, 226)], own.decision_function(source)
+        )
+        assert own.score(kept, truth) == own.score(source, source.labels(0, 226))
+
+
+def test_other_estimators_scale_raw_rows(tmp_path, ooc_fw):
+    rng = np.random.default_rng(0)
+    raw = rng.normal(size=(120, 3)) * [1, 50, 1]
+    text = [f"{row[0]} 1:{row[0]} 2:{row[1]} 3:{row[2]}" for row in raw]
+    (tmp_path / "f.txt").write_text("\n".join(text) + "\n")
+    data = tmp_path / "f.h5"
+    assert ooc_fw("convert", tmp_path / "f.txt", data, "--scale", "standard").status == 0
+    for own in (FrankWolfeSVR(random_state=0), FrankWolfeOneClass(random_state=0)):
+        own.fit(data)
+        with open_source(data) as source:
+            ids, expected = source.row_ids(0, 120), own.predict(source)
+        np.testing.assert_array_equal(own.predict(raw)[ids], expected)
+        assert np.ptp(expected) > 0
+
+
+def test_genes_are_found_by_name(ooc_fw, tmp_path, places, cells):
+    kept = cells[~np.asarray(cells.obs["cell_type"].isna())].copy()
+    own = FrankWolfeSVC(C=3, random_state=0).fit(kept, "cell_type")
+    own.save(tmp_path / "m.h5")
+    expected = own.predict(cells).tolist()
+    assert own.predict(cells.X[:, ::-1]).tolist() != expected
+    reversed_genes = cells[:, ::-1].copy()
+    assert own.predict(reversed_genes).tolist() == expected
+    reversed_genes.write_h5ad(tmp_path / "reversed.h5ad")
+    assert ooc_fw("predict", tmp_path / "m.h5", tmp_path / "reversed.h5ad").out.split() == expected
+    with pytest.raises(InputError, match=r"lacks 2 of the 8 features .* \(gene 6, gene 7\)"):
+        own.predict(cells[:, :6].copy())
+    stream = FrankWolfeSVC(C=3, random_state=0)
+    chunks = kept[:100].copy(), kept[100:, ::-1].copy()
+    for chunk in chunks:
+        types = chunk.obs["cell_type"].astype(str).to_numpy()
+        stream.partial_fit(chunk, types, classes=TYPES)
+    same = FrankWolfeSVC(C=3, random_state=0)
+    for chunk in (kept[:100].copy(), kept[100:].copy()):
+        types = chunk.obs["cell_type"].astype(str).to_numpy()
+        same.partial_fit(chunk, types, classes=TYPES)
+    assert stream.model_.columns == same.model_.columns == tuple(cells.var_names)
+    assert stream.predict(cells).tolist() == same.predict(reversed_genes).tolist()
 
 
 # -- stores that are no AnnData --------------------------------------------------------------------

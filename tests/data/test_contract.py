@@ -18,6 +18,7 @@ import zarr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import (
     CachedSource,
+    ColumnSource,
     CSRSource,
     ScaledSource,
     SubsetSource,
@@ -154,6 +155,19 @@ def scaled(write):
     return lambda X, y, folder: ScaledSource(open_source(write(folder / "data.h5", X, y)), IDENTITY)
 
 
+def columns_of(write):
+    """Columns of a file that has them in another order, with two more."""
+
+    def open_it(X, y, folder):
+        more = np.full((len(X), 7), 9, np.float32)
+        more[:, [6, 4, 0, 3, 1]] = X
+        return ColumnSource(
+            open_source(write(folder / "data.h5", more, y)), np.array([6, 4, 0, 3, 1])
+        )
+
+    return open_it
+
+
 def part_of(open_it, *ranges):
     """Some rows of a source that has others between them."""
     ranges = np.array(ranges)
@@ -217,6 +231,8 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "too large to be cached": (DISK, cached(write_dense, 100)),
     "scaled": (DISK, scaled(write_dense)),
     "scaled csr": (SPARSE, scaled(write_sparse)),
+    "columns": (DISK, columns_of(write_dense)),
+    "columns of csr": (SPARSE, columns_of(write_sparse)),
     "first rows": (DISK, part_of(lambda X, y, folder: open_source(npy(folder, X), y), [0, 57])),
     "some rows": (DISK, part_of(converted(write_dense), [0, 41], [44, 45], [50, 65])),
     "some sparse rows": (SPARSE, part_of(converted(write_sparse), [0, 48], [60, 69])),

@@ -16,11 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
@@ -167,6 +168,64 @@ def test_raw_rows_are_scaled_cut_and_padded(width, scaling):
     if scaling is not None:
         expected = (expected - np.arange(D)) * 0.5
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels_only", [False, True])
+def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(labels_only):
+    model, raw = make_model(random_rows(4), scaling=minmax()), random_rows(60)
+    known = open_source(minmax().apply(raw, D))
+    known.scaling = minmax()
+    expected = model.decision_function(known, labels_only=labels_only)
+    assert np.ptp(expected) > 0
+    part = SubsetSource(open_source(raw), np.array([[0, 60]]))
+    for data in (raw, raw.astype(np.float64), scipy.sparse.csr_matrix(raw), part):
+        for threads in (1, 2):
+            found = model.decision_function(data, threads=threads, labels_only=labels_only)
+            np.testing.assert_array_equal(found, expected)
+        (_, found), *_ = model.iter_decisions(open_source(data), labels_only=labels_only)
+        np.testing.assert_array_equal(found, expected)
+    keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
+    sparse = open_source(scipy.sparse.csr_matrix(raw))
+    assert dataclasses.replace(model, scaling=keeps_zero).suited(sparse).sparse
+    assert not model.suited(sparse).sparse
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_found_by_name(caplog, sparse):
+    scaling = Scaling("minmax", False, np.arange(3.0), np.array([0.5, 1.0, 2.0]))
+    model = dataclasses.replace(
+        make_model(random_rows(4), scaling=scaling), columns=("a", "b", "c")
+    )
+    raw = random_rows(9)
+    expected = model.decision_function(raw)
+
+    def named(places, names, scaled=False):
+        values = np.full((9, len(places)), 7, dtype=np.float32)
+        for k, place in enumerate(places):
+            if place is not None:
+                values[:, k] = (scaling.apply(raw, 3) if scaled else raw)[:, place]
+        source = open_source(scipy.sparse.csr_matrix(values) if sparse else values)
+        source.columns = names
+        if scaled:
+            own = np.array(places)
+            source.scaling = Scaling("minmax", False, scaling.offset[own], scaling.factor[own])
+        return source
+
+    for scaled in (False, True):
+        found = model.decision_function(named([2, 0, 1], ["c", "a", "b"], scaled))
+        np.testing.assert_array_equal(found, expected)
+    assert caplog.text == ""
+    with caplog.at_level(logging.WARNING):
+        found = model.decision_function(named([2, None, 0, 1, None], ["c", "x", "a", "b", "y"]))
+    np.testing.assert_array_equal(found, expected)
+    assert "has 2 features that the model does not know (x, y); they are left out" in caplog.text
+    for data, message in (
+        (named([0], ["a"]), r"lacks 2 of the 3 features .* \(b, c\)"),
+        (named([0, 1, 2], ["a", "b", "d"]), r"lacks 1 of the 3 features .* \(c\)"),
+        (named([1, 1, 0, 2], ["b", "b", "a", "c"]), "from column 0 on, which should be 'a'.*twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.decision_function(data)
 
 
 def test_data_must_be_like_the_training_data_if_that_is_known(caplog):

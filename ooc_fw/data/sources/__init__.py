@@ -30,6 +30,7 @@ from ooc_fw.data.sources.base import (
 from ooc_fw.data.sources.dispatch import open_source, train_test_split
 from ooc_fw.data.sources.views import (
     CachedSource,
+    ColumnSource,
     PairSource,
     ScaledSource,
     SubsetSource,
@@ -40,6 +41,7 @@ __all__ = [
     "ArraySource",
     "CSRSource",
     "CachedSource",
+    "ColumnSource",
     "PairSource",
     "RowSource",
     "ScaledSource",

@@ -1,14 +1,28 @@
-"""Sources made of other sources: some of their rows, scaled rows, kept rows, interleaved rows."""
+"""Sources made of other sources.
+
+They have some of their rows or columns, scaled rows, kept rows, or interleaved rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    Rows,
+    StoredRows,
+    canonical_csr,
+    concat_rows,
+    take_rows,
+)
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, reopened, split_spans
 from ooc_fw.system.errors import InputError
@@ -128,16 +142,18 @@ def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
     return np.asarray(between[starts < stops], dtype=np.int64)
 
 
-# -- all rows, scaled or kept ----------------------------------------------------------------------
+# -- all rows, scaled, kept or with other columns --------------------------------------------------
 
 
 class _WholeSource(RowSource):
     """All rows of another source, which is closed with this one."""
 
-    def __init__(self, source: RowSource, decoded_bytes: int | None) -> None:
+    def __init__(
+        self, source: RowSource, decoded_bytes: int | None, n_features: int | None = None
+    ) -> None:
         super().__init__(
             source.name,
-            (source.n_rows, source.n_features),
+            (source.n_rows, source.n_features if n_features is None else n_features),
             labels=source._labels,
             chunk_rows=source.chunk_rows,
             decoded_bytes=decoded_bytes,
@@ -176,6 +192,38 @@ class ScaledSource(_WholeSource):
 
     def _fetch(self, start: int, stop: int) -> Rows:
         return self._scaling.apply(self.source.read_exact(start, stop), self.n_features)
+
+
+class ColumnSource(_WholeSource):
+    """Columns of another source at `places`, none of them twice, in that order.
+
+    Their names and their scaling go with them.
+    """
+
+    def __init__(self, source: RowSource, places: Int64Array) -> None:
+        super().__init__(source, source.decoded_bytes if source.sparse else None, len(places))
+        self.in_memory, self.table = False, None
+        if source.columns is not None:
+            self.columns = [source.columns[k] for k in places.tolist()]
+        scaling = source.scaling
+        if scaling is not None and scaling.offset is not None and scaling.factor is not None:
+            self.scaling = replace(
+                scaling, offset=scaling.offset[places], factor=scaling.factor[places]
+            )
+        self._places = places
+        self._place_here = np.full(source.n_features, -1, dtype=np.int64)
+        self._place_here[places] = np.arange(len(places))
+        if source.reopen is not None:
+            self.reopen = partial(reopened, source.reopen, ColumnSource, places)
+
+    def _fetch(self, start: int, stop: int) -> StoredRows:
+        rows = self.source.read_exact(start, stop)  # they may yet be scaled
+        if not isinstance(rows, CSRRows):
+            return rows[:, self._places]
+        indices = self._place_here[rows.indices]
+        kept = indices >= 0
+        indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+        return canonical_csr(rows.data[kept], indices[kept], indptr, self.n_features, self.name)
 
 
 class CachedSource(_WholeSource):
