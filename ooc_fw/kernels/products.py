@@ -118,7 +118,7 @@ class _DenseProduct(_Product):
             if self._dtype is self._given:
                 dense_tile(rows, self._columns, tile)
             else:
-                wide = np.empty(tile.shape, dtype=self._dtype)
+                wide: AnyArray = np.empty(tile.shape, dtype=self._dtype)
                 dense_tile(rows, self._columns, wide)
                 with np.errstate(over="ignore"):
                     tile[...] = wide
