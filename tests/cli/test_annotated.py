@@ -115,6 +115,35 @@ def test_what_is_missing_is_said(ooc_fw, places, name):
 
 
 @FORMATS
+def test_a_wrong_name_of_labels_lists_the_others(ooc_fw, places, tmp_path, name):
+    outcome = ooc_fw("train", places[name], "--label", "celltype")
+    assert outcome.status == 2
+    assert "has no labels 'celltype'; it has obs/batch, obs/cell_type, obs/donor" in outcome.err
+    assert ooc_fw("convert", places[name], tmp_path / "d.h5", "--label", "batch").status == 0
+    outcome = ooc_fw("train", tmp_path / "d.h5", "--label", "batch")
+    assert outcome.status == 2
+    assert "has no labels 'batch'; leave out --label" in outcome.err
+    assert "since its labels are in 'y'" in outcome.err
+
+
+@FORMATS
+def test_missing_numbers_are_missing_labels(ooc_fw, tmp_path, cells, name):
+    own, path = cells.copy(), tmp_path / f"own.{name}"
+    own.obs["age"] = np.where(np.arange(240) % 5 == 0, np.nan, np.arange(240) % 2)
+    with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
+        own.write_h5ad(path) if name == "h5ad" else own.write_zarr(path)
+    for command in ("info", "train"):
+        outcome = ooc_fw(command, path, "--label", "age")
+        assert outcome.status == 2
+        assert "48 of 240 rows have no label in" in outcome.err
+    named = "--label", "age", "--missing-labels", "drop", "--json"
+    found = json.loads(ooc_fw("info", path, *named).out)
+    assert found["n_rows"] == 192
+    assert found["classes"] == {"0": 96, "1": 96}
+    assert json.loads(ooc_fw("train", path, *named).out)["n_rows"] == 192
+
+
+@FORMATS
 def test_conversion_keeps_the_words(ooc_fw, tmp_path, places, name):
     data = tmp_path / "data.h5"
     outcome = ooc_fw(
@@ -230,6 +259,12 @@ def test_genes_are_found_by_name(ooc_fw, tmp_path, places, cells):
         same.partial_fit(chunk, types, classes=TYPES)
     assert stream.model_.columns == same.model_.columns == tuple(cells.var_names)
     assert stream.predict(cells).tolist() == same.predict(reversed_genes).tolist()
+
+
+def test_hdf5_is_not_read_from_elsewhere(ooc_fw):
+    outcome = ooc_fw("train", "https://example.org/cells.h5ad", "--label", "x", "-o", "m.h5")
+    assert outcome.status == 2
+    assert "HDF5 is not read from there; download it, or use a zarr store" in outcome.err
 
 
 # -- stores that are no AnnData --------------------------------------------------------------------

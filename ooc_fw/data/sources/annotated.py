@@ -79,6 +79,16 @@ def column_labels(group: Any, open_array: Callable[[Any], Any], what: str) -> La
     return _with_missing(_Coded(codes, found), np.concatenate([*missing, np.zeros(0, bool)]))
 
 
+def with_missing_numbers(values: Sliceable) -> Labels:
+    """Labels in an array, of which the numbers that are NaN are missing."""
+    dtype = getattr(values, "dtype", None)
+    if dtype is None or np.dtype(dtype).kind != "f":
+        return Labels(values)
+    starts = range(0, len(values), _PART)
+    parts = [np.isnan(np.asarray(values[k : k + _PART])) for k in starts]
+    return _with_missing(values, np.concatenate([*parts, np.zeros(0, bool)]))
+
+
 def _with_missing(values: Any, missing: npt.NDArray[np.bool_]) -> Labels:
     return Labels(values, missing if missing.any() else None)
 

@@ -211,6 +211,10 @@ def _open_path(
     }
     if is_store(path):
         return open_store(path, labels, **names)
+    if is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
+        raise InputError(
+            f"{path} is remote, and HDF5 is not read from there; download it, or use a zarr store"
+        )
     if is_url(path):
         raise InputError(
             f"{path} is remote, where only zarr stores are trained on directly; convert it first: "

@@ -26,6 +26,7 @@ from ooc_fw.data.sources.annotated import (
     check_missing,
     column_labels,
     is_column,
+    with_missing_numbers,
     without_missing,
 )
 from ooc_fw.data.sources.base import (
@@ -299,12 +300,26 @@ def _find_labels(group: Node, y_name: str, sums: Mapping[str, Checksums]) -> Lab
     stored = find_node(group, y_name)
     if stored is None:
         stored = find_node(group, f"obs/{y_name}")
-    if stored is None:
+    if stored is None and y_name == "y":
         return None
+    if stored is None:
+        raise InputError(f"{file_name(group)} has no labels {y_name!r}; {_other_labels(group)}")
     what = f"{file_name(group)}: {y_name!r}"
     if isinstance(stored, h5py.Group) and is_column(stored):
         return column_labels(stored, open_column, what)
+    if y_name != "y":
+        return with_missing_numbers(open_labels(stored))
     return Labels(open_labels(stored, sums if y_name == "y" else NO_SUMS))
+
+
+def _other_labels(group: Node) -> str:
+    """What to name in place of labels that are not there."""
+    obs = find_node(group, "obs")
+    if isinstance(obs, h5py.Group):
+        return "it has " + (", ".join(f"obs/{name}" for name in obs if name != "_index") or "none")
+    if is_converted(group):
+        return "leave out --label (y_name= in Python), since its labels are in 'y'"
+    return f"it has {', '.join(group)}"
 
 
 def open_column(dataset: Node) -> DatasetSlices:

@@ -19,6 +19,7 @@ from ooc_fw.data.sources.annotated import (
     check_missing,
     column_labels,
     is_column,
+    with_missing_numbers,
     without_missing,
 )
 from ooc_fw.data.sources.base import CSRSource, FileStamp, RowSource, Sliceable, check_width
@@ -150,7 +151,7 @@ def find_labels(root: Any, name: str, path: str) -> Labels | None:
         return column_labels(node, StoredArray, what)
     if len(node.shape) != 1:
         raise InputError(f"{what} must have one dimension; name other labels (--label)")
-    return Labels(StoredArray(node))
+    return Labels(StoredArray(node)) if name == "y" else with_missing_numbers(StoredArray(node))
 
 
 def _columns(root: Any) -> list[str]:
