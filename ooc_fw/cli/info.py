@@ -102,6 +102,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     if model.kind == "landmarks":
         names = ["primal", "dual", "certified_gap", "sampled_gap"]
     kernel = model.kernel.to_dict()
+    classes: Any = [] if model.task == "regression" else model.classes
     result: dict[str, Any] = {
         "kind": "model",
         "kernel": kernel.pop("name"),
@@ -118,7 +119,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "task": model.task,
         "offset": model.offset,
         "spread": model.spread,
-        "classes": [common.format_label(value) for value in model.classes],
+        "classes": [common.format_label(value) for value in classes],
         **_scaling(model.scaling),
     }
     if several:

@@ -79,8 +79,8 @@ def _listed(class_weight: Mapping[Any, float], classes: npt.NDArray[Any]) -> Flo
     strange = [label for label in class_weight if label not in labels]
     if missing and strange:
         raise InputError(
-            f"class_weight has a weight for {format_label(strange[0])}, which is no label, and "
-            f"none for {format_label(missing[0])}; labels are {format_labels(labels)}"
+            f"class_weight has a weight for {format_label(strange[0])}, which is no label; labels "
+            f"are {format_labels(labels)}"
         )
     return weights
 

@@ -121,6 +121,10 @@ def fit_regression(
         solution = path.solve(options.C)
         if n_landmarks == source.n_rows and solution.certified_gap is not None:
             solution = _to_the_optimum(path, solution, relative_target(options.tol))
+    n_kept = len(solution.rows)
+    if n_kept < n_landmarks < source.n_rows:
+        asked = f"{n_landmarks} asked for, the others depend on them"
+        reason = f"{n_kept} landmarks ({asked}) of {source.n_rows} rows"
     model = Model.of_regression(
         solution,
         kernel=kernel,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import h5py
@@ -230,3 +231,21 @@ def test_a_row_with_too_few_cells_is_reported(ooc_fw, tmp_path):
     output = str(tmp_path / "o.h5")
     command = shlex.split(last.removeprefix("convert it: ").replace("OUT.h5", output))
     assert ooc_fw(*command[1:]).status == 0
+
+
+def test_a_regression_model_counts_its_own_landmarks_and_has_no_classes(ooc_fw, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", X @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=200))
+    model = tmp_path / "m.h5"
+    named = "--labels", tmp_path / "y.npy", "--kernel", "linear", "--landmarks", "50"
+    outcome = ooc_fw("train", tmp_path / "X.npy", "--task", "regression", *named, "-o", model)
+    assert outcome.status == 0, outcome.err
+    found = json.loads(ooc_fw("info", model, "--json").out)
+    n_kept = found["n_support"]
+    assert n_kept < 50
+    expected = f"{n_kept} landmarks (50 asked for, the others depend on them) of 200 rows"
+    assert expected in outcome.err
+    assert found["classes"] == []
+    assert re.search(r"^classes +none$", ooc_fw("info", model).out, re.MULTILINE)

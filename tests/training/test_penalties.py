@@ -219,7 +219,7 @@ def test_weights_multiply(class_weight, rows, penalties):
 @pytest.mark.parametrize(
     ("class_weight", "message"),
     [
-        ({"Spam": 2.0}, "Spam, which is no label, and none for ham"),
+        ({"Spam": 2.0}, "for Spam, which is no label; labels are"),
         ("equal", "class_weight must be 'balanced'"),
         *(
             ({"spam": weight}, "the weight of class spam must be a positive number")
