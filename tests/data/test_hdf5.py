@@ -127,7 +127,11 @@ def test_files_that_cannot_be_used(path, change, message):
 
 
 def test_labels_that_are_not_there(path):
-    with open_source(path, y_name="Z") as source:
+    with pytest.raises(InputError, match=r"data.h5 has no labels 'Z'; leave out --label .* in 'y'"):
+        open_source(path, y_name="Z")
+    with h5py.File(path, "a") as file:
+        del file["y"]
+    with open_source(path) as source:
         assert not source.has_labels
         with pytest.raises(InputError, match=r"data.h5 has no labels; name .*--y-name"):
             source.labels(0, 1)
