@@ -121,9 +121,9 @@ def test_unknown_labels_are_wrong_and_reported(ooc_fw, model_file, table, write_
 def test_brier_score(ooc_fw, sure_model, data_file):
     result = json.loads(ooc_fw("evaluate", sure_model, data_file, "--json").out)
     with h5py.File(data_file) as file:
-        X, y = file["X"][...], file["y"][...]
+        y = file["y"][...]
     model = load_model(sure_model)
-    p = model.probabilities(model.decision_function(X))[:, 1]
+    p = model.probabilities(model.decision_function(data_file))[:, 1]
     assert result["brier_score"] == pytest.approx(brier_score_loss(y == 3, p))
     assert sum(own["rows"] for own in result["reliability"]) == 200
     text = ooc_fw("evaluate", sure_model, data_file).out
