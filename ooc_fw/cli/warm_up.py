@@ -79,11 +79,13 @@ def run(args: argparse.Namespace) -> int:
     """
     import compileall
 
+    import numpy as np
     from tqdm import tqdm
 
     from ooc_fw._core.loading import noting_compilation
     from ooc_fw._core.steps import move
     from ooc_fw.cli.main import main
+    from ooc_fw.kernels.products import is_in_order
     from ooc_fw.report.progress import to_json
 
     compiled: list[float] = []
@@ -105,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
                 status = main(shlex.split(command))
             if status != DONE:
                 return status
+        for dtype in (np.float32, np.float64):  # products of few rows and few features
+            is_in_order(dtype, 4)
     seconds, kept = time.perf_counter() - started, move.stats.cache_path
     if args.json:
         print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": kept}))
