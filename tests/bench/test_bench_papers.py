@@ -22,23 +22,23 @@ def made_up(n_classes):
 
     def load(_):
         rng = np.random.default_rng(0)
-        y = np.arange(240) % n_classes
-        X = rng.normal(size=(240, 3)) + 1.5 * np.cos(y[:, None] + np.arange(3))
+        y = np.arange(120) % n_classes
+        X = rng.normal(size=(120, 3)) + 1.5 * np.cos(y[:, None] + np.arange(3))
         X = X.astype(np.float32)
-        return data.Data(X[:160], y[:160].astype(float), X[160:], y[160:].astype(float))
+        return data.Data(X[:80], y[:80].astype(float), X[80:], y[80:].astype(float))
 
     return load
 
 
 @pytest.fixture
 def study(monkeypatch, tmp_path):
-    several = {"usps": 3, "letter": 4, "kdd-10pc": 3}
+    several = {"usps": 3, "kdd-10pc": 3}
     loaders = {name: made_up(several.get(name, 2)) for name in data.LOADERS}
     monkeypatch.setattr(data, "LOADERS", loaders)
-    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 50)
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 15)
     chosen = {"C": 1.0, "gamma": 0.3, "error": 0.1, "seconds": 0.0}
     monkeypatch.setattr(Study, "_choose", lambda *_: chosen)
-    monkeypatch.setattr(rules, "ROWS", 100)
+    monkeypatch.setattr(rules, "ROWS", 60)
     library = data.Library(tmp_path, tmp_path, quick=True)
     return Study(library, tmp_path / "runs.jsonl", 1)
 
@@ -149,25 +149,19 @@ def test_the_page_names_every_entry(study, tmp_path, monkeypatch):
 @pytest.mark.skipif(not DEFAULT_DATA.is_dir(), reason="the real data sets are not there")
 def test_claims_on_counts_hold_on_thinned_sets(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "LARGEST_QUICK", (300, 100))
-    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 20_000)
-    monkeypatch.setattr(partan, "PATHS", ("w8a", "ijcnn1"))
-    monkeypatch.setattr(partan, "TOLERANCES", (1e-3, 1e-4, 1e-5))
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 3_000)
     study = Study(data.Library(DEFAULT_DATA, tmp_path, quick=True), tmp_path / "r.jsonl", 1)
-    found = {}
-    for name in partan.PATHS:
+    for name in ("w8a", "ijcnn1"):
+        found = {}
         for method in partan.METHODS:
-            record = study.make(Run(name, method, tol=1e-5, path=True))
-            found[name, method] = [
-                record["reached"].get(f"{tol:g}", [np.inf])[0] for tol in partan.TOLERANCES
-            ]
-    for name in partan.PATHS:
-        fw, best = found[name, "fw"], found[name, "partan"]
-        assert best[1] < fw[1]  # PARTAN takes fewer iterations than FW
-        assert fw[1] / fw[0] > 5  # those of FW grow about tenfold with each decade
+            record = study.make(Run(name, method, tol=1e-3, path=True))
+            found[method] = [record["reached"][f"{tol:g}"][0] for tol in (1e-2, 1e-3)]
+        growth = {method: last / first for method, (first, last) in found.items()}
+        assert growth["fw"] > 5  # about tenfold with each decade
+        assert found["partan"][1] < found["fw"][1]  # PARTAN takes fewer iterations
         for method in ("mfw", "swap"):
-            own = found[name, method]
-            assert own[2] / own[1] < 5  # and those of MFW and SWAP far less
-            assert own[2] < fw[2]
+            assert found[method][1] < found["fw"][1]
+            assert growth[method] < growth["fw"]
 
 
 def test_seconds_of_earlier_runs_are_readable():
