@@ -545,7 +545,7 @@ def test_landmark_models(table, several):
     fitted.set_params(landmarks=None)
     assert fitted.fit(X, y).kind_ == "exact"
     assert fitted.set_params(max_support=25).fit(X, y).kind_ == "landmarks"
-    with pytest.warns(ConvergenceWarning, match="support_limit"):
+    with pytest.warns(ConvergenceWarning, match="the limit of support vectors"):
         assert fitted.set_params(exact=True).fit(X, y).kind_ == "exact"
 
 

@@ -223,7 +223,8 @@ def test_a_unit_of_the_targets_changes_nothing(waves):
 def test_weights_count_as_copies(waves):
     X, y = waves[0][:200], waves[1][:200]
     weights = np.repeat([0.0, 1.0, 2.0, 1.0], 50)
-    one = FrankWolfeSVR(gamma=0.3, epsilon=0.5, tol=1e-6).fit(X, y, sample_weight=weights)
+    one = FrankWolfeSVR(gamma=0.3, epsilon=0.5, tol=1e-6, random_state=0)
+    one.fit(X, y, sample_weight=weights)
     assert one.support_.min() >= 50
     copies = np.repeat(np.arange(200), weights.astype(int))
     K = (kernel_values(make_kernel("rbf", gamma=0.3), X[50:], X[50:]) + 1).astype(float)
