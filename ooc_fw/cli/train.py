@@ -104,19 +104,13 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.stream:
         return stream.run(args)
-    if args.data == "-" or args.zero_based:
-        option = "--zero-based" if args.zero_based else "text on standard input"
-        raise InputError(f"{option} goes with --stream only; add that, or convert the text")
     started = time.perf_counter()  # imports count: the user waits for them
+    _check_options(args)
     remove_abandoned()
     if args.task == "novelty":
         return novelty.run(args, started)
     if args.task == "regression":
         return regression.run(args, started)
-    if args.epsilon is not None:
-        raise InputError("--epsilon goes with --task regression; add that, or leave it out")
-    if args.contamination is not None:
-        raise InputError("--contamination goes with --task novelty; add that, or leave it out")
 
     from ooc_fw.solver.session import Session
     from ooc_fw.solver.state import Status
@@ -183,6 +177,17 @@ def run(args: argparse.Namespace) -> int:
     if missing == _INTERRUPTED or model.status == Status.INTERRUPTED:
         return 128 + (fitted.signal or signal.SIGINT)
     return common.DONE
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse what belongs to streams, or to another task."""
+    if args.data == "-" or args.zero_based:
+        option = "--zero-based" if args.zero_based else "text on standard input"
+        raise InputError(f"{option} goes with --stream only; add that, or convert the text")
+    if args.epsilon is not None and args.task != "regression":
+        raise InputError("--epsilon goes with --task regression; add that, or leave it out")
+    if args.contamination is not None and args.task != "novelty":
+        raise InputError("--contamination goes with --task novelty; add that, or leave it out")
 
 
 def read_problem(

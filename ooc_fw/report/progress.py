@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,7 +61,7 @@ class Throttle:
         return due
 
 
-class _Display:
+class _Display(ABC):
     """A bar where standard error is a terminal, else lines of text.
 
     `bar` has the options of tqdm, or is None for lines only. When nobody reads standard error any
@@ -102,9 +103,9 @@ class _Display:
                 self._print(self._still())
             self._spoke.clear()
 
+    @abstractmethod
     def _still(self) -> str:
         """What is shown while a step lasts."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._entered.append(self)
