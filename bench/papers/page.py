@@ -31,7 +31,7 @@ def write(
         own = {key: entry for key, entry in chosen.items() if key[0] == paper}
         if own:
             parts.append(f"## {title}")
-            parts += [_section(entry, shown.get(key), key) for key, entry in own.items()]
+            parts += [_section(entry, shown.get(key), key, study) for key, entry in own.items()]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -77,13 +77,19 @@ def _summary(
     return table(["paper", "table or figure", "claims that hold", "", "why"], rows)
 
 
-def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str]) -> str:
+def _section(
+    entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study
+) -> str:
     lines = [f"### {entry.title}"]
     if isinstance(entry, Absent):
         return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])
     assert shown is not None
     code = f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
     lines += [code, shown.text]
+    stopped = [run for run in entry.runs(study) if study.was_stopped(run)]
+    if stopped:
+        names = ", ".join(dict.fromkeys(f"{run.data} {run.method}" for run in stopped))
+        lines.append(f"Ended by the time limit, so that seconds are a lower bound: {names}.")
     if shown.claims:
         rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
         lines.append(table(["claim of the paper", "here"], rows))

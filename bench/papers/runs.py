@@ -47,6 +47,9 @@ SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16,
 QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
 
+MOST_SECONDS, MOST_PATH_SECONDS = 300.0, 900.0
+"""Time after which a run, and one whose gaps are noted on the way, ends with the model it has."""
+
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
 _TEST_ROWS = 1 << 16  # rows that are predicted at once
 
@@ -137,6 +140,10 @@ class Study:
         """Median of a field over the repetitions of a run."""
         return float(np.median(self.values(run, field)))
 
+    def was_stopped(self, run: Run) -> bool:
+        """Whether a run that was made ended at its time limit."""
+        return self[run]["status"] == Status.TIME_LIMIT
+
     def make(self, run: Run) -> Record:
         """Make a run, unless it was made before, and keep its record."""
         if not self.known(run):
@@ -206,6 +213,7 @@ class Study:
             "stopping": run.stopping,
             "tol": run.tol,
             "max_iter": most,
+            "max_time": MOST_PATH_SECONDS if run.path else MOST_SECONDS,
             "certify": False,
             "exact": True,
         }
@@ -249,7 +257,7 @@ def _fit(data: Data, kernel: str, gamma: float, seed: int, options: Record) -> R
         "n_support": len(model.support_),
         "kernel_evaluations": sum(each.kernel_evaluations for each in solutions),
         "gap": max((each.sampled_gap or 0.0) * each.rho for each in solutions),
-        "status": str(solutions[0].status),
+        "status": str(min(solutions, key=lambda each: each.status.reached).status),
     }
 
 

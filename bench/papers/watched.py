@@ -64,4 +64,4 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
                 full.update(record, active)
                 state.rule.prune(active)
                 iteration += 1
-    return {"points": points, "iterations": iteration}
+    return {"points": points, "iterations": iteration, "status": "watched"}
