@@ -77,9 +77,7 @@ def _summary(
     return table(["paper", "table or figure", "claims that hold", "", "why"], rows)
 
 
-def _section(
-    entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study
-) -> str:
+def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study) -> str:
     lines = [f"### {entry.title}"]
     if isinstance(entry, Absent):
         return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])

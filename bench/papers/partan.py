@@ -121,8 +121,8 @@ FIELDS = ("accuracy", "seconds", "iterations", "n_support")
 def _fit(name: str, method: str, sample: int | None) -> Run:
     """A training to 1e-4, over all rows or over samples."""
     if sample is None:
-        return Run(name, method, tol=1e-4)
-    return Run(name, method, lmo="random", sample_size=sample, tol=1e-4)
+        return Run(name, method, tol=1e-4, as_stopped=True)
+    return Run(name, method, lmo="random", sample_size=sample, tol=1e-4, as_stopped=True)
 
 
 def _fits(study: Study, sample: int | None) -> list[Run]:
@@ -223,14 +223,18 @@ def table4(study: Study, _: Path) -> Shown:
 
 def path_runs(_: Study) -> list[Run]:
     """One run to the smallest tolerance passes all the others on its way."""
-    return [Run(name, method, tol=1e-6, path=True) for name in PATHS for method in METHODS]
+    return [_path(name, method) for name in PATHS for method in METHODS]
+
+
+def _path(name: str, method: str) -> Run:
+    return Run(name, method, tol=1e-6, path=True, as_stopped=True)
 
 
 def table3(study: Study, _: Path) -> Shown:
     rows, counts = [], {}
     for name in PATHS:
         for method in METHODS:
-            reached = study[Run(name, method, tol=1e-6, path=True)]["reached"]
+            reached = study[_path(name, method)]["reached"]
             for k, what in enumerate(("seconds", "iterations")):
                 cells = []
                 for place, tol in enumerate(TOLERANCES):
@@ -276,9 +280,7 @@ def table3(study: Study, _: Path) -> Shown:
 
 def figure3(study: Study, folder: Path) -> Shown:
     paths = {
-        (name, method): study[Run(name, method, tol=1e-6, path=True)]["points"]
-        for name in PATHS
-        for method in METHODS
+        (name, method): study[_path(name, method)]["points"] for name in PATHS for method in METHODS
     }
     rows = [
         (name, LABELS[method], int(point[0]), point[1])

@@ -5,6 +5,7 @@ FW at an absolute gap of 1e-4, over all rows or over random ones, RBF kernel, on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ FIELDS = ("accuracy", "seconds", "iterations", "n_support")
 
 def _fit(name: str, size: int | None) -> Run:
     if size is None:
-        return Run(name, "fw", tol=1e-4)
-    return Run(name, "fw", lmo="random", sample_size=size, tol=1e-4)
+        return Run(name, "fw", tol=1e-4, as_stopped=True)
+    return Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, as_stopped=True)
+
+
+def _path(name: str, size: int | None) -> Run:
+    return replace(_fit(name, size), path=True, watched=size is not None)
 
 
 def table1_runs(study: Study) -> list[Run]:
@@ -114,11 +119,7 @@ def table1(study: Study, _: Path) -> Shown:
 
 
 def figure_runs(_: Study) -> list[Run]:
-    return [
-        Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
-        for name in FIGURE_SETS
-        for size in FIGURE_SIZES
-    ] + [Run(name, "fw", tol=1e-4, path=True) for name in FIGURE_SETS]
+    return [_path(name, size) for name in FIGURE_SETS for size in (None, *FIGURE_SIZES)]
 
 
 def _figure(study: Study, folder: Path, number: int) -> Shown:
@@ -126,15 +127,13 @@ def _figure(study: Study, folder: Path, number: int) -> Shown:
     paths = {
         (name, size): [
             (point[0], point[2 if number == 1 else 1])
-            for point in study[
-                Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
-            ]["points"]
+            for point in study[_path(name, size)]["points"]
         ]
         for name in FIGURE_SETS
         for size in FIGURE_SIZES
     }
     for name in FIGURE_SETS:
-        points = study[Run(name, "fw", tol=1e-4, path=True)]["points"]
+        points = study[_path(name, None)]["points"]
         paths[name, "all"] = [(point[0], point[1]) for point in points]
     rows = [(s, size, int(x), y) for (s, size), points in paths.items() for x, y in points]
     file = f"randomization-figure{number}"
@@ -173,8 +172,8 @@ def _sampled_keys() -> list[tuple[str, int]]:
 
 
 def _ratios(study: Study, name: str, size: int) -> list[float]:
-    run = Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, path=True, watched=True)
-    return [exact / own for _, own, exact in study[run]["points"] if own > 0]
+    points = study[_path(name, size)]["points"]
+    return [exact / own for _, own, exact in points if own > 0]
 
 
 def _exact_over_sampled(study: Study, name: str, size: int) -> float:
