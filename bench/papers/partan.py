@@ -6,9 +6,13 @@ squared distance, C by one validation part of 30 %, 20 random rows to begin with
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bench.papers.compared import Compared, Printed, compare
 from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
 from bench.papers.runs import Run, Study
 from bench.report import table
@@ -19,8 +23,6 @@ SETS = ("a9a", "w8a", "ijcnn1", "usps-ext", "kdd-binary")
 SPARSE = ("w8a", "ijcnn1", "usps-ext", "kdd-binary")  # where the paper finds few support vectors
 PATHS = ("a9a", "w8a", "ijcnn1")
 TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6)
-
-Printed = dict[str, tuple[tuple[float, ...], ...]]
 
 # Accuracy in percent, seconds, iterations, support vectors, each of FW, MFW, SWAP, PARTAN.
 TABLE_2: Printed = {
@@ -115,9 +117,6 @@ TABLE_3: dict[str, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 # -- tables 2 and 4 ------------------------------------------------------------------------------
 
 
-FIELDS = ("accuracy", "seconds", "iterations", "n_support")
-
-
 def _fit(name: str, method: str, sample: int | None) -> Run:
     """A training to 1e-4, over all rows or over samples."""
     if sample is None:
@@ -138,56 +137,41 @@ def table4_runs(study: Study) -> list[Run]:
     return _fits(study, None) + _fits(study, 194)
 
 
-def _medians(study: Study, name: str, method: str, sample: int | None) -> tuple[float, ...]:
-    return tuple(study.median(_fit(name, method, sample), field) for field in FIELDS)
-
-
-def _comparison(
-    study: Study, printed: Printed, sample: int | None
-) -> tuple[str, dict[tuple[str, str], tuple[float, ...]]]:
-    found = {(s, m): _medians(study, s, m, sample) for s in SETS for m in METHODS}
-    forms = ("{:.2f}", "{:.3g}", "{:,.0f}", "{:,.0f}")
-    rows = []
-    for name in SETS:
-        for k, what in enumerate(("accuracy, %", "seconds", "iterations", "support vectors")):
-            cells = [
-                beside(printed[name][k][place], found[name, method][k], forms[k])
-                for place, method in enumerate(METHODS)
-            ]
-            rows.append([name if k == 0 else "", what, *cells])
-    heads = ["set", "printed / ours", *(LABELS[method] for method in METHODS)]
-    return table(heads, rows), found
+def _compared(study: Study, printed: Printed, sample: int | None) -> Compared:
+    runs = {LABELS[m]: partial(_fit, method=m, sample=sample) for m in METHODS}
+    return compare(study, printed, runs)
 
 
 def table2(study: Study, _: Path) -> Shown:
-    text, found = _comparison(study, TABLE_2, None)
-    seconds = [found[s, "fw"][1] / found[s, "partan"][1] for s in SETS]
-    steps = [found[s, "fw"][2] / found[s, "partan"][2] for s in SETS]
+    own = _compared(study, TABLE_2, None)
+    found = own.found
+    seconds = [found[s, "FW"][1] / found[s, "PARTAN"][1] for s in SETS]
+    steps = [found[s, "FW"][2] / found[s, "PARTAN"][2] for s in SETS]
     mean_time, mean_steps = sum(seconds) / len(SETS), sum(steps) / len(SETS)
-    text += (
+    text = own.text + (
         f"\n\nFW over PARTAN, mean over the sets: time {mean_time:.2f} (printed 2.52, with RCV1), "
         f"iterations {mean_steps:.2f}."
     )
-    fewest = [min(METHODS, key=lambda m, s=s: found[s, m][2]) for s in SPARSE]
+    fewest = [min(LABELS.values(), key=lambda m, s=s: found[s, m][2]) for s in SPARSE]
     claims = [
+        own.near,
         Claim("PARTAN takes fewer iterations than FW on every set", min(steps) > 1),
         Claim(
             "PARTAN takes the fewest iterations of all where the solution is sparse",
-            all(method == "partan" for method in fewest),
+            all(method == "PARTAN" for method in fewest),
         ),
         Claim(
             "PARTAN's advantage is smallest on a9a, whose solution is dense",
-            min(SETS, key=lambda s: found[s, "fw"][2] / found[s, "partan"][2]) == "a9a",
+            SETS[int(np.argmin(steps))] == "a9a",
         ),
         Claim(
             "PARTAN finds no more support vectors than FW",
-            all(found[s, "partan"][3] <= 1.02 * found[s, "fw"][3] for s in SETS),
+            all(found[s, "PARTAN"][3] <= 1.02 * found[s, "FW"][3] for s in SETS),
         ),
         Claim(
             "accuracies of the four methods are within a point of each other",
             all(
-                max(found[s, m][0] for m in METHODS) - min(found[s, m][0] for m in METHODS) < 1
-                for s in SETS
+                float(np.ptp([found[s, method][0] for method in LABELS.values()])) < 1 for s in SETS
             ),
         ),
     ]
@@ -195,16 +179,17 @@ def table2(study: Study, _: Path) -> Shown:
 
 
 def table4(study: Study, _: Path) -> Shown:
-    text, found = _comparison(study, TABLE_4, 194)
-    full = {(s, m): _medians(study, s, m, None) for s in SETS for m in METHODS}
+    own = _compared(study, TABLE_4, 194)
+    found, full = own.found, _compared(study, TABLE_2, None).found
     claims = [
+        own.near,
         Claim(
             "sampled runs of FW take no more iterations than those over all rows",
-            all(found[s, "fw"][2] <= 1.02 * full[s, "fw"][2] for s in SETS),
+            all(found[s, "FW"][2] <= 1.02 * full[s, "FW"][2] for s in SETS),
         ),
         Claim(
             "on a9a the sampled iterations of FW are nearly as many as those over all rows",
-            found["a9a", "fw"][2] > 0.7 * full["a9a", "fw"][2],
+            found["a9a", "FW"][2] > 0.7 * full["a9a", "FW"][2],
         ),
         Claim(
             "the accuracy of sampled runs is within a point of that over all rows",
@@ -212,10 +197,10 @@ def table4(study: Study, _: Path) -> Shown:
         ),
         Claim(
             "PARTAN takes fewer iterations than FW",
-            all(found[s, "partan"][2] < found[s, "fw"][2] for s in SETS),
+            all(found[s, "PARTAN"][2] < found[s, "FW"][2] for s in SETS),
         ),
     ]
-    return Shown(text, claims)
+    return Shown(own.text, claims)
 
 
 # -- table 3 and figure 3 ------------------------------------------------------------------------

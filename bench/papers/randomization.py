@@ -6,13 +6,15 @@ FW at an absolute gap of 1e-4, over all rows or over random ones, RBF kernel, on
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
+from bench.papers.compared import Compared, Printed, compare
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, save_points
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -21,7 +23,7 @@ SIZES: tuple[int | None, ...] = (None, 1000, 500, 250, 125)
 FIGURE_SETS, FIGURE_SIZES = ("a9a", "usps-ext"), (1000, 250, 125)
 
 # Accuracy in percent, seconds, iterations, support vectors, each for the sizes above.
-TABLE_1: dict[str, tuple[tuple[float, ...], ...]] = {
+TABLE_1: Printed = {
     "a9a": (
         (83.56, 84.10, 83.91, 83.68, 83.88),
         (140, 426, 255, 162, 112),
@@ -49,9 +51,6 @@ TABLE_1: dict[str, tuple[tuple[float, ...], ...]] = {
 }
 
 
-FIELDS = ("accuracy", "seconds", "iterations", "n_support")
-
-
 def _fit(name: str, size: int | None) -> Run:
     if size is None:
         return Run(name, "fw", tol=1e-4, as_stopped=True)
@@ -67,22 +66,19 @@ def table1_runs(study: Study) -> list[Run]:
     return [run for each in own for run in study.repetitions(each)]
 
 
-def _medians(study: Study, name: str, size: int | None) -> tuple[float, ...]:
-    return tuple(study.median(_fit(name, size), field) for field in FIELDS)
+def _compared(study: Study) -> Compared:
+    return compare(study, TABLE_1, {_title(size): partial(_fit, size=size) for size in SIZES})
+
+
+def _title(size: int | None) -> str:
+    return "all rows" if size is None else f"{size} rows"
 
 
 def table1(study: Study, _: Path) -> Shown:
-    found = {(s, size): _medians(study, s, size) for s in SETS for size in SIZES}
-    forms, rows = ("{:.2f}", "{:.3g}", "{:,.0f}", "{:,.0f}"), []
-    for name in SETS:
-        for k, what in enumerate(("accuracy, %", "seconds", "iterations", "support vectors")):
-            cells = [
-                beside(TABLE_1[name][k][place], found[name, size][k], forms[k])
-                for place, size in enumerate(SIZES)
-            ]
-            rows.append([name if k == 0 else "", what, *cells])
-    heads = ["set", "printed / ours", "all rows", *(f"{size} rows" for size in SIZES[1:])]
+    own = _compared(study)
+    found = {(s, size): own.found[s, _title(size)] for s in SETS for size in SIZES}
     claims = [
+        own.near,
         Claim(
             "iterations fall with the sample size",
             all(
@@ -112,7 +108,7 @@ def table1(study: Study, _: Path) -> Shown:
             found["ijcnn1", 125][3] >= 0.9 * found["ijcnn1", None][3],
         ),
     ]
-    return Shown(table(heads, rows), claims)
+    return Shown(own.text, claims)
 
 
 # -- figures -------------------------------------------------------------------------------------
@@ -193,11 +189,11 @@ def figure2(study: Study, folder: Path) -> Shown:
 
 def table2(study: Study, _: Path) -> Shown:
     """Kernel values of samples and of all rows, where the paper's rule says which is cheaper."""
-    rows, right = [], []
+    rows, right, found = [], [], _compared(study).found
     for name in SETS:
-        full = _medians(study, name, None)
+        full = found[name, _title(None)]
         for size in SIZES[1:]:
-            own = _medians(study, name, size)
+            own = found[name, _title(size)]
             n_rows = {"a9a": 32_561, "w8a": 49_749, "ijcnn1": 49_990, "usps-ext": 266_079}[name]
             bound = n_rows / (own[3] / 2)  # the mean support is about half of the last one
             says, is_so = size < bound, own[1] / own[2] < full[1] / full[2]
