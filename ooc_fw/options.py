@@ -202,7 +202,7 @@ class TrainOptions(_Checked):
     lmo: str = option(
         "auto",
         "oracle that proposes toward vertices",
-        choices=("auto", "full", "lazy", "sampled", "random"),
+        choices=("auto", "full", "lazy", "sampled", "random", "random-full"),
     )
     sample_size: int = option(194, "rows that a sampled step draws", metavar="N", **_COUNT)
     start: str = option("random", "choice of the first active set", choices=("random", "farthest"))

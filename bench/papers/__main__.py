@@ -15,7 +15,7 @@ from bench.datasets import DEFAULT_DATA
 from bench.papers import meb, page, partan, randomization, rules, swap
 from bench.papers.data import Library
 from bench.papers.entries import Entry
-from bench.papers.runs import MODEL_ROWS, Run, Study
+from bench.papers.runs import Run, Study
 from bench.run import DEFAULT_WORK
 
 PAPERS = {
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stopped; the same command goes on from {records}", file=sys.stderr)
         return 130
     titles = {name: PAPERS[name].TITLE for name in names}
-    text = page.write(chosen, titles, study, args.output, page.head(study, MODEL_ROWS))
+    text = page.write(chosen, titles, study, args.output, page.head(study))
     if args.paper == "all" and not args.entries:
         args.output.mkdir(parents=True, exist_ok=True)
         (args.output / "RESULTS.md").write_text(text)
@@ -100,7 +100,7 @@ def make(study: Study, runs: Sequence[Run]) -> None:
 
 def short(run: Run) -> str:
     """A run in a few words; runs that differ by their seeds are alike."""
-    where = run.lmo if run.lmo in ("full", "lazy") else f"{run.sample_size} rows"
+    where = run.lmo if run.lmo in ("full", "lazy") else f"{run.lmo} {run.sample_size}"
     words = [run.data, run.method, where, f"{run.stopping} {run.tol:g}"]
     words += [run.kernel] * (run.kernel != "rbf")
     words += [f"C {run.C:g}"] if run.C is not None else []

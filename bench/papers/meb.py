@@ -24,6 +24,9 @@ WEB = tuple(f"w{k}a" for k in range(1, 9))
 ADULT = tuple(f"a{k}a" for k in range(1, 8))
 MEDIUM = ("letter", "pendigits", "usps", "reuters", "mnist")
 LARGE = ("shuttle", "ijcnn1", "usps-ext", "kdd-10pc", "kdd-full")
+SPARSE = ("shuttle", "usps-ext", "kdd-10pc", "kdd-full")
+"""Sets where a sample times the support vectors is less than the rows: samples cost less there."""
+
 SETS = (*ADULT, *WEB, *MEDIUM, "protein", *LARGE)
 METHODS = ("cvm", "fw", "mfw")
 LABELS = {"cvm": "CVM", "fw": "FW", "mfw": "MFW", "swap": "SWAP", "swap2": "SWAP-2o"}
@@ -91,7 +94,8 @@ def fit(name: str, method: str, **more: Any) -> Run:
     """
     stopping = ("absolute", 1e-6 / 2) if "kernel" in more else ("meb", 1e-6)
     options = dict(zip(("stopping", "tol"), stopping, strict=True))
-    options |= {"lmo": "random", "sample_size": 59} | more
+    lmo = "random" if name in SPARSE else "random-full"
+    options |= {"lmo": lmo, "sample_size": 59} | more
     return Run(name, method, **options)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.environment import environment
 from bench.papers.data import NOTES
 from bench.papers.entries import Absent, Entry, Shown
-from bench.papers.runs import Study
+from bench.papers.runs import MODEL_ROWS, MOST_PATH_SECONDS, MOST_SECONDS, Study
 from bench.report import table
 
 Chosen = Mapping[tuple[str, str], Entry | Absent]
@@ -35,7 +35,7 @@ def write(
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def head(study: Study, model_rows: int) -> str:
+def head(study: Study) -> str:
     """What holds for all of the page."""
     own = environment()
     versions = ", ".join(
@@ -46,7 +46,13 @@ def head(study: Study, model_rows: int) -> str:
     machine = f"Machine: {own['cpu']}, {own['cpus']} CPUs, one of which was used. {versions}."
     if study.library.quick:
         machine += " **Thinned data (`--quick`): figures do not compare with the printed ones.**"
-    return _HEAD.read_text().format(machine=machine, model_rows=model_rows, repeat=study.repeat)
+    return _HEAD.read_text().format(
+        machine=machine,
+        model_rows=MODEL_ROWS,
+        repeat=study.repeat,
+        seconds=MOST_SECONDS,
+        path_seconds=MOST_PATH_SECONDS,
+    )
 
 
 def _data() -> str:

@@ -320,7 +320,8 @@ class _Run:
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
             state.course.n_added += len(candidates.row_ids)
-            worst = float(np.median(candidates.grads))
+            grads = candidates.grads
+            worst = float(np.median(grads) if len(grads) > 1 else grads[0])
             toward = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
         rule.set_inner_tol(self._tolerance(), relative_gap(active.rho, worst))
         rule.inner_limit = self.deadline.inner_steps(len(active), state.pass_work())
@@ -356,8 +357,10 @@ class _Run:
         computed anew, has hardly fallen.
         """
         rule, active, course = self.state.rule, self.state.active, self.state.course
+        if not isinstance(rule, FullyCorrective):
+            return
         gap = active.relative_gap()
-        if not isinstance(rule, FullyCorrective) or added or rule.cut or gap <= rule.inner_tol:
+        if added or rule.cut or gap <= rule.inner_tol:
             course.unfinished, course.least_rho = 0, math.inf
             return
         course.unfinished += 1

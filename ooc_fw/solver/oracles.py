@@ -28,6 +28,12 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import StepRecord
 
+KEEPS_GRADIENT = ("full", "lazy", "random-full")
+"""Values of `lmo` with which the gradient of all rows is kept."""
+
+SEES_DRAWN_ALONE = ("random", "random-full")
+"""Values of `lmo` with which the gap is one over the rows drawn alone."""
+
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
 LARGEST_BLOCK = 16384  # rows of the longest block
@@ -56,7 +62,7 @@ class Candidates:
     """Rows proposed by an oracle as toward vertices, with what it saw."""
 
     # (k,): rows outside the active set, in no particular order; none where the toward vertex is
-    # in the active set. `RandomLMO` proposes such a vertex, too.
+    # in the active set. Random oracles propose such a vertex, too.
     row_ids: Int64Array
     rows: Rows | None  # (k, n_features): the rows themselves; None when there are none
     labels: Int8Array  # (k,): +1 or -1
@@ -177,16 +183,22 @@ class RandomLMO(SampledLMO):
             x = active.prepare(take_rows(rows, new))
             grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
         best = np.array([grads.argmin()])
-        return Candidates(
-            row_ids[best],
-            take_rows(rows, best),
-            self._labels[row_ids[best]],
-            grads[best],
-            least=float(grads[best[0]]),
-            n_scanned=len(row_ids),
-            exact=False,
-            worst=int(row_ids[best[0]]) if is_new[best[0]] else -1,
-        )
+        row_id = row_ids[best]
+        labels = self._labels[row_id]
+        return _drawn(row_id, take_rows(rows, best), labels, grads[best], len(row_ids), active)
+
+
+def _drawn(
+    row_id: Int64Array,
+    row: Rows,
+    label: Int8Array,
+    grad: Float64Array,
+    n_scanned: int,
+    active: ActiveSet,
+) -> Candidates:
+    """The best of `n_scanned` rows drawn, arrays of length 1, be it in the active set or not."""
+    worst = int(row_id[0]) if active.place_of(int(row_id[0])) is None else -1
+    return Candidates(row_id, row, label, grad, float(grad[0]), n_scanned, False, worst)
 
 
 def block_rows(limit: int, share: float) -> int:
@@ -324,7 +336,8 @@ class FullLMO(LMO):
         if self._keeps_rows:
             self._kept = kept
 
-    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+    def _gradient(self, active: ActiveSet) -> Float64Array:
+        """Gradients of all rows."""
         self._follow(active)
         if self._grad is None:
             grad = np.empty(self._source.n_rows)
@@ -333,24 +346,28 @@ class FullLMO(LMO):
                 grad[part] = self._y[part] * active.decision_at(x)
             grad[active.ids] = active.grad
             self._grad = grad
-        worst = int(self._grad.argmin())
-        seen = nothing_outside(active, len(self._grad), exact=True)
+        return self._grad
+
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        grad = self._gradient(active)
+        worst = int(grad.argmin())
+        seen = nothing_outside(active, len(grad), exact=True)
         seen = replace(
             seen,
-            least=min(seen.least, float(self._grad[worst])),
+            least=min(seen.least, float(grad[worst])),
             worst=worst if active.place_of(worst) is None else -1,
         )
         best = np.array([worst], dtype=np.int64)
         if request.limit > 1:
-            best = np.flatnonzero(self._grad < request.threshold)
+            best = np.flatnonzero(grad < request.threshold)
         if len(best) > request.limit:
-            order = np.argpartition(self._grad[best], request.limit)[: request.limit]
+            order = np.argpartition(grad[best], request.limit)[: request.limit]
             best = np.sort(best[order])
         best = best[active.outside(best)]
         if len(best) == 0:
             return seen
         rows, labels = self._source.take(best), self._labels[best]
-        return replace(seen, row_ids=best, rows=rows, labels=labels, grads=self._grad[best])
+        return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
     def _column(self, row_id: int, active: ActiveSet) -> npt.NDArray[Any]:
         """Kernel values between a vertex and all rows, from the cache where possible."""
@@ -416,6 +433,28 @@ class FullLMO(LMO):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._grad, self._before = state["grad"], state["before"]
+
+
+class RandomFullLMO(FullLMO):
+    """Best of `sample_size` random rows, as `RandomLMO`, by the gradients kept of all rows.
+
+    Where a sample times the support vectors exceeds the rows, that costs less. The rows proposed
+    are those of `RandomLMO`, but for rounding.
+    """
+
+    sees_active = False
+
+    def __init__(self, *arguments: Any, sampler: Sampler, sample_size: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sampler, self._sample_size = sampler, sample_size
+
+    def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
+        row_ids = self._sampler.sample(self._sample_size, rng)
+        grads = self._gradient(active)[row_ids]
+        best = np.array([grads.argmin()])
+        row_id = row_ids[best]
+        row = self._source.take(row_id)
+        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids), active)
 
 
 class LazyLMO(LMO):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +19,13 @@ from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.kept import KeptStates
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import (
+    KEEPS_GRADIENT,
     LMO,
     BlockLMO,
     Candidates,
     FullLMO,
     LazyLMO,
+    RandomFullLMO,
     RandomLMO,
     SampledLMO,
 )
@@ -157,8 +161,10 @@ class RunState:
 def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
     options, plan = setting.options, setting.plan
     rows, labels, engine = setting.rows, setting.problem.labels, setting.engine
-    if options.lmo in ("full", "lazy"):
-        full = FullLMO(
+    sampling: dict[str, Any] = {"sampler": setting.sampler, "sample_size": options.sample_size}
+    if options.lmo in KEEPS_GRADIENT:
+        kind = FullLMO if options.lmo != "random-full" else partial(RandomFullLMO, **sampling)
+        full = kind(
             rows,
             labels,
             engine,
@@ -167,8 +173,8 @@ def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
             keeps_rows=plan.row_cache > 0,
             column_bytes=plan.column_cache,
         )
-        return full if options.lmo == "full" else LazyLMO(full)
+        return LazyLMO(full) if options.lmo == "lazy" else full
     if rule.takes_many:
         return BlockLMO(rows, labels, engine, block_sampler(setting.sampler, rows.n_rows))
     sampled = RandomLMO if options.lmo == "random" else SampledLMO
-    return sampled(rows, labels, engine, setting.sampler, options.sample_size)
+    return sampled(rows, labels, engine, **sampling)

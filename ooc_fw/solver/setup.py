@@ -21,7 +21,7 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.checkpoint import Identity, State, load_checkpoint
-from ooc_fw.solver.oracles import LARGEST_BLOCK
+from ooc_fw.solver.oracles import KEEPS_GRADIENT, LARGEST_BLOCK, SEES_DRAWN_ALONE
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.steps import STEP_RULES, Partan
 from ooc_fw.system.errors import InputError
@@ -127,7 +127,7 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
 
 def _check_oracle(method: str, lmo: str, certify: bool) -> None:
     """Refuse what an oracle cannot do."""
-    if lmo in ("lazy", "random") and STEP_RULES[method].takes_many:
+    if lmo in ("lazy", *SEES_DRAWN_ALONE) and STEP_RULES[method].takes_many:
         raise InputError(
             f"--lmo {lmo} proposes one vertex at a time, and method {method} takes many; give "
             f"another --method, such as bpcg, or leave out --lmo"
@@ -137,9 +137,9 @@ def _check_oracle(method: str, lmo: str, certify: bool) -> None:
             "--lmo lazy puts steps together, and method partan goes on from each of them; give "
             "another --method, such as bpcg, or --lmo full"
         )
-    if lmo == "random" and certify:
+    if lmo in SEES_DRAWN_ALONE and certify:
         raise InputError(
-            "--lmo random ends at the gap of the rows drawn, whatever that of all rows; give "
+            f"--lmo {lmo} ends at the gap of the rows drawn, whatever that of all rows; give "
             "--no-certify with it, or --lmo sampled"
         )
 
@@ -169,7 +169,7 @@ def workload(source: RowSource, options: TrainOptions, held: int | None = None) 
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
-        full_oracle=lmo in ("full", "lazy"),
+        full_oracle=lmo in KEEPS_GRADIENT,
     )
 
 

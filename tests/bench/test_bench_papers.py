@@ -35,7 +35,7 @@ def study(monkeypatch, tmp_path):
     several = {"usps": 3, "kdd-10pc": 3}
     loaders = {name: made_up(several.get(name, 2)) for name in data.LOADERS}
     monkeypatch.setattr(data, "LOADERS", loaders)
-    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 15)
+    monkeypatch.setattr(runs, "QUICK_ITERATIONS", 10)
     chosen = {"C": 1.0, "gamma": 0.3, "error": 0.1, "seconds": 0.0}
     monkeypatch.setattr(Study, "_choose", lambda *_: chosen)
     monkeypatch.setattr(rules, "ROWS", 60)
@@ -43,10 +43,10 @@ def study(monkeypatch, tmp_path):
     return Study(library, tmp_path / "runs.jsonl", 1)
 
 
-@pytest.mark.parametrize("paper", [*MODULES, "rules"])
-def test_every_entry_is_shown(study, tmp_path, paper):
-    module = MODULES.get(paper, rules)
-    for entry in module.ENTRIES.values():
+def test_every_entry_is_shown(study, tmp_path):
+    """In one test, since the papers share runs."""
+    modules = (*MODULES.values(), rules)
+    for entry in (entry for module in modules for entry in module.ENTRIES.values()):
         if isinstance(entry, Absent):
             assert entry.why
             continue
@@ -145,23 +145,61 @@ def test_the_page_names_every_entry(study, tmp_path, monkeypatch):
 # -- the papers' claims, on a few rows of their own sets -----------------------------------------
 
 
-@pytest.mark.data
-@pytest.mark.skipif(not DEFAULT_DATA.is_dir(), reason="the real data sets are not there")
-def test_claims_on_counts_hold_on_thinned_sets(tmp_path, monkeypatch):
+@pytest.fixture
+def thinned(tmp_path, monkeypatch):
+    """A study of 300 rows of each of the papers' sets."""
+    if not DEFAULT_DATA.is_dir():
+        pytest.skip("the real data sets are not there")
     monkeypatch.setattr(data, "LARGEST_QUICK", (300, 100))
     monkeypatch.setattr(runs, "QUICK_ITERATIONS", 3_000)
-    study = Study(data.Library(DEFAULT_DATA, tmp_path, quick=True), tmp_path / "r.jsonl", 1)
+    return Study(data.Library(DEFAULT_DATA, tmp_path, quick=True), tmp_path / "r.jsonl", 1)
+
+
+@pytest.mark.data
+def test_iterations_grow_as_the_PARTAN_paper_says(thinned):
+    """Tables 2 and 3: tenfold with each decade for FW, fewer for PARTAN, few for away steps."""
     for name in ("w8a", "ijcnn1"):
         found = {}
         for method in partan.METHODS:
-            record = study.make(Run(name, method, tol=1e-3, path=True))
+            record = thinned.make(Run(name, method, tol=1e-3, path=True))
             found[method] = [record["reached"][f"{tol:g}"][0] for tol in (1e-2, 1e-3)]
         growth = {method: last / first for method, (first, last) in found.items()}
-        assert growth["fw"] > 5  # about tenfold with each decade
-        assert found["partan"][1] < found["fw"][1]  # PARTAN takes fewer iterations
+        assert growth["fw"] > 5
+        assert found["partan"][1] < found["fw"][1]
         for method in ("mfw", "swap"):
             assert found[method][1] < found["fw"][1]
             assert growth[method] < growth["fw"]
+
+
+@pytest.mark.data
+def test_smaller_samples_end_sooner_as_the_randomization_paper_says(thinned):
+    """Table 1, and PARTAN paper, table 4: no sample takes more iterations than all rows."""
+    for name in ("w8a", "ijcnn1"):
+        full = thinned.make(Run(name, "fw", tol=1e-3))["iterations"]
+        sizes = [
+            Run(name, "fw", lmo="random", sample_size=size, tol=1e-3) for size in (200, 60, 10)
+        ]
+        counts = [thinned.make(run)["iterations"] for run in sizes]
+        assert counts == sorted(counts, reverse=True)
+        assert counts[0] <= 1.05 * full
+
+
+@pytest.mark.data
+def test_away_and_pairwise_steps_converge_linearly_as_the_SWAP_paper_says(thinned):
+    """Section 4: from 1e-4 to 1e-6 they take far fewer iterations than the 100-fold of FW."""
+    for method in ("mfw", "swap", "swap2"):
+        reached = thinned.make(Run("w8a", method, tol=1e-6, path=True))["reached"]
+        assert reached["1e-06"][0] < 5 * reached["0.0001"][0]
+
+
+@pytest.mark.data
+def test_models_are_about_as_accurate_as_those_of_CVM_as_the_MEB_paper_says(thinned):
+    """Table 2; and CVM, which optimises all weights in each step, takes the fewest steps."""
+    for name in ("a1a", "w1a"):
+        found = {m: thinned.make(meb.fit(name, m)) for m in swap.METHODS}
+        assert min(found, key=lambda m, own=found: own[m]["iterations"]) == "cvm"
+        for record in found.values():
+            assert abs(record["accuracy"] - found["cvm"]["accuracy"]) < 0.1
 
 
 def test_seconds_of_earlier_runs_are_readable():

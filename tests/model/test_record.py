@@ -465,7 +465,7 @@ def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path):
     )
     print(run.stdout)
     assert run.returncode == 0, run.stderr
-    assert all(int(line.split()[2]) > 50 for line in run.stdout.splitlines())
+    assert all(int(line.split()[2]) > 25 for line in run.stdout.splitlines())
 
 
 FLIP = """
@@ -479,7 +479,7 @@ for path in map(Path, sys.argv[1:]):
     good, again = path.read_bytes(), path.with_name("again.h5")
     draw = random.Random(0)
     n_found = 0
-    for place in draw.sample(range(len(good)), 300):
+    for place in draw.sample(range(len(good)), 150):
         data = bytearray(good)
         data[place] ^= 1 << draw.randrange(8)
         path.write_bytes(data)

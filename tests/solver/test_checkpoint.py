@@ -82,8 +82,9 @@ def test_a_run_with_the_lazy_oracle(method, path):
     assert_resumes(rbf(n_rows=200, overlap=2), path, lambda n: {1, 7, n // 2, n - 3}, **options)
 
 
-def test_a_run_with_the_random_oracle(path):
-    options = {"method": "swap", "lmo": "random", "stopping": "absolute", "tol": 1e-3}
+@pytest.mark.parametrize("lmo", ["random", "random-full"])
+def test_a_run_with_a_random_oracle(lmo, path):
+    options = {"method": "swap", "lmo": lmo, "stopping": "absolute", "tol": 1e-3}
     assert_resumes(rbf(n_rows=200, overlap=2), path, certify=False, **options)
 
 

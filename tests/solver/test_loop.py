@@ -134,10 +134,11 @@ def test_tiny_and_huge_C(kernel):
         assert_solved(train(problem, method="cvm"), problem, 1e-3)
 
 
+@pytest.mark.parametrize("lmo", ["random", "random-full"])
 @pytest.mark.parametrize("method", sorted(set(STEP_RULES) - {"corrective"}))
-def test_random_oracle_ends_where_two_samples_show_no_violator(method):
+def test_random_oracles_end_where_two_samples_show_no_violator(method, lmo):
     problem = rbf(n_rows=300, overlap=3)
-    options = {"lmo": "random", "sample_size": 20, "stopping": "absolute", "tol": 1e-3}
+    options = {"lmo": lmo, "sample_size": 20, "stopping": "absolute", "tol": 1e-3}
     solution = train(problem, method=method, certify=False, **options)
     assert solution.status is Status.SAMPLED
     truth = problem.truth(solution.rows, solution.alpha)

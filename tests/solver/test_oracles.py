@@ -13,7 +13,15 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.solver.oracles import BlockLMO, FullLMO, LazyLMO, RandomLMO, Request, SampledLMO
+from ooc_fw.solver.oracles import (
+    BlockLMO,
+    FullLMO,
+    LazyLMO,
+    RandomFullLMO,
+    RandomLMO,
+    Request,
+    SampledLMO,
+)
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
@@ -49,6 +57,11 @@ class Bench:
 
     def lazy(self):
         return LazyLMO(self.full())
+
+    def random_full(self, size):
+        sampling = {"sampler": ScatteredSampler(N_ROWS), "sample_size": size}
+        y, C = self.problem.y, self.problem.C
+        return RandomFullLMO(self.source, y, self.engine, C, keeps_before=False, **sampling)
 
     def sampled(self, size=20, kind=SampledLMO):
         y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
@@ -275,10 +288,11 @@ def test_blocks_leave_the_search_to_sweeps_after_a_reset():
 # -- the papers' sample, and the lazy oracle -----------------------------------------------------
 
 
+@pytest.mark.parametrize("full", [False, True])
 @given(kernel=st.sampled_from(sorted(KERNELS)), size=st.integers(1, N_ROWS), seed=SEEDS)
-def test_random_oracle_proposes_the_best_row_drawn_vertex_or_not(kernel, size, seed):
+def test_random_oracles_propose_the_best_row_drawn_vertex_or_not(full, kernel, size, seed):
     bench = Bench(kernel, seed=seed)
-    lmo = bench.sampled(size, RandomLMO)
+    lmo = bench.random_full(size) if full else bench.sampled(size, RandomLMO)
     again = np.random.default_rng(seed)
     bench.rng = np.random.default_rng(seed)
     drawn = ScatteredSampler(N_ROWS).sample(size, again)
