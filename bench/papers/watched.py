@@ -57,7 +57,8 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
                     points.append((iteration, sampled, active.rho - exact))
                 if passed:
                     continue
-                active.add(seen.row_ids, seen.rows, seen.labels)
+                if seen.rows is not None:
+                    active.add(seen.row_ids, seen.rows, seen.labels)
                 place = active.place_of(int(seen.row_ids[0]))
                 assert place is not None
                 record = state.rule.step(active, place)

@@ -320,9 +320,10 @@ class _Run:
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
             state.course.n_added += len(candidates.row_ids)
+        if len(candidates.row_ids) > 0:
             grads = candidates.grads
             worst = float(np.median(grads) if len(grads) > 1 else grads[0])
-            toward = active.place_of(int(candidates.row_ids[np.argmin(candidates.grads)]))
+            toward = active.place_of(int(candidates.row_ids[np.argmin(grads)]))
         rule.set_inner_tol(self._tolerance(), relative_gap(active.rho, worst))
         rule.inner_limit = self.deadline.inner_steps(len(active), state.pass_work())
         m, started = len(active), time.perf_counter()

@@ -62,9 +62,9 @@ class Candidates:
     """Rows proposed by an oracle as toward vertices, with what it saw."""
 
     # (k,): rows outside the active set, in no particular order; none where the toward vertex is
-    # in the active set. Random oracles propose such a vertex, too.
+    # the best one of the active set. Random oracles may name any one of it.
     row_ids: Int64Array
-    rows: Rows | None  # (k, n_features): the rows themselves; None when there are none
+    rows: Rows | None  # (k, n_features): the rows themselves; None where none is new
     labels: Int8Array  # (k,): +1 or -1
     grads: Float64Array  # (k,): gradients there
     least: float  # least gradient among all rows looked at and the active set
@@ -184,20 +184,15 @@ class RandomLMO(SampledLMO):
             grads[new] = self._labels[row_ids[new]] * active.decision_at(x)
         best = np.array([grads.argmin()])
         row_id = row_ids[best]
-        labels = self._labels[row_id]
-        return _drawn(row_id, take_rows(rows, best), labels, grads[best], len(row_ids), active)
+        row = take_rows(rows, best) if is_new[best[0]] else None
+        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids))
 
 
 def _drawn(
-    row_id: Int64Array,
-    row: Rows,
-    label: Int8Array,
-    grad: Float64Array,
-    n_scanned: int,
-    active: ActiveSet,
+    row_id: Int64Array, row: Rows | None, label: Int8Array, grad: Float64Array, n_scanned: int
 ) -> Candidates:
-    """The best of `n_scanned` rows drawn, arrays of length 1, be it in the active set or not."""
-    worst = int(row_id[0]) if active.place_of(int(row_id[0])) is None else -1
+    """The best of `n_scanned` rows drawn, arrays of length 1; no row where it is a vertex."""
+    worst = -1 if row is None else int(row_id[0])
     return Candidates(row_id, row, label, grad, float(grad[0]), n_scanned, False, worst)
 
 
@@ -453,8 +448,8 @@ class RandomFullLMO(FullLMO):
         grads = self._gradient(active)[row_ids]
         best = np.array([grads.argmin()])
         row_id = row_ids[best]
-        row = self._source.take(row_id)
-        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids), active)
+        row = self._source.take(row_id) if active.place_of(int(row_id[0])) is None else None
+        return _drawn(row_id, row, self._labels[row_id], grads[best], len(row_ids))
 
 
 class LazyLMO(LMO):
