@@ -71,6 +71,15 @@ class Data:
     X_test: Any
     y_test: Labels
 
+    def sizes(self) -> dict[str, int]:
+        """Rows to train on and to test, columns, and classes."""
+        return {
+            "n_train": len(self.y),
+            "n_test": len(self.y_test),
+            "n_features": self.X.shape[1],
+            "n_classes": len(np.unique(self.y)),
+        }
+
     def thinned(self) -> Data:
         """Random rows, at most `LARGEST_QUICK` of them, of every class at least a few."""
         train, test = LARGEST_QUICK

@@ -381,7 +381,9 @@ TITLE = (
 )
 
 ENTRIES: dict[str, Entry | Absent] = {
-    "table1": Absent("Table 1: features of the data sets", "the sets are listed below, under Data"),
+    "table1": Absent(
+        "Table 1: features of the data sets", "the sets as they are here are listed under Data"
+    ),
     "figure1": Absent("Figures 1 and 2", "sketches of approximating balls and directions"),
     "table2": Entry("Table 2: accuracy of CVM, FW, MFW", grid_runs(SETS, METHODS), table2),
     "table3": Entry("Table 3: times of CVM, FW, MFW", grid_runs(SETS, METHODS), table3),

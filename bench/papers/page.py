@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.environment import environment
 from bench.papers.data import NOTES
 from bench.papers.entries import Absent, Entry, Shown
-from bench.papers.runs import MODEL_ROWS, MOST_PATH_SECONDS, MOST_SECONDS, Study
+from bench.papers.runs import MODEL_ROWS, MOST_PATH_SECONDS, MOST_SECONDS, Run, Study
 from bench.report import table
 
 Chosen = Mapping[tuple[str, str], Entry | Absent]
@@ -26,7 +26,7 @@ def write(
     for key, entry in chosen.items():
         if isinstance(entry, Entry):
             shown[key] = entry.show(study, figures)
-    parts = [settings, "## Summary\n\n" + _summary(chosen, shown, titles), "## Data\n\n" + _data()]
+    parts = [settings, "## Summary\n\n" + _summary(chosen, shown), "## Data\n\n" + _data(study)]
     for paper, title in titles.items():
         own = {key: entry for key, entry in chosen.items() if key[0] == paper}
         if own:
@@ -55,10 +55,21 @@ def head(study: Study) -> str:
     )
 
 
-def _data() -> str:
-    rows = "\n".join(f"| {name} | {note} |" for name, note in sorted(NOTES.items()))
+def _data(study: Study) -> str:
+    """Sizes and parameters of every set, and what stands in for those that are not at hand."""
+    optimal, stopped = (study.choices(as_stopped=kind) for kind in (False, True))
+    rows = []
+    for name in sorted(optimal | stopped):
+        own = (optimal | stopped)[name]
+        Cs = [f"{each[name]['C']:g}" if name in each else "" for each in (optimal, stopped)]
+        sizes = [f"{own[field]:,}" for field in ("n_train", "n_test", "n_features", "n_classes")]
+        rows.append([name, *sizes, f"{1 / (2 * own['gamma']):.4g}", *Cs, NOTES.get(name, "")])
+    heads = ["set", "training rows", "test rows", "features", "classes", "sigma^2"]
     return (
-        f"Sets that are not files as the papers had them:\n\n| set | here |\n| --- | --- |\n{rows}"
+        "The value of C is the one chosen for the MEB and SWAP papers and for the rules of today, "
+        "and beside it that for the PARTAN and randomization papers. Sets with a note are not the "
+        "files that the papers had.\n\n"
+        + table([*heads, "C", "C, PARTAN and randomization", "note"], rows)
     )
 
 
@@ -72,9 +83,7 @@ def _verdict(entry: Entry | Absent, shown: Shown | None) -> tuple[str, str]:
     return "differs", entry.differs or "; ".join(failed)
 
 
-def _summary(
-    chosen: Chosen, shown: Mapping[tuple[str, str], Shown], titles: Mapping[str, str]
-) -> str:
+def _summary(chosen: Chosen, shown: Mapping[tuple[str, str], Shown]) -> str:
     rows = []
     for key, entry in chosen.items():
         claims = shown[key].claims if key in shown else []
@@ -89,7 +98,7 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
         return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])
     assert shown is not None
     code = f"`bench/papers/{key[0]}.py`, `python -m bench.papers {key[0]} {key[1]}`"
-    lines += [code, shown.text]
+    lines += [f"{code}\n\n{_parameters(entry.runs(study))}", shown.text]
     stopped = [run for run in entry.runs(study) if study.was_stopped(run)]
     if stopped:
         names = ", ".join(dict.fromkeys(f"{run.data} {run.method}" for run in stopped))
@@ -100,3 +109,21 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
     if entry.differs:
         lines.append(f"Why figures differ: {entry.differs}")
     return "\n\n".join(lines)
+
+
+def _parameters(runs: Sequence[Run]) -> str:
+    """What all runs of an entry were told, in one line."""
+    fields = {
+        "kernel": [run.kernel for run in runs],
+        "oracle": [
+            run.lmo if run.lmo in ("full", "lazy") else f"{run.lmo}, {run.sample_size} rows"
+            for run in runs
+        ],
+        "stopping": [f"{run.stopping} {run.tol:g}" for run in runs],
+        "C": [
+            "fixed" if run.C is not None else "as stopped" if run.as_stopped else "as optimal"
+            for run in runs
+        ],
+        "seeds": sorted({str(run.seed) for run in runs}),
+    }
+    return "; ".join(f"{name}: {' or '.join(dict.fromkeys(own))}" for name, own in fields.items())

@@ -289,7 +289,9 @@ def figure3(study: Study, folder: Path) -> Shown:
 TITLE = "PARTAN paper: Frandi, Nanculef, Suykens, A PARTAN-accelerated Frank-Wolfe algorithm (2015)"
 
 ENTRIES: dict[str, Entry | Absent] = {
-    "table1": Absent("Table 1: features of the data sets", "the sets are listed below, under Data"),
+    "table1": Absent(
+        "Table 1: features of the data sets", "the sets as they are here are listed under Data"
+    ),
     "table2": Entry("Table 2: FW, MFW, SWAP, PARTAN at 1e-4", table2_runs, table2),
     "table3": Entry("Table 3: iterations by tolerance", path_runs, table3),
     "table4": Entry("Table 4: samples of 194 rows", table4_runs, table4),

@@ -174,9 +174,19 @@ class Study:
                 record = self._choose_as_stopped(data)
             else:
                 record = self._choose(data, name in CROSS_VALIDATED)
-            self._keep(key, record)
+            self._keep(key, record | data.sizes())
         record = self._records[key]
         return record["C"], record["gamma"]
+
+    def choices(self, *, as_stopped: bool) -> dict[str, Record]:
+        """By set, the C and gamma that were chosen so far, and the sizes of the set."""
+        end = as_stopped * " as stopped"
+        names = {
+            key: key.removeprefix("chosen ").removesuffix(" as stopped") for key in self._records
+        }
+        return {
+            name: self._records[key] for key, name in names.items() if key == f"chosen {name}{end}"
+        }
 
     def _choose_as_stopped(self, data: Data) -> Record:
         """C by one validation part of 30 % of all rows, with PARTAN on samples of 194 rows."""

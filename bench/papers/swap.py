@@ -262,7 +262,9 @@ TITLE = (
 _COLLECTIONS = (*WEB, *ADULT)
 
 ENTRIES: dict[str, Entry | Absent] = {
-    "table1": Absent("Table 1: features of the data sets", "the sets are listed below, under Data"),
+    "table1": Absent(
+        "Table 1: features of the data sets", "the sets as they are here are listed under Data"
+    ),
     "figure1": Absent("Figure 1", "a sketch of search directions"),
     "figures2to4web": Entry(
         "Figures 2 to 4, web collection: accuracies, times, model sizes",
