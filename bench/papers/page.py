@@ -8,7 +8,14 @@ from pathlib import Path
 from bench.environment import environment
 from bench.papers.data import NOTES
 from bench.papers.entries import Absent, Entry, Shown
-from bench.papers.runs import MODEL_ROWS, MOST_PATH_SECONDS, MOST_SECONDS, Run, Study
+from bench.papers.runs import (
+    MODEL_ROWS,
+    MOST_PATH_SECONDS,
+    MOST_SECONDS,
+    MOST_WATCHED_SECONDS,
+    Run,
+    Study,
+)
 from bench.report import table
 
 Chosen = Mapping[tuple[str, str], Entry | Absent]
@@ -52,6 +59,7 @@ def head(study: Study) -> str:
         repeat=study.repeat,
         seconds=MOST_SECONDS,
         path_seconds=MOST_PATH_SECONDS,
+        watched_seconds=MOST_WATCHED_SECONDS,
     )
 
 

@@ -50,8 +50,8 @@ SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16,
 QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
 
-MOST_SECONDS, MOST_PATH_SECONDS = 300.0, 400.0
-"""Time after which a run, and one whose gaps are noted on the way, ends with the model it has."""
+MOST_SECONDS, MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 400.0, 200.0
+"""Time after which a run, one whose gaps are noted, and one that is watched end as they are."""
 
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
 _TEST_ROWS = 1 << 16  # rows that are predicted at once
@@ -250,6 +250,9 @@ class Study:
 
     def _options(self, run: Run, data: Data, C: float) -> Record:
         """Options of training, but for threads and seed."""
+        seconds = MOST_PATH_SECONDS if run.path else MOST_SECONDS
+        if run.watched:
+            seconds = MOST_WATCHED_SECONDS
         most = run.max_iter
         if self.library.quick:
             n_classes = len(np.unique(data.y))
@@ -263,7 +266,7 @@ class Study:
             "stopping": run.stopping,
             "tol": run.tol,
             "max_iter": most,
-            "max_time": MOST_PATH_SECONDS if run.path else MOST_SECONDS,
+            "max_time": seconds,
             "certify": False,
             "exact": True,
         }

@@ -5,6 +5,7 @@ The solver itself never knows the gap over all rows of a sampled run; here a ful
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -21,6 +22,7 @@ from ooc_fw.solver.run_state import RunState
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import prepare
 from ooc_fw.solver.start import start
+from ooc_fw.solver.state import Status
 
 _GROWTH = 1.01  # factor of the iterations between two points that are kept
 _COLUMN_BYTES = 4 << 30
@@ -29,7 +31,7 @@ _COLUMN_BYTES = 4 << 30
 def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any]:
     """Points (iteration, gap of the sample, gap of all rows) until two samples pass the test.
 
-    Gaps are absolute, and so is the tolerance.
+    Gaps are absolute, and so is the tolerance. A limit of iterations or time ends the run earlier.
     """
     signs = np.where(data.y == data.y.max(), 1, -1).astype(np.int8)
     points: list[tuple[int, float, float]] = []
@@ -38,7 +40,8 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
         with prepare(problem, options, Session()) as setting:
             state = RunState.begin(setting, Deadline(None, time.perf_counter()))
             start(state, None)
-            active, limit = state.active, options.max_iter or 1 << 60
+            active, most = state.active, options.max_iter or math.inf
+            ends = time.perf_counter() + (options.max_time or math.inf)
             full = FullLMO(
                 setting.rows,
                 signs,
@@ -48,7 +51,7 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
                 column_bytes=_COLUMN_BYTES,
             )
             iteration = passed = 0
-            while passed < 2 and iteration < limit:
+            while passed < 2 and iteration < most and time.perf_counter() < ends:
                 seen = state.oracle.propose(active, state.rng, Request())
                 sampled = active.rho - seen.least
                 passed = passed + 1 if sampled <= options.tol else 0
@@ -65,4 +68,5 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
                 full.update(record, active)
                 state.rule.prune(active)
                 iteration += 1
-    return {"points": points, "iterations": iteration, "status": "watched"}
+    status = Status.SAMPLED if passed == 2 else Status.TIME_LIMIT
+    return {"points": points, "iterations": iteration, "status": str(status)}
