@@ -14,7 +14,7 @@ from tqdm import tqdm
 from bench.datasets import DEFAULT_DATA
 from bench.papers import meb, page, partan, randomization, rules, swap
 from bench.papers.data import Library
-from bench.papers.entries import Entry
+from bench.papers.entries import Absent, Entry
 from bench.papers.runs import Run, Study
 from bench.run import DEFAULT_WORK
 
@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     library = Library(args.data, args.work, quick=args.quick)
     records = args.work / "papers" / ("quick.jsonl" if args.quick else "runs.jsonl")
     study = Study(library, records, 1 if args.quick else args.repeat)
+    if args.made:
+        chosen = {key: _as_made(entry, study) for key, entry in chosen.items()}
     entries = [entry for entry in chosen.values() if isinstance(entry, Entry)]
     wanted = dict.fromkeys(run for entry in entries for run in entry.runs(study))
     try:
@@ -68,12 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.paper == "all" and not args.entries:
         args.output.mkdir(parents=True, exist_ok=True)
         (args.output / "RESULTS.md").write_text(text)
-        if not args.quick and args.output == HOME:
+        if not args.quick and not args.made and args.output == HOME:
             save_seconds(study, list(wanted))
         print(args.output / "RESULTS.md")
     else:
         print(text)
     return 0
+
+
+def _as_made(entry: Entry | Absent, study: Study) -> Entry | Absent:
+    """The entry, if all its runs are there."""
+    if isinstance(entry, Absent) or all(study.known(run) for run in entry.runs(study)):
+        return entry
+    return Absent(entry.title, "its runs are not made yet")
 
 
 def make(study: Study, runs: Sequence[Run]) -> None:
@@ -119,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("paper", choices=[*PAPERS, "all"])
     parser.add_argument("entries", nargs="*", help="tables and figures (default: all)")
     parser.add_argument("--quick", action="store_true", help="on thinned data, within ten minutes")
+    parser.add_argument(
+        "--made", action="store_true", help="make no run, show those that are there"
+    )
     parser.add_argument("--repeat", type=int, default=3, help="seeds of each run (default: 3)")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of what is kept")

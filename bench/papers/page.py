@@ -109,7 +109,11 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
     lines += [f"{code}\n\n{_parameters(entry.runs(study))}", shown.text]
     stopped = [run for run in entry.runs(study) if study.was_stopped(run)]
     if stopped:
-        names = ", ".join(dict.fromkeys(f"{run.data} {run.method}" for run in stopped))
+        names = ", ".join(
+            dict.fromkeys(
+                f"{run.data} {run.method} {study[run]['seconds']:.0f} s" for run in stopped
+            )
+        )
         lines.append(f"Ended by the time limit, so that seconds are a lower bound: {names}.")
     if shown.claims:
         rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]

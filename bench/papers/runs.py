@@ -50,7 +50,7 @@ SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16,
 QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
 
-MOST_SECONDS, MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 400.0, 200.0
+MOST_SECONDS, MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 150.0, 300.0, 120.0
 """Time after which a run, one whose gaps are noted, and one that is watched end as they are."""
 
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept

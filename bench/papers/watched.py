@@ -41,7 +41,8 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
             state = RunState.begin(setting, Deadline(None, time.perf_counter()))
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
-            ends = time.perf_counter() + (options.max_time or math.inf)
+            began = time.perf_counter()
+            ends = began + (options.max_time or math.inf)
             full = FullLMO(
                 setting.rows,
                 signs,
@@ -69,4 +70,10 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
                 state.rule.prune(active)
                 iteration += 1
     status = Status.SAMPLED if passed == 2 else Status.TIME_LIMIT
-    return {"points": points, "iterations": iteration, "status": str(status)}
+    seconds = time.perf_counter() - began
+    return {
+        "points": points,
+        "seconds": seconds,
+        "iterations": iteration,
+        "status": str(status),
+    }
