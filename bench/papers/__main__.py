@@ -128,9 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("paper", choices=[*PAPERS, "all"])
     parser.add_argument("entries", nargs="*", help="tables and figures (default: all)")
     parser.add_argument("--quick", action="store_true", help="on thinned data, within ten minutes")
-    parser.add_argument(
-        "--made", action="store_true", help="make no run, show those that are there"
-    )
+    parser.add_argument("--made", action="store_true", help="make no run, show what is there")
     parser.add_argument("--repeat", type=int, default=3, help="seeds of each run (default: 3)")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of what is kept")

@@ -109,12 +109,10 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
     lines += [f"{code}\n\n{_parameters(entry.runs(study))}", shown.text]
     stopped = [run for run in entry.runs(study) if study.was_stopped(run)]
     if stopped:
-        names = ", ".join(
-            dict.fromkeys(
-                f"{run.data} {run.method} {study[run]['seconds']:.0f} s" for run in stopped
-            )
+        names = (f"{run.data} {run.method} ({study[run]['seconds']:.0f} s)" for run in stopped)
+        lines.append(
+            f"Ended by the time limit, so that seconds are a lower bound: {', '.join(names)}."
         )
-        lines.append(f"Ended by the time limit, so that seconds are a lower bound: {names}.")
     if shown.claims:
         rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
         lines.append(table(["claim of the paper", "here"], rows))
