@@ -39,6 +39,8 @@ from ooc_fw.training.small_pairs import SmallPairs
 _PAIRS_BYTES = 512 << 20
 """Bytes of kernel values that the classifiers of several pairs may keep together."""
 
+_LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
+
 _SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
 
@@ -207,7 +209,8 @@ class PairTrainer:
     ) -> tuple[TrainOptions, Status | None]:
         """Options of a classifier, and why there is no time for it, if there is none.
 
-        It shares the time that is left with all classifiers after it, in proportion to their work.
+        It shares the time that is left with all classifiers after it, in proportion to their work,
+        but even the least of them gets some: starting takes time, too.
         """
         options, reason = self._options, Status.INTERRUPTED
         if not interrupted:
@@ -215,7 +218,8 @@ class PairTrainer:
                 return options, None
             left = started + options.max_time - time.perf_counter()
             if left > 0:
-                share = float(self._work[k] / self._work[k:].sum())
+                work = self._work + _LEAST_PAIR * self._work.mean()
+                share = float(work[k] / work[k:].sum())
                 return replace(options, max_time=left * share), None
             reason = Status.TIME_LIMIT
         return replace(options, max_iter=0, max_time=None, certify=False), reason

@@ -105,6 +105,24 @@ def test_no_time_left_gives_every_pair_a_classifier(blobs):
     assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in pairs)
 
 
+def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
+    """The share of its work alone would be one ten-thousandth of the time."""
+    X, codes = blobs
+    X, codes = np.tile(X, (50, 1)), np.tile(codes, 50) + 2
+    codes[:30] = np.arange(30) % 2  # two classes of 15 rows among thousands
+    problem = Problem(open_source(X), codes, KERNEL)
+    limit = 100.0
+    options = replace(OPTIONS, max_time=limit)
+    with (
+        partition_classes(problem.source, codes, 6, None) as partition,
+        PairTrainer(problem, partition, options, ()) as trainer,
+    ):
+        started, pairs = time.perf_counter(), class_pairs(6)
+        shares = [trainer._budget(k, started, False)[0].max_time for k in range(len(pairs))]
+    assert shares[pairs.index((0, 1))] > limit / 200
+    assert shares[pairs.index((0, 2))] < limit / 2
+
+
 @pytest.mark.parametrize("most_rows", [1000, 0])
 def test_an_interrupt_gives_every_pair_a_classifier(blobs, most_rows, monkeypatch):
     """Of few rows, callbacks only see classifiers that are trained."""
