@@ -1,5 +1,6 @@
-"""`FrankWolfeSVC` on arrays on disk: none is loaded whole, by what the operating system reports."""
+"""Memory of fits: arrays on disk are not loaded whole, and what a fit worked with is freed."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import h5py
 import numpy as np
 import pytest
+
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 
 WIDTH, BLOCK = 250, 5000  # features, and rows that come again and again
 
@@ -89,3 +92,34 @@ def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, names,
     assert done.returncode == 0, done.stderr
     growth = json.loads(done.stdout)
     assert max(growth.values()) < most, growth
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FrankWolfeSVC(exact=True),
+        FrankWolfeSVC(method="fw", lmo="full", max_time=0.2),
+        FrankWolfeSVC(landmarks=30),
+        FrankWolfeSVR(landmarks=30),
+        FrankWolfeOneClass(),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_a_fit_worked_with_is_freed_at_once(estimator):
+    """References in circles would keep gigabytes until the garbage collector comes by."""
+    X = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    y = X[:, 0] if isinstance(estimator, FrankWolfeSVR) else X[:, 0] * X[:, 1] > 0
+    estimator.fit(X, y)  # imports and compiles
+    gc.collect()
+    gc.disable()
+    try:
+        estimator.fit(X, y)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(each).__name__ for each in gc.garbage if "ooc_fw" in type(each).__module__}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == set()

@@ -123,6 +123,13 @@ class LandmarkPath(ExitStack):
         self._begin = partial(_Run, problem, n_landmarks, session=session, warm=warm, stack=self)
         self._options = options
         self._run: _Run | None = None
+        self.callback(self._forget)
+
+    def _forget(self) -> None:
+        """Free the run at once: it refers to itself through the passes that report to it."""
+        if self._run is not None:
+            vars(self._run).clear()
+        del self._run, self._begin
 
     def solve(self, C: float) -> LandmarkSolution:
         """Classifiers for the next C; counts and times are their own."""

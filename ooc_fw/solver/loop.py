@@ -179,7 +179,6 @@ class _Run:
         self.setting, self.options = setting, options
         self.deadline = Deadline(options.max_time, started)
         self.state = RunState.begin(setting, self.deadline, active)
-        self.state.rule.is_late = self._cut_step
         self.cut = False  # whether an interrupt cut the last step short
         diagonal = setting.problem.constant_diagonal(options.C)
         share = setting.problem.bias_share
@@ -189,8 +188,14 @@ class _Run:
 
     def solve(self, warm: Warm | None = None) -> Solution:
         """Run to the end, whatever it is."""
-        with nullcontext() if self.setting.session.interrupt else self.interrupt:
-            return self._finish(self._status_of(lambda: self._run(warm)))
+        rule = self.state.rule
+        rule.is_late = self._cut_step
+        try:
+            with nullcontext() if self.setting.session.interrupt else self.interrupt:
+                return self._finish(self._status_of(lambda: self._run(warm)))
+        finally:
+            # Without this reference to itself the run, and its gigabytes, are freed at once.
+            del rule.is_late
 
     def _status_of(self, work: Callable[[], Status]) -> Status:
         """The status that work ends with, also where a limit or an interrupt ends it."""
