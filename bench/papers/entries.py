@@ -38,14 +38,11 @@ class Entry:
         From the study to the runs that the entry needs.
     show : callable
         From the study, in which these runs are, and the folder of figures to what they show.
-    differs : str
-        Why figures differ from the printed ones, where they do.
     """
 
     title: str
     runs: Callable[[Study], Sequence[Run]]
     show: Callable[[Study, Path], Shown]
-    differs: str = ""
 
 
 @dataclass(frozen=True)

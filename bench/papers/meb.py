@@ -219,7 +219,7 @@ def _collection(name: str, sets: Sequence[str]) -> Callable[[Study, Path], Shown
         text = plot_sets(study, folder, name, sets, METHODS)
         own = {m: speed_ups(study, sets, m) for m in ("fw", "mfw")}
         text += "\n\nSpeed-up over CVM: " + "; ".join(
-            f"{LABELS[m]} {', '.join(f'{value:.1f}' for value in own[m])}" for m in own
+            f"{LABELS[m]} {', '.join(f'{value:.2g}' for value in own[m])}" for m in own
         )
         claims = [
             Claim(f"{LABELS[m]} is faster than CVM on most of the sets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,10 @@ Chosen = Mapping[tuple[str, str], Entry | Absent]
 """Entries by the names of their paper and their own."""
 
 _HEAD = Path(__file__).with_name("head.md")
+DIFFERS: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("differs.toml").read_text()
+)
+"""Why figures differ from the printed ones, by paper and entry; written after a whole run."""
 
 
 def write(
@@ -33,7 +38,11 @@ def write(
     for key, entry in chosen.items():
         if isinstance(entry, Entry):
             shown[key] = entry.show(study, figures)
-    parts = [settings, "## Summary\n\n" + _summary(chosen, shown), "## Data\n\n" + _data(study)]
+    parts = [
+        settings,
+        "## Summary\n\n" + _summary(chosen, shown, study),
+        "## Data\n\n" + _data(study),
+    ]
     for paper, title in titles.items():
         own = {key: entry for key, entry in chosen.items() if key[0] == paper}
         if own:
@@ -81,27 +90,38 @@ def _data(study: Study) -> str:
     )
 
 
-def _verdict(entry: Entry | Absent, shown: Shown | None) -> tuple[str, str]:
+def _differs(key: tuple[str, str], study: Study) -> str:
+    """What was written of an entry after the whole run, in one line."""
+    if study.library.quick:
+        return ""
+    paper, name = key
+    return " ".join(DIFFERS.get(paper, {}).get(name, "").split())
+
+
+def _verdict(
+    entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study
+) -> tuple[str, str]:
     if isinstance(entry, Absent):
         return "cannot be had, or holds no measurement", entry.why
     assert shown is not None
     failed = [claim.text for claim in shown.claims if not claim.holds]
     if not failed:
-        return "reproduced", entry.differs
-    return "differs", entry.differs or "; ".join(failed)
+        return "reproduced", _differs(key, study)
+    return "differs", _differs(key, study) or "; ".join(failed)
 
 
-def _summary(chosen: Chosen, shown: Mapping[tuple[str, str], Shown]) -> str:
+def _summary(chosen: Chosen, shown: Mapping[tuple[str, str], Shown], study: Study) -> str:
     rows = []
     for key, entry in chosen.items():
         claims = shown[key].claims if key in shown else []
         held = f"{sum(claim.holds for claim in claims)} of {len(claims)}" if claims else ""
-        rows.append([key[0], entry.title, held, *_verdict(entry, shown.get(key))])
+        title = f"[{entry.title}](#{_anchor(_heading(entry, key))})"
+        rows.append([key[0], title, held, *_verdict(entry, shown.get(key), key, study)])
     return table(["paper", "table or figure", "claims that hold", "", "why"], rows)
 
 
 def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], study: Study) -> str:
-    lines = [f"### {entry.title}"]
+    lines = [f"### {_heading(entry, key)}"]
     if isinstance(entry, Absent):
         return "\n\n".join([*lines, entry.why[0].upper() + entry.why[1:] + "."])
     assert shown is not None
@@ -116,8 +136,8 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
     if shown.claims:
         rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
         lines.append(table(["claim of the paper", "here"], rows))
-    if entry.differs:
-        lines.append(f"Why figures differ: {entry.differs}")
+    if _differs(key, study):
+        lines.append(f"Why figures differ: {_differs(key, study)}")
     return "\n\n".join(lines)
 
 
@@ -137,3 +157,13 @@ def _parameters(runs: Sequence[Run]) -> str:
         "seeds": sorted({str(run.seed) for run in runs}),
     }
     return "; ".join(f"{name}: {' or '.join(dict.fromkeys(own))}" for name, own in fields.items())
+
+
+def _heading(entry: Entry | Absent, key: tuple[str, str]) -> str:
+    return f"{key[0].upper()}, {entry.title}"
+
+
+def _anchor(title: str) -> str:
+    """Where a heading of the page is found."""
+    kept = (each for each in title.lower() if each.isalnum() or each in " -_")
+    return "".join(kept).replace(" ", "-")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from bench.datasets import DEFAULT_DATA
 from bench.papers import __main__ as command
-from bench.papers import data, meb, partan, randomization, rules, runs, swap
+from bench.papers import data, meb, page, partan, randomization, rules, runs, swap
 from bench.papers.entries import Absent, Entry
 from bench.papers.runs import Run, Study
 
@@ -135,11 +135,11 @@ def test_the_page_names_every_entry(study, tmp_path, monkeypatch):
     kept = {"partan": partan, "randomization": randomization}
     monkeypatch.setattr(command, "PAPERS", kept)
     assert command.main(["all", "--quick", "--work", str(tmp_path), "--output", str(tmp_path)]) == 0
-    page = (tmp_path / "RESULTS.md").read_text()
+    text = (tmp_path / "RESULTS.md").read_text()
     for module in kept.values():
         for entry in module.ENTRIES.values():
-            assert page.count(entry.title) == 2
-    assert "Thinned data" in page
+            assert text.count(entry.title) == 2
+    assert "Thinned data" in text
 
 
 # -- the papers' claims, on a few rows of their own sets -----------------------------------------
@@ -205,6 +205,11 @@ def test_models_are_about_as_accurate_as_those_of_CVM_as_the_MEB_paper_says(thin
 def test_seconds_of_earlier_runs_are_readable():
     if command.SECONDS.exists():
         assert all(value >= 0 for value in json.loads(command.SECONDS.read_text()).values())
+
+
+def test_reasons_are_given_for_entries_that_there_are():
+    for paper, reasons in page.DIFFERS.items():
+        assert set(reasons) <= set(MODULES[paper].ENTRIES)
 
 
 def test_every_entry_has_runs_and_a_title():
