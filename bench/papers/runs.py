@@ -160,8 +160,9 @@ class Study:
     def _keep(self, key: str, record: Record) -> None:
         self._records[key] = record
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a") as file:
-            file.write(json.dumps({"key": key, **record}) + "\n")
+        line = json.dumps({"key": key, **record}) + "\n"
+        with self._file.open("ab", buffering=0) as file:  # at once: another command may write, too
+            file.write(line.encode())
 
     # -- C and gamma -----------------------------------------------------------------------------
 
