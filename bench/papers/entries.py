@@ -68,6 +68,12 @@ def draw(folder: Path, name: str, plot: Callable[[Any], None], size: tuple[float
     return f"![{name}](figures/{name}.png), data: [{name}.csv](figures/{name}.csv)"
 
 
+def legend_below(figure: Any) -> None:
+    """One legend for all panels of a figure, below them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
 def save_points(
     folder: Path, name: str, heads: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> None:

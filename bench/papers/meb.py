@@ -16,7 +16,16 @@ import numpy as np
 from scipy import stats
 
 from bench.papers.compared import ORDER_HEADS, near, order_cells
-from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
+from bench.papers.entries import (
+    Absent,
+    Claim,
+    Entry,
+    Shown,
+    beside,
+    draw,
+    legend_below,
+    save_points,
+)
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -201,7 +210,7 @@ def plot_sets(
                 axes.set_yscale("log")
             axes.set_title(title)
             axes.tick_params(axis="x", rotation=60)
-        figure.axes[0].legend()
+        legend_below(figure)
 
     return draw(folder, name, plot, (14, 3.6))
 
@@ -341,7 +350,7 @@ def _effect(number: int, sets: Sequence[str]) -> Callable[[Study, Path], Shown]:
                     if field == "seconds":
                         axes.set_yscale("log")
                     axes.set(title=s, xlabel="C", ylabel=field)
-            figure.axes[0].legend()
+            legend_below(figure)
 
         text = draw(folder, name, plot, (9, 6))
         first, last = EFFECT_CS[0], EFFECT_CS[-1]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.papers.compared import Compared, Printed, compare
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -278,7 +278,7 @@ def figure3(study: Study, folder: Path) -> Shown:
                 x, y = zip(*((p[0], max(p[1], 1e-12)) for p in paths[name, method]), strict=True)
                 axes.loglog(x, y, linewidth=0.8, label=LABELS[method])
             axes.set(title=name, xlabel="iteration", ylabel="duality gap")
-        axes.legend()
+        legend_below(figure)
 
     return Shown(draw(folder, "partan-figure3", plot, (12, 4)))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.papers.compared import Compared, Printed, compare
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
 from bench.papers.runs import Run, Study
 from bench.report import table
 
@@ -143,7 +143,7 @@ def _figure(study: Study, folder: Path, number: int) -> Shown:
                 axes.semilogy(x, y, linewidth=0.8, label=f"{size} rows")
             what = "over all rows" if number == 1 else "of the sample"
             axes.set(title=name, xlabel="iteration", ylabel=f"gap {what}", ylim=(3e-5, None))
-        axes.legend()
+        legend_below(figure)
 
     shown = Shown(draw(folder, file, plot, (10, 4)))
     exact = {key: _exact_over_sampled(study, *key) for key in _sampled_keys()}

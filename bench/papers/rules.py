@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.papers.entries import Absent, Claim, Entry, Shown, draw, save_points
+from bench.papers.entries import Absent, Claim, Entry, Shown, draw, legend_below, save_points
 from bench.papers.runs import DECADES, Run, Study
 from bench.report import table
 
@@ -78,7 +78,7 @@ def shown(study: Study, folder: Path) -> Shown:
                 style = "-" if method in PAPERS else "--"
                 axes.loglog(*zip(*line, strict=True), style, color=f"C{j % 10}", label=label)
             axes.set(title=name, xlabel="seconds", ylabel="gap", xlim=(1e-3, None))
-        axes.legend(fontsize=7)
+        legend_below(figure)
 
     text = table(
         ["set", "rule", *(f"{tol:.0e}" for tol in DECADES), "vectors"],

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.entries import Absent, Claim, Entry, Shown, beside, draw, save_points
+from bench.papers.entries import (
+    Absent,
+    Claim,
+    Entry,
+    Shown,
+    beside,
+    draw,
+    legend_below,
+    save_points,
+)
 from bench.papers.meb import (
     ADULT,
     LABELS,
@@ -217,17 +226,21 @@ def linear(study: Study, folder: Path) -> Shown:
             rates[m] = float(np.polyfit(x, np.log(y), 1)[0])
     save_points(folder, "swap-linear", ("method", "iteration", "f - f*"), rows)
 
+    bound = _guaranteed_rate(study)
+    last = 1.05 * max(paths[m]["iterations"] for m in ("mfw", "swap", "swap2"))
+
     def plot(figure: Any) -> None:
         axes = figure.add_subplot()
         for m in paths:
             label = LABELS.get(m, m.upper())
             line = [(x, y) for name, x, y in rows if name == label]
             axes.semilogy(*zip(*line, strict=True), linewidth=0.9, label=label)
+        x, first = np.array([0.0, last]), rows[0][2]
+        axes.semilogy(x, first * np.exp(-bound * x), "k:", label="guaranteed")
         axes.set(xlabel="iteration", ylabel="f - f*", title=f"{LINEAR_SET}, {LINEAR_ROWS} rows")
-        axes.set_ylim(1e-12, None)
-        axes.legend()
+        axes.set(xlim=(0, last), ylim=(1e-12, None))
+        legend_below(figure)
 
-    bound = _guaranteed_rate(study)
     text = draw(folder, "swap-linear", plot, (7, 4.5))
     text += "\n\n" + table(
         ["method", "iterations", "log10 (f - f*) an iteration, fitted below 1e-6"],
