@@ -188,7 +188,7 @@ def test_smaller_samples_end_sooner_as_the_randomization_paper_says(thinned):
 def test_away_and_pairwise_steps_converge_linearly_as_the_SWAP_paper_says(thinned):
     """Section 4: from 1e-4 to 1e-6 they take far fewer iterations than the 100-fold of FW."""
     for method in ("mfw", "swap", "swap2"):
-        reached = thinned.make(Run("w8a", method, tol=1e-6, path=True))["reached"]
+        reached = thinned.make(Run("w8a", method, tol=1e-6, path=True, C=1.0))["reached"]
         assert reached["1e-06"][0] < 5 * reached["0.0001"][0]
 
 
