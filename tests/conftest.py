@@ -18,7 +18,7 @@ settings.register_profile("dev", max_examples=25, deadline=None)
 # What decides whether a change lands depends on the change alone: examples are drawn anew by those
 # who run the tests ("dev", or "search" for many), and are the same each time in "ci".
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", derandomize=True, max_examples=50, **_PATIENT)
+settings.register_profile("ci", derandomize=True, max_examples=30, **_PATIENT)
 settings.register_profile("search", max_examples=200, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
