@@ -135,7 +135,7 @@ def _section(entry: Entry | Absent, shown: Shown | None, key: tuple[str, str], s
         )
     if shown.claims:
         rows = [[claim.text, "yes" if claim.holds else "**no**"] for claim in shown.claims]
-        lines.append(table(["claim of the paper", "here"], rows))
+        lines.append(table(["claim", "here"], rows))
     if _differs(key, study):
         lines.append(f"Why figures differ: {_differs(key, study)}")
     return "\n\n".join(lines)
