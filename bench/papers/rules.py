@@ -64,7 +64,9 @@ def shown(study: Study, folder: Path) -> Shown:
             last = record["reached"].get("1e-06")
             seconds[name, method, lmo] = float("inf") if last is None else last[3]
             rows.append([name, _label(method, lmo), *cells, record["n_support"]])
-            points += [(name, _label(method, lmo), int(p[0]), p[1], p[3]) for p in record["points"]]
+            points += [
+                (name, _label(method, lmo), int(p[0]), p[1], p[3]) for p in record["points"][::4]
+            ]
     save_points(folder, "rules", ("set", "rule", "iteration", "gap", "seconds"), points)
 
     def plot(figure: Any) -> None:
