@@ -151,7 +151,9 @@ def _parameters(runs: Sequence[Run]) -> str:
         ],
         "stopping": [f"{run.stopping} {run.tol:g}" for run in runs],
         "C": [
-            "fixed" if run.C is not None else "as stopped" if run.as_stopped else "as optimal"
+            "each of those drawn"
+            if run.C is not None
+            else f"chosen for {'models that stop as early' if run.as_stopped else 'optimal models'}"
             for run in runs
         ],
         "seeds": sorted({str(run.seed) for run in runs}),
