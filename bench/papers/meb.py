@@ -105,7 +105,7 @@ def fit(name: str, method: str, **more: Any) -> Run:
     stopping = ("absolute", 1e-6 / 2) if "kernel" in more else ("meb", 1e-6)
     options = dict(zip(("stopping", "tol"), stopping, strict=True))
     lmo = "random" if name in SPARSE or method == "cvm" else "random-full"
-    options |= {"lmo": lmo, "sample_size": 59} | more
+    options |= {"lmo": lmo, "sample_size": 59, "chosen_at": "ball"} | more
     return Run(name, method, **options)
 
 

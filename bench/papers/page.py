@@ -22,6 +22,18 @@ from bench.report import table
 Chosen = Mapping[tuple[str, str], Entry | Absent]
 """Entries by the names of their paper and their own."""
 
+CHOSEN_FOR = {
+    "gap": "PARTAN and randomization papers",
+    "ball": "MEB and SWAP papers",
+    "optimum": "rules of today",
+}
+MODELS = {
+    "gap": "models that stop at an absolute gap of 1e-4",
+    "ball": "models that stop at the (1 + 1e-6)-ball",
+    "optimum": "optimal models",
+}
+"""By `Run.chosen_at`, whose C it is, and of what models."""
+
 _HEAD = Path(__file__).with_name("head.md")
 DIFFERS: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("differs.toml").read_text()
@@ -74,19 +86,19 @@ def head(study: Study) -> str:
 
 def _data(study: Study) -> str:
     """Sizes and parameters of every set, and what stands in for those that are not at hand."""
-    optimal, stopped = (study.choices(as_stopped=kind) for kind in (False, True))
+    choices = {at: study.choices(at) for at in CHOSEN_FOR}
     rows = []
-    for name in sorted(optimal | stopped):
-        own = (optimal | stopped)[name]
-        Cs = [f"{each[name]['C']:g}" if name in each else "" for each in (optimal, stopped)]
-        sizes = [f"{own[field]:,}" for field in ("n_train", "n_test", "n_features", "n_classes")]
-        rows.append([name, *sizes, f"{1 / (2 * own['gamma']):.4g}", *Cs, NOTES.get(name, "")])
+    for name in sorted(set().union(*choices.values())):
+        own = {at: found[name] for at, found in choices.items() if name in found}
+        Cs = [f"{own[at]['C']:g}" if at in own else "" for at in choices]
+        first = next(iter(own.values()))
+        sizes = [f"{first[field]:,}" for field in ("n_train", "n_test", "n_features", "n_classes")]
+        rows.append([name, *sizes, f"{1 / (2 * first['gamma']):.4g}", *Cs, NOTES.get(name, "")])
     heads = ["set", "training rows", "test rows", "features", "classes", "sigma^2"]
     return (
-        "The value of C is the one chosen for the MEB and SWAP papers and for the rules of today, "
-        "and beside it that for the PARTAN and randomization papers. Sets with a note are not the "
-        "files that the papers had.\n\n"
-        + table([*heads, "C", "C, PARTAN and randomization", "note"], rows)
+        "How C is chosen for each paper is said above. Sets with a note are not the files that the "
+        "papers had.\n\n"
+        + table([*heads, *(f"C, {of}" for of in CHOSEN_FOR.values()), "note"], rows)
     )
 
 
@@ -151,9 +163,7 @@ def _parameters(runs: Sequence[Run]) -> str:
         ],
         "stopping": [f"{run.stopping} {run.tol:g}" for run in runs],
         "C": [
-            "each of those drawn"
-            if run.C is not None
-            else f"chosen for {'models that stop as early' if run.as_stopped else 'optimal models'}"
+            "each of those drawn" if run.C is not None else f"chosen for {MODELS[run.chosen_at]}"
             for run in runs
         ],
         "seeds": sorted({str(run.seed) for run in runs}),

@@ -121,8 +121,8 @@ TABLE_3: dict[str, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 def _fit(name: str, method: str, sample: int | None) -> Run:
     """A training to 1e-4, over all rows or over samples."""
     if sample is None:
-        return Run(name, method, tol=1e-4, as_stopped=True)
-    return Run(name, method, lmo="random", sample_size=sample, tol=1e-4, as_stopped=True)
+        return Run(name, method, tol=1e-4, chosen_at="gap")
+    return Run(name, method, lmo="random", sample_size=sample, tol=1e-4, chosen_at="gap")
 
 
 def _fits(study: Study, sample: int | None) -> list[Run]:
@@ -213,7 +213,7 @@ def path_runs(_: Study) -> list[Run]:
 
 
 def _path(name: str, method: str) -> Run:
-    return Run(name, method, tol=1e-6, path=True, as_stopped=True)
+    return Run(name, method, tol=1e-6, path=True, chosen_at="gap")
 
 
 def table3(study: Study, _: Path) -> Shown:

@@ -53,8 +53,8 @@ TABLE_1: Printed = {
 
 def _fit(name: str, size: int | None) -> Run:
     if size is None:
-        return Run(name, "fw", tol=1e-4, as_stopped=True)
-    return Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, as_stopped=True)
+        return Run(name, "fw", tol=1e-4, chosen_at="gap")
+    return Run(name, "fw", lmo="random", sample_size=size, tol=1e-4, chosen_at="gap")
 
 
 def _path(name: str, size: int | None) -> Run:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.data import TESTED, Data, Library
+from bench.papers.data import LOADERS, TESTED, Data, Library
 from bench.papers.watched import watch_gaps
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.statistics import sigma2
@@ -41,17 +41,17 @@ MODEL_ROWS = 10_000
 CROSS_VALIDATED = ("usps", "pendigits")
 """Sets whose gamma is chosen along with C, by ten folds; of the others it is that of sigma^2."""
 
-STOPPED_CS = [2.0**e for e in range(-1, 10, 2)]
-"""The C tried where models stop at an absolute gap of 1e-4: far from the optimum for a large C."""
-
 SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16, 4)]
 """The grid of these sets: every fourth power of the papers' grid."""
 
 QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
 
-MOST_SECONDS, MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 150.0, 300.0, 120.0
-"""Time after which a run, one whose gaps are noted, and one that is watched end as they are."""
+MOST_SECONDS = {"gap": 600.0, "ball": 240.0, "optimum": 240.0}
+"""Time after which a run ends as it is, by its `Run.chosen_at`."""
+
+MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 120.0
+"""That of a run whose gaps are noted, and of one that is watched."""
 
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
 _TEST_ROWS = 1 << 16  # rows that are predicted at once
@@ -61,9 +61,8 @@ _TEST_ROWS = 1 << 16  # rows that are predicted at once
 class Run:
     """A training, or with `path` the gaps on its way.
 
-    `C` and `gamma` are those chosen for the set where they are None: C as for optimal models or,
-    with `as_stopped`, for models that end at an absolute gap of 1e-4. With `watched`, the gap over
-    all rows is noted beside that of the rows drawn.
+    Where `C` is None it is the one chosen for the set: by models at their "optimum", or by those of
+    a `Selection`. With `watched`, the gap over all rows is noted beside that of the rows drawn.
     """
 
     data: str
@@ -79,7 +78,7 @@ class Run:
     path: bool = False
     watched: bool = False
     max_iter: int | None = None
-    as_stopped: bool = False
+    chosen_at: str = "optimum"
 
     def rows_of(self, data: Data) -> Data:
         """The rows to train on: all of them, or `rows` random ones."""
@@ -92,6 +91,31 @@ class Run:
     def key(self) -> str:
         """The run as text, by which it is found again."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How C is chosen by models that stop where those of a paper do.
+
+    70 % of all rows, or of `n_rows` random ones, train as `run` says, and the others validate.
+    """
+
+    run: Run
+    Cs: Sequence[float]
+    n_rows: int | None = None
+
+
+SELECTIONS = {
+    "gap": Selection(
+        Run("", "partan", lmo="random", chosen_at="gap"), [2.0**e for e in range(-1, 10, 2)]
+    ),
+    "ball": Selection(
+        Run("", "cvm", "random", 59, "meb", 1e-6, chosen_at="ball"),
+        [2.0**e for e in range(0, 13, 2)],
+        MODEL_ROWS,
+    ),
+}
+"""By `Run.chosen_at`. With a large C, runs that stop so are far from the optimum."""
 
 
 class Study:
@@ -166,42 +190,42 @@ class Study:
 
     # -- C and gamma -----------------------------------------------------------------------------
 
-    def chosen(self, name: str, *, as_stopped: bool = False) -> tuple[float, float]:
-        """C and gamma of a set, found by validation once; see `CROSS_VALIDATED` and `Run`."""
-        key = f"chosen {name}" + as_stopped * " as stopped"
+    def chosen(self, name: str, at: str = "optimum") -> tuple[float, float]:
+        """C and gamma of a set, found by validation once; see `CROSS_VALIDATED` and `Selection`."""
+        key = _choice(name, at)
         if key not in self._records:
             data = self.library.get(name)
-            if as_stopped:
-                record = self._choose_as_stopped(data)
-            else:
+            if at == "optimum":
                 record = self._choose(data, name in CROSS_VALIDATED)
+            elif name in CROSS_VALIDATED:
+                self.chosen(name)
+                record = self._records[_choice(name, "optimum")]
+            else:
+                record = self._choose_as_stopped(data, at)
             self._keep(key, record | data.sizes())
         record = self._records[key]
         return record["C"], record["gamma"]
 
-    def choices(self, *, as_stopped: bool) -> dict[str, Record]:
+    def choices(self, at: str) -> dict[str, Record]:
         """By set, the C and gamma that were chosen so far, and the sizes of the set."""
-        end = as_stopped * " as stopped"
-        names = {
-            key: key.removeprefix("chosen ").removesuffix(" as stopped") for key in self._records
-        }
         return {
-            name: self._records[key] for key, name in names.items() if key == f"chosen {name}{end}"
+            name: self._records[_choice(name, at)]
+            for name in LOADERS
+            if _choice(name, at) in self._records
         }
 
-    def _choose_as_stopped(self, data: Data) -> Record:
-        """C by one validation part of 30 % of all rows, with PARTAN on samples of 194 rows."""
-        order = np.random.default_rng(1).permutation(len(data.y))
+    def _choose_as_stopped(self, data: Data, at: str) -> Record:
+        selection = SELECTIONS[at]
+        order = np.random.default_rng(1).permutation(len(data.y))[: selection.n_rows]
         n_train = round(0.7 * len(order))
         train, test = order[:n_train], order[n_train:]
         parts = Data(data.X[train], data.y[train], data.X[test], data.y[test])
         gamma = self._auto_gamma(data, "rbf")
         tried = {}
-        for C in QUICK_CS if self.library.quick else STOPPED_CS:
-            run = Run("", "partan", lmo="random", C=C)
+        for C in QUICK_CS if self.library.quick else selection.Cs:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tried[C] = _fit(parts, "rbf", gamma, 0, self._options(run, parts, C))
+                tried[C] = _fit(parts, "rbf", gamma, 0, self._options(selection.run, parts, C))
         C = max(tried, key=lambda each: tried[each]["accuracy"])
         return {"C": C, "gamma": gamma, "tried": {f"{c:g}": each for c, each in tried.items()}}
 
@@ -232,7 +256,7 @@ class Study:
     # -- runs ------------------------------------------------------------------------------------
 
     def _perform(self, run: Run) -> Record:
-        C, gamma = self.chosen(run.data, as_stopped=run.as_stopped)
+        C, gamma = self.chosen(run.data, run.chosen_at)
         data = run.rows_of(self.library.get(run.data))
         if run.kernel != "rbf":
             gamma = self._auto_gamma(data, run.kernel)
@@ -251,7 +275,7 @@ class Study:
 
     def _options(self, run: Run, data: Data, C: float) -> Record:
         """Options of training, but for threads and seed."""
-        seconds = MOST_PATH_SECONDS if run.path else MOST_SECONDS
+        seconds = MOST_PATH_SECONDS if run.path else MOST_SECONDS[run.chosen_at]
         if run.watched:
             seconds = MOST_WATCHED_SECONDS
         most = run.max_iter
@@ -286,6 +310,11 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(X, X[:, 0] > 0).predict(X)
+
+
+def _choice(name: str, at: str) -> str:
+    """Key of the record of what was chosen for a set."""
+    return f"chosen {name} {at}"
 
 
 def _fit(data: Data, kernel: str, gamma: float, seed: int, options: Record) -> Record:

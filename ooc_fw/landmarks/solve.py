@@ -461,11 +461,20 @@ class _Run:
 
     def _best(self) -> _Kept:
         if self.kept is None:
-            raise InputError(
-                "there is nothing to learn: rows that are equal for this kernel have labels that "
-                "cancel each other"
-            )
+            raise InputError(self._nothing_to_learn())
         return self.kept
+
+    def _nothing_to_learn(self) -> str:
+        if self.n_landmarks < self.source.n_rows:
+            return (
+                f"there is nothing to learn with so few landmarks ({self.n_landmarks}): for each "
+                f"of them the labels, times the kernel values of their rows with it, add up to 0; "
+                f"ask for more landmarks, or for another seed"
+            )
+        return (
+            "there is nothing to learn: rows that are equal for this kernel have labels that "
+            "cancel each other"
+        )
 
     # -- what a run tells ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ _THREADS_SHARE = 0.125  # of the rest, at most, for working memory of threads be
 _VERTEX_SHARE = 0.4  # of the rest without these, at most, for vertices; kernel rows take the others
 
 # Bytes.
-_CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory
+_CACHE_BYTES = 256 << 20  # a file up to this size is kept in memory, for a full oracle any
 _LEAST_KERNEL_ROWS = 4 << 20
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products, sparse vertices
 _SPARSE_THREAD_BYTES = 3 << 20  # in addition, for tiles of sparse rows,
@@ -170,7 +170,8 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     if limit is not None and limit < needed:
         raise InputError(_too_small(limit, least, work.chunk_bytes))
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
-    keeps_rows = work.decoded_bytes <= _CACHE_BYTES and cache <= _CACHE_SHARE * rest
+    small = work.full_oracle or work.decoded_bytes <= _CACHE_BYTES  # it reads all rows every step
+    keeps_rows = small and cache <= _CACHE_SHARE * rest
     more_columns = full * min(4 * work.n_rows**2, int(_CACHE_SHARE * rest))
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
     rest -= keeps_rows * cache + more_columns + (max_threads - 1) * thread_bytes

@@ -38,6 +38,7 @@ def study(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "QUICK_ITERATIONS", 10)
     chosen = {"C": 1.0, "gamma": 0.3, "error": 0.1, "seconds": 0.0}
     monkeypatch.setattr(Study, "_choose", lambda *_: chosen)
+    monkeypatch.setattr(Study, "_choose_as_stopped", lambda *_: chosen)
     monkeypatch.setattr(rules, "ROWS", 60)
     library = data.Library(tmp_path, tmp_path, quick=True)
     return Study(library, tmp_path / "runs.jsonl", 1)
@@ -70,7 +71,14 @@ def test_C_and_gamma_are_chosen_by_validation(monkeypatch, tmp_path):
         with_sigma2 = study._auto_gamma(library.get("w7a"), "rbf")
         assert gamma == with_sigma2
         assert C in (runs.QUICK_CS if quick else [2.0**e for e in range(13)])
+        for at, selection in runs.SELECTIONS.items():
+            C, gamma = study.chosen("w7a", at)
+            tried = study.choices(at)["w7a"]["tried"]
+            assert gamma == with_sigma2
+            assert sorted(map(float, tried)) == list(runs.QUICK_CS if quick else selection.Cs)
+            assert tried[f"{C:g}"]["accuracy"] == max(each["accuracy"] for each in tried.values())
     C, gamma = study.chosen("usps")
+    assert study.chosen("usps", "ball") == (C, gamma)
     assert C in runs.CS
     assert min(abs(1 / (2 * gamma) - width) for width in runs.SIGMA2S) < 1e-9
 

@@ -143,7 +143,7 @@ def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
 @pytest.mark.parametrize("write", [write_dense, write_sparse])
 @LMOS
 def test_rows_on_disk(lmo, write, monkeypatch, path):
-    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
     problem = rbf(n_rows=300, density=0.7)
     file = write(path.with_suffix(".h5"), problem.X, problem.y.astype(float), chunks=True)
     options = {"method": "cvm", "lmo": lmo, "tol": 1e-5}

@@ -106,7 +106,7 @@ def test_every_method_and_oracle_finds_the_optimum(lmo, kernel, method, sparse):
 @METHODS
 def test_rows_may_stay_on_disk(method, lmo, write, monkeypatch, tmp_path):
     """From a chunked file, nothing kept: the same course as from rows in RAM."""
-    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(ooc_fw.system.memory, "_CACHE_SHARE", 0)
     problem = rbf(density=0.7)
     tol = 3e-2 if method in SLOW else 1e-3
     path = write(tmp_path / "data.h5", problem.X, problem.y.astype(float), chunks=True)

@@ -80,6 +80,15 @@ def test_without_a_limit_small_files_are_kept_and_no_more_is_planned_than_a_run_
     assert plan.max_vertices == 1000
 
 
+def test_larger_files_are_kept_for_a_full_oracle_alone():
+    work = Workload(n_rows=1000, decoded_bytes=1 << 30, block_bytes=MIB)
+    assert plan_memory(work, None, 64 << 30).row_cache == 0
+    full = replace(work, full_oracle=True)
+    assert plan_memory(full, None, 64 << 30).row_cache == 2 << 30  # as read, and for products
+    assert plan_memory(replace(full, cacheable=False), None, 64 << 30).row_cache == 1 << 30
+    assert plan_memory(full, None, 8 << 30).row_cache == 0
+
+
 def test_scratch_reading_and_rows_held_are_part_of_the_plan():
     work = Workload(n_rows=50_000, decoded_bytes=10 * MIB, block_bytes=MIB, n_features=10**6)
     plain = plan_memory(work, 1 << 30, 0)
