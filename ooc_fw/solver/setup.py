@@ -121,6 +121,8 @@ def choose_method(options: TrainOptions, n_rows: int) -> tuple[str, str, str]:
         what = "all rows are looked at where the active set has no good step to offer"
     else:
         what = f"steps look at {options.sample_size} random rows"
+        if lmo in KEEPS_GRADIENT:
+            what += ", and the gradient of every row is kept"
     given = "as asked" if options.method != "auto" else f"fits any size, here {n_rows} rows"
     return method, lmo, f"method {method}, {lmo} oracle: {given}; {what}"
 
