@@ -76,7 +76,9 @@ def test_C_and_gamma_are_chosen_by_validation(monkeypatch, tmp_path):
             tried = study.choices(at)["w7a"]["tried"]
             assert gamma == with_sigma2
             assert sorted(map(float, tried)) == list(runs.QUICK_CS if quick else selection.Cs)
-            assert tried[f"{C:g}"]["accuracy"] == max(each["accuracy"] for each in tried.values())
+            best = max(each["accuracy"] for each in tried.values())
+            equal = [float(C) for C, each in tried.items() if each["accuracy"] > best - 1e-4]
+            assert max(equal) == C
     C, gamma = study.chosen("usps")
     assert study.chosen("usps", "ball") == (C, gamma)
     assert C in runs.CS

@@ -19,7 +19,9 @@ from ooc_fw.testing.reference import kernel_values
 
 def run(model, X, **options):
     """Outputs of the graph of a model, by name."""
-    session = onnxruntime.InferenceSession(to_onnx(model, **options))
+    alone = onnxruntime.SessionOptions()
+    alone.intra_op_num_threads = 1  # threads that wait for work keep other test processes from it
+    session = onnxruntime.InferenceSession(to_onnx(model, **options), alone)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, {"X": X}), strict=True))
 
