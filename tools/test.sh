@@ -1,19 +1,28 @@
 #!/bin/sh
 # Make a virtual environment, install the project and its test tools, and run linters, type checker
 # and the whole test suite with coverage. Needs Python 3.11 or newer (another one: PYTHON=...).
-# The environment stays in .venv-test beside the project's files (another place: VENV=DIR).
-# Arguments go to pytest.
+# The environment stays in .venv-test beside the project's files (another place: VENV=DIR), and with
+# it the compiled code, which all test processes share. Arguments go to pytest.
 set -eu
 project=$(cd "$(dirname "$0")/.." && pwd)
 venv=${VENV:-$project/.venv-test}
 
 "${PYTHON:-python3}" -m venv "$venv"
 echo '*' >"$venv/.gitignore"
-"$venv/bin/pip" install --quiet --editable "$project[test]"
+"$venv/bin/pip" install --quiet --no-compile --editable "$project[test]"
 
 cd "$project"
 PATH=$venv/bin:$PATH
 ruff check
 ruff format --check
-mypy
+
+# Compiled once, rather than by each test process; tests/cli/test_cmd_warm_up.py looks at this, too.
+mypy &
+checks=$!
+export OOC_FW_WARMED="$venv/warmed" OOC_FW_CACHE="$venv/compiled"
+OOC_FW_CACHE=$OOC_FW_WARMED ooc-fw warm-up --quiet
+rm -rf "$OOC_FW_CACHE"
+cp -R "$OOC_FW_WARMED" "$OOC_FW_CACHE"
+wait $checks
+
 pytest --numprocesses auto --dist worksteal --cov --cov-report term "$@"

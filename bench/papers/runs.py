@@ -47,7 +47,7 @@ SIGMA2S, CS = [2.0**e for e in range(-15, 6, 4)], [2.0**e for e in range(-5, 16,
 QUICK_ITERATIONS, QUICK_CS = 1_000, [1.0, 16.0, 256.0]
 """Most iterations on thinned data, of all pairs of classes, and the C that are tried there."""
 
-MOST_SECONDS = {"gap": 600.0, "ball": 240.0, "optimum": 240.0}
+MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0}
 """Time after which a run ends as it is, by its `Run.chosen_at`."""
 
 MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 120.0
