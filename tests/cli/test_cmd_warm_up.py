@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pytest
 
-
 WARMED = os.environ.get("OOC_FW_WARMED")
 
 
