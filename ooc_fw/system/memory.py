@@ -25,7 +25,8 @@ functions first.
 
 # Shares. The rest is what a limit leaves after everything that a run must have.
 _DEFAULT_SHARE = 0.5  # of all memory, for a run without a limit
-_CACHE_SHARE = 0.25  # of the rest, at most, for rows and again for kernel columns
+_CACHE_SHARE = 0.25  # of the rest, at most, for rows and again for kernel columns,
+_FREE_COLUMN_SHARE = 0.5  # which may take more where there is no limit
 _THREADS_SHARE = 0.125  # of the rest, at most, for working memory of threads beyond the first
 _VERTEX_SHARE = 0.4  # of the rest without these, at most, for vertices; kernel rows take the others
 
@@ -172,7 +173,8 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
     small = work.full_oracle or work.decoded_bytes <= _CACHE_BYTES  # it reads all rows every step
     keeps_rows = small and cache <= _CACHE_SHARE * rest
-    more_columns = full * min(4 * work.n_rows**2, int(_CACHE_SHARE * rest))
+    column_share = _FREE_COLUMN_SHARE if limit is None else _CACHE_SHARE
+    more_columns = full * min(4 * work.n_rows**2, int(column_share * rest))
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
     rest -= keeps_rows * cache + more_columns + (max_threads - 1) * thread_bytes
     rest += least["vertices"] + least["kernel_rows"]
