@@ -56,9 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.made:
         chosen = {key: _as_made(entry, study) for key, entry in chosen.items()}
     entries = [entry for entry in chosen.values() if isinstance(entry, Entry)]
-    wanted = dict.fromkeys(run for entry in entries for run in entry.runs(study))
+
+    def wanted() -> list[Run]:
+        return list(dict.fromkeys(run for entry in entries for run in entry.runs(study)))
+
     try:
-        make(study, list(wanted))
+        make(study, wanted())
+        make(study, wanted())  # the other seeds of those that took little time
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
@@ -71,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.output.mkdir(parents=True, exist_ok=True)
         (args.output / "RESULTS.md").write_text(text)
         if not args.quick and not args.made and args.output == HOME:
-            save_seconds(study, list(wanted))
+            save_seconds(study, wanted())
         print(args.output / "RESULTS.md")
     else:
         print(text)
@@ -88,6 +92,8 @@ def _as_made(entry: Entry | Absent, study: Study) -> Entry | Absent:
 def make(study: Study, runs: Sequence[Run]) -> None:
     """Make the runs that are not there, set by set, with the time that is likely left."""
     missing = [run for run in runs if not study.known(run)]
+    if not missing:
+        return
     order = {name: k for k, name in enumerate(dict.fromkeys(run.data for run in missing))}
     missing.sort(key=lambda run: order[run.data])
     expected = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
@@ -129,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("entries", nargs="*", help="tables and figures (default: all)")
     parser.add_argument("--quick", action="store_true", help="on thinned data, within ten minutes")
     parser.add_argument("--made", action="store_true", help="make no run, show what is there")
-    parser.add_argument("--repeat", type=int, default=3, help="seeds of each run (default: 3)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="seeds of runs that take little time (default: 3)"
+    )
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of what is kept")
     parser.add_argument(

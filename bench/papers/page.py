@@ -10,6 +10,7 @@ from bench.environment import environment
 from bench.papers.data import NOTES
 from bench.papers.entries import Absent, Entry, Shown
 from bench.papers.runs import (
+    BRIEF_SECONDS,
     MODEL_ROWS,
     MOST_PATH_SECONDS,
     MOST_SECONDS,
@@ -78,6 +79,7 @@ def head(study: Study) -> str:
         machine=machine,
         model_rows=MODEL_ROWS,
         repeat=study.repeat,
+        brief_seconds=BRIEF_SECONDS,
         seconds=MOST_SECONDS,
         path_seconds=MOST_PATH_SECONDS,
         watched_seconds=MOST_WATCHED_SECONDS,

@@ -53,6 +53,9 @@ MOST_SECONDS = {"gap": 600.0, "ball": 150.0, "optimum": 150.0}
 MOST_PATH_SECONDS, MOST_WATCHED_SECONDS = 300.0, 120.0
 """That of a run whose gaps are noted, and of one that is watched."""
 
+BRIEF_SECONDS = 10.0
+"""A run that takes no more is repeated with other seeds."""
+
 _GROWTH = 1.02  # factor of the iterations between two points of a path that are kept
 _EQUAL = 1e-4  # difference of accuracies below which the larger C is chosen
 _TEST_ROWS = 1 << 16  # rows that are predicted at once
@@ -128,7 +131,7 @@ class Study:
     file : Path
         Where records are kept; made if it is not there.
     repeat : int
-        Seeds of each training that depends on chance.
+        Seeds of each training that depends on chance and takes `BRIEF_SECONDS` at most.
     """
 
     def __init__(self, library: Library, file: Path, repeat: int) -> None:
@@ -152,11 +155,20 @@ class Study:
     def repetitions(self, run: Run) -> list[Run]:
         """The run with each seed, and on the set that its accuracy is quoted from.
 
-        The full oracle has one seed, since only the first rows of its run are drawn.
+        The other seeds of a run follow once the first was made, if that took little time.
         """
-        seeds = range(1 if run.lmo == "full" else self.repeat)
         sets = dict.fromkeys((run.data, TESTED.get(run.data, run.data)))
-        return [dataclasses.replace(run, data=one, seed=seed) for one in sets for seed in seeds]
+        first = [dataclasses.replace(run, data=one) for one in sets]
+        return [
+            dataclasses.replace(each, seed=seed)
+            for each in first
+            for seed in range(self._n_seeds(each))
+        ]
+
+    def _n_seeds(self, run: Run) -> int:
+        """One for a full oracle, of whose run only the first rows are drawn, and a long run."""
+        brief = self.known(run) and self[run]["seconds"] <= BRIEF_SECONDS
+        return self.repeat if brief and run.lmo != "full" else 1
 
     def values(self, run: Run, field: str) -> list[float]:
         """A field of all repetitions of a run; accuracies in percent."""

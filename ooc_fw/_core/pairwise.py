@@ -128,12 +128,13 @@ def second_order_away(vertices, away, block, i, scale, lanes):
 
 
 @njit(cache=True, nogil=True)
-def _find_away(course, thread, what, labels, i, chosen, lanes):
-    """Look for the away vertex, all threads together; the row of `Course.found` about it.
+def _find_away(course, thread, found, labels, i, chosen, lanes):
+    """Look for the away vertex, all threads together; the row of `found` about it.
 
-    `what` says which of them is looked for, and `labels` has the labels of those there are.
+    `found` is the part of `Course.found` for what is looked for (an index in its place would have
+    all of this compiled for each of its values), and `labels` has the labels of those there are.
     """
-    grad, found = course.vertices.grad, course.found[what]
+    grad = course.vertices.grad
     start, stop = _share(grad.size, found.shape[0], thread)
     largest, lane, place, gain = _search_away(
         grad, labels, course.scanned.diag, course.block, i, chosen, lanes, start, stop
@@ -277,13 +278,13 @@ def take_steps(course, thread):
         twice_y = course.scanned.labels[i] + course.scanned.labels[i]
         chosen = _Chosen(real(least), real(1.0 / rho), course.scanned.diag[i], twice_y)
         away = course.scanned.away
-        found = _find_away(course, thread, _AWAY, away, i, chosen, lanes)
+        found = _find_away(course, thread, course.found[_AWAY], away, i, chosen, lanes)
         if found[2] < 0:
             break
         if not course.whole and slots[int(found[2])] < 0:
             # A cached row that serves nearly as well saves the computation of another.
             held = course.scanned.held
-            other = _find_away(course, thread, _HELD, held, i, chosen, lanes)
+            other = _find_away(course, thread, course.found[_HELD], held, i, chosen, lanes)
             if other[2] < 0 or other[4] - least < _NEARLY * (found[4] - least):
                 missing = int(found[2])
                 break

@@ -95,6 +95,21 @@ def test_runs_are_kept_and_not_made_again(study, monkeypatch):
     assert not again.known(Run("w7a", "fw", tol=1e-2, seed=1))
 
 
+def test_runs_that_take_little_time_are_repeated(study, monkeypatch):
+    study.repeat = 3
+    brief = Run("w8a", "fw", lmo="random", tol=1e-2)
+    assert len(study.repetitions(brief)) == 2  # of the set, and of the part that is tested
+    for run in study.repetitions(brief):
+        study.make(run)
+    assert {(run.data, run.seed) for run in study.repetitions(brief)} == {
+        (name, seed) for name in ("w8a", "w8a-part") for seed in range(3)
+    }
+    monkeypatch.setattr(runs, "BRIEF_SECONDS", 0.0)
+    assert len(study.repetitions(brief)) == 2
+    monkeypatch.setattr(runs, "BRIEF_SECONDS", 1e9)
+    assert len(study.repetitions(Run("w8a", "fw", tol=1e-2))) == 2  # the full oracle
+
+
 def test_a_path_notes_where_each_decade_is_reached(study, monkeypatch):
     monkeypatch.setattr(runs, "QUICK_ITERATIONS", 10_000)
     record = study.make(Run("w7a", "swap2", tol=1e-4, path=True))
