@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -216,13 +217,15 @@ def _seconds(summary: Summary) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Markdown table, all columns but the first to the right."""
-    lines = [
-        "| " + " | ".join(heads) + " |",
-        "| " + " | ".join(["---", *["---:"] * (len(heads) - 1)]) + " |",
-    ]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
+    """Markdown table; columns of numbers, which may have units behind them, to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    columns = zip(*cells, strict=True) if cells else ((),) * len(heads)
+    rules = ["---:" if any(column) and _are_numbers(column) else "---" for column in columns]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rules, *cells))
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return all(re.match(r"[-<>(*~ ]*\d|-?$", cell) for cell in cells)
 
 
 # -- figure --------------------------------------------------------------------------------------
