@@ -171,8 +171,9 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     if limit is not None and limit < needed:
         raise InputError(_too_small(limit, least, work.chunk_bytes))
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
-    small = work.full_oracle or work.decoded_bytes <= _CACHE_BYTES  # it reads all rows every step
-    keeps_rows = small and cache <= _CACHE_SHARE * rest
+    # A full oracle reads all rows for each new vertex.
+    wanted = work.full_oracle or work.decoded_bytes <= _CACHE_BYTES
+    keeps_rows = wanted and cache <= _CACHE_SHARE * rest
     column_share = _FREE_COLUMN_SHARE if limit is None else _CACHE_SHARE
     more_columns = full * min(4 * work.n_rows**2, int(column_share * rest))
     max_threads = 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * rest) // thread_bytes)
