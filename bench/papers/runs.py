@@ -166,7 +166,7 @@ class Study:
         ]
 
     def _n_seeds(self, run: Run) -> int:
-        """One for a full oracle, of whose run only the first rows are drawn, and a long run."""
+        """One for a full oracle, of whose run only the first rows are drawn, and for a long run."""
         brief = self.known(run) and self[run]["seconds"] <= BRIEF_SECONDS
         return self.repeat if brief and run.lmo != "full" else 1
 
