@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import (
 import ooc_fw
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeSVC
-from ooc_fw.model.record import load_model
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.contracts import to_dense
@@ -195,7 +195,7 @@ def test_weights_against_brute_force(table, tmp_path):
     for name, X, y in sources(table, tmp_path):
         fitted = FrankWolfeSVC(C=5, class_weight=factors).fit(X, y, sample_weight=weights)
         assert (weights[fitted.support_] > 0).all(), name
-        assert fitted.n_rows_seen_ == len(rows), name
+        assert fitted.n_rows_seen_ == len(weights), name
         vectors = to_dense(fitted.support_vectors_)
         np.testing.assert_array_equal(vectors, table.X[fitted.support_])
         (own,) = fitted.model_.classifiers
@@ -220,7 +220,7 @@ def test_weights_of_several_classes(table):
     for own in fitted.model_.classifiers:
         factors = np.where(y[own.rows] == "mid", 9, 1)
         np.testing.assert_allclose(own.C, 5 * factors * weights[own.rows])
-    assert fitted.n_rows_seen_ == np.count_nonzero(weights)
+    assert fitted.n_rows_seen_ == len(weights)
 
 
 def test_equal_weights_change_nothing(fitted, table):
@@ -482,6 +482,44 @@ def test_partial_fit_of_several_classes(table):
     assert taught.n_rows_seen_ == 800
     expected.partial_fit(table.X, y)
     np.testing.assert_allclose(expected.decision_function(table.X), values[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [5, 6])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classes_that_no_chunk_holds(table, n_classes, weighted):
+    """They change nothing for the others; a model, its file and its copies hold the same."""
+    X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
+    y[np.flatnonzero(table.X[:, 0] > 1)] = n_classes - 3
+    weights = np.where(np.arange(len(y)) < 100, 1.0, 0.5) if weighted else None
+    options = dict(C=5, gamma=0.2, decision_function_shape="ovo")
+    fewer, all_of_them = FrankWolfeSVC(**options), FrankWolfeSVC(**options)
+    for order in (slice(0, 100), slice(100, 200)):
+        own = None if weights is None else weights[order]
+        fewer.partial_fit(X[order], y[order], np.unique(y), sample_weight=own)
+        all_of_them.partial_fit(X[order], y[order], range(n_classes), sample_weight=own)
+    np.testing.assert_array_equal(all_of_them.predict(X), fewer.predict(X))
+    values = all_of_them.decision_function(X)[:, -3:]
+    np.testing.assert_allclose(values, fewer.decision_function(X), atol=1e-5)
+    np.testing.assert_array_equal(all_of_them.support_vectors_, X[all_of_them.support_])
+    np.testing.assert_array_equal(
+        all_of_them.n_support_[-3:], np.bincount(y[all_of_them.support_])[-3:]
+    )
+    assert not all_of_them.n_support_[:-3].any()
+    loaded = Model.from_bytes(all_of_them.model_.to_bytes())
+    for own, stored in zip(all_of_them.model_.classifiers, loaded.classifiers, strict=True):
+        np.testing.assert_array_equal(own.C, stored.C)
+    again = pickle.loads(pickle.dumps(all_of_them)).partial_fit(X[:9], np.arange(9) % n_classes)
+    assert again.n_support_.all()
+    assert again.pairs_[0].solution.labels.tolist().count(-1) <= 2  # no row of another class
+
+
+def test_partial_fit_after_a_fit_that_left_rows_out(table):
+    y = three_classes(table)
+    weights = np.where(np.arange(100) < 50, 0, 1)
+    fitted = FrankWolfeSVC(C=5, gamma=0.1).fit(table.X[:100], y[:100], sample_weight=weights)
+    fitted.partial_fit(table.X[100:], y[100:])
+    assert fitted.n_rows_seen_ == 200
+    np.testing.assert_array_equal(fitted.support_vectors_, table.X[fitted.support_])
 
 
 # -- several classes -----------------------------------------------------------------------------

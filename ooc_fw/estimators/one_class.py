@@ -212,7 +212,7 @@ class FrankWolfeOneClass(_FittedOneClass):
                 found = fit_novelty(source, kernel, options, session, penalties, self.contamination)
                 if log_file is not None:
                     log_file.write("end", {"status": found.model.status, "rho": found.solution.rho})
-            self.n_features_in_, self.n_rows_seen_ = source.n_features, source.n_rows
+            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
         self.model_, self.solution_ = found.model, found.solution
         rows = found.solution.rows
         self.support_ = rows if kept is None else kept[rows]

@@ -283,7 +283,7 @@ class FrankWolfeSVC(_FittedSVC):
     n_iter_ : int
         Iterations of all binary classifiers.
     n_features_in_, n_rows_seen_ : int
-        Number of columns, and of rows that the model was trained on.
+        Number of columns, and of rows that were given, with those of weight 0.
     model_ : ooc_fw.Model
         What `save` writes.
     pairs_ : list of ooc_fw.model.pairs.PairSolution
@@ -387,7 +387,7 @@ class FrankWolfeSVC(_FittedSVC):
             penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
             warm = self._last_weights(classes, codes, kept)
             self.n_features_in_ = source.n_features
-            self.n_rows_seen_ = source.n_rows
+            self.n_rows_seen_ = whole.n_rows
             self.classes_ = classes
             fitted = self._train(source, codes, penalties, options, warm, started, files)
             self.class_weight_ = class_factors(classes, codes, self.class_weight, weights)
@@ -548,7 +548,7 @@ class FrankWolfeSVC(_FittedSVC):
             streams = self._streams_of(source, len(known), options)
             with self._progress(options) as progress:
                 streams.learn(source, codes, weights, progress.callbacks)
-            pairs = streams.solutions(source.read(0, 1))
+            pairs = streams.solutions()
             scaling = source.scaling if first else self.model_.scaling
             self.n_features_in_ = source.n_features
         vectors = union_of_vectors(pairs)

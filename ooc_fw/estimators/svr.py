@@ -199,7 +199,7 @@ class FrankWolfeSVR(_FittedSVR):
                 )
                 if log_file is not None:
                     log_file.write("end", {"status": found.model.status})
-            self.n_features_in_, self.n_rows_seen_ = source.n_features, source.n_rows
+            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
         self.model_, self.solution_ = found.model, found.solution
         self.gap_scope_ = found.gap_scope
         rows = found.solution.rows

@@ -186,12 +186,14 @@ def _check_common(own: Classifier, names: Sequence[str]) -> None:
 class PairSolution:
     """The solution for a pair of classes, of which the `positive` one is larger and is +1.
 
-    Its `rows` are rows of the whole data set. One of several has no support vectors itself.
+    Its `rows` are rows of the whole data set. One of several has no support vectors itself. A
+    solution that `stands_in` is of classes of which a stream has seen no row.
     """
 
     negative: int
     positive: int
     solution: Solution
+    stands_in: bool = False
 
 
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:

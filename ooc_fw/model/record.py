@@ -308,13 +308,17 @@ class Model(_Record):
         values = as_class_values(classes)
         rows = union_of_rows(pairs)
         order = np.argsort(rows)
+        # Streams have penalties where they have met weights; of a model all have them, or none.
+        weighted = any(pair.solution.penalties is not None for pair in pairs)
         classifiers = [
             BinaryClassifier(
                 **{name: getattr(pair.solution, name) for name in _OF_SOLUTION},
                 sv=order[np.searchsorted(rows, pair.solution.rows, sorter=order)],
                 positive=values[pair.positive].item(),
                 negative=values[pair.negative].item(),
-                C=pair.solution.penalties,
+                C=np.full(len(pair.solution.rows), C)
+                if weighted and pair.solution.penalties is None
+                else pair.solution.penalties,
             )
             for pair in pairs
         ]

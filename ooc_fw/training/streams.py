@@ -27,7 +27,7 @@ class PairStreams:
         Number of classes.
     kernel, options, max_support
         Those of each `Stream`.
-    solutions : sequence of Solution, optional
+    solutions : sequence of Solution or None, optional
         What each stream begins with, see `solutions_of`.
     n_rows : int
         Rows that these were trained on.
@@ -44,14 +44,14 @@ class PairStreams:
         kernel: Kernel,
         options: TrainOptions,
         max_support: int,
-        solutions: Sequence[Solution] | None = None,
+        solutions: Sequence[Solution | None] | None = None,
         n_rows: int = 0,
     ) -> None:
         self.kernel, self.n_rows = kernel, n_rows
         self._pairs = class_pairs(n_classes)
-        begin: Sequence[Solution | None] = solutions or [None] * len(self._pairs)
         self._streams = [
-            Stream(kernel, options, max_support, solution=own, n_rows=n_rows) for own in begin
+            Stream(kernel, options, max_support, solution=own, n_rows=n_rows)
+            for own in solutions or [None] * len(self._pairs)
         ]
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
@@ -103,34 +103,40 @@ class PairStreams:
             factors = None if weights is None else weights[where]
             stream.learn([Chunk(own, labels, factors, self.n_rows + where)], callbacks)
 
-    def solutions(self, some_row: Rows) -> list[PairSolution]:
+    def solutions(self) -> list[PairSolution]:
         """Solution of each pair; of a pair without any row yet, one that takes its first class.
 
-        That one has the weight 1 on `some_row`, a block of one row. It never decides: a class of
-        which rows were seen has the votes of all its pairs with others.
+        That one has the weight 1 on a support vector of another pair. With kernel values above -1
+        it never decides: a class of which rows were seen has the votes of all its pairs with
+        others.
         """
+        known = next(stream.solution for stream in self._streams if stream.solution is not None)
         found = []
-        for (negative, positive), stream in zip(self._pairs, self._streams, strict=True):
-            solution = stream.solution
+        for pair, stream in zip(self._pairs, self._streams, strict=True):
+            solution, stands_in = stream.solution, stream.solution is None
             if solution is None:
                 other = Stream(self.kernel, stream.options, stream.max_support)
-                other.learn([Chunk(some_row, np.array([-1], dtype=np.int8))])
+                row = take_rows(known.support_vectors, np.arange(1))
+                other.learn([Chunk(row, np.array([-1], dtype=np.int8), places=known.rows[:1])])
                 solution = other.solution
             assert solution is not None
-            found.append(PairSolution(negative, positive, solution))
+            found.append(PairSolution(*pair, solution, stands_in))
         return found
 
 
-def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution]:
-    """Solutions of an exact model, each with its own support vectors."""
+def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution | None]:
+    """Solutions of an exact model, each with its own support vectors; None for what stands in."""
     return [
-        replace(pair.solution, support_vectors=take_rows(model.support_vectors, own.sv))
+        None
+        if pair.stands_in
+        else replace(pair.solution, support_vectors=take_rows(model.support_vectors, own.sv))
         for pair, own in zip(pairs, model.classifiers, strict=True)
     ]
 
 
 def support_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:
     """Number of rows of each class among the support vectors of all pairs."""
+    pairs = [pair for pair in pairs if not pair.stands_in]
     rows = np.concatenate([pair.solution.rows for pair in pairs])
     codes = np.concatenate(
         [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in pairs]
