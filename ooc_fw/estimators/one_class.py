@@ -81,7 +81,7 @@ class _FittedOneClass(OutlierMixin, Trainer):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
-        return np.where(self._decide(X, labels_only=True) < 0, -1, 1)
+        return 2 * self.model_.class_places(self._decide(X, labels_only=True)) - 1
 
 
 @dataclass(eq=False, repr=False)
@@ -103,8 +103,9 @@ class FrankWolfeOneClass(_FittedOneClass):
         Largest number of support vectors; where the optimum has more, the model is the best one on
         so many random rows and violators, and its gap says so.
     contamination : float or None
-        Share of the training rows that is taken for novel: `offset_` is that quantile of their
-        scores. None: it is rho, the score at the margin, below which only support vectors are.
+        Largest share of the training rows that is taken for novel: `offset_` is that quantile of
+        their scores, and lower where more rows would be below it, as equal ones are together. None:
+        it is rho, the score at the margin, below which only support vectors are.
     nu : None
         Refused: it bounds the share of novel rows for the linear loss of ``OneClassSVM`` only; give
         `contamination`.

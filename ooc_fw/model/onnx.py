@@ -68,7 +68,8 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
         shown = decision
     else:
         shown = graph.add("Squeeze", decision, graph.constant(np.array([1])))
-        place = graph.add("Cast", graph.add("Greater", shown, graph.constant(0.0)), to=7)
+        above = "GreaterOrEqual" if model.one_class else "Greater"
+        place = graph.add("Cast", graph.add(above, shown, graph.constant(0.0)), to=7)
     classes = _class_values(model)
     outputs = [("label", graph.add("Gather", graph.constant(classes), place), classes.dtype, 1)]
     outputs.append(("decision", shown, np.dtype(np.float64), 2 if several else 1))

@@ -46,9 +46,9 @@ def rows_at_once(n_features: int) -> int:
 class Predictor:
     """Computes decision values of a model, with the kernel values of an engine.
 
-    In float64 it computes again: for decision values, the rows whose bound exceeds
-    `DECISION_ACCURACY`; for labels only, the rows whose label may be another one. Where that is
-    most of a few support vectors, it computes all rows in float64 at once.
+    In float64 it computes again the rows whose label may be another one and, unless labels only are
+    wanted, those whose bound exceeds `DECISION_ACCURACY`: labels are the same in both ways. Where
+    that is most of a few support vectors, it computes all rows in float64 at once.
     """
 
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
@@ -59,6 +59,7 @@ class Predictor:
         rho = np.array([own.rho for own in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
         self._accuracy, self._shift = DECISION_ACCURACY, 0.0
+        self._has_labels = model.spread is None
         if model.spread is not None and model.offset is not None:
             labels_only, self._shift = False, -model.offset
             self._accuracy, self._rho = DECISION_ACCURACY * model.spread, self._rho / model.spread
@@ -104,12 +105,13 @@ class Predictor:
         found = self._function.approximate(rows)
         values = found.values / self._rho - self._shift
         bound = (found.bound + self._function.rounding) / self._rho
+        is_open = np.zeros(len(rows), dtype=bool)
         if not self._labels_only:
-            is_open = bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
-        elif values.ndim == 1:
-            is_open = np.asarray(np.abs(values) <= bound)
-        else:
-            is_open = ~is_decided(values, bound, self._n_classes, self._decision)
+            is_open |= bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
+        if self._has_labels and values.ndim == 1:
+            is_open |= np.abs(values) <= bound
+        elif self._has_labels:
+            is_open |= ~is_decided(values, bound, self._n_classes, self._decision)
         return values, is_open
 
 

@@ -480,9 +480,13 @@ class Model(_Record):
         return np.asarray(self.classes[self.class_places(decision_values)])
 
     def class_places(self, decision_values: Float64Array) -> Int64Array:
-        """Place in `classes` of the prediction for each row, given its decision values."""
+        """Place in `classes` of the prediction for each row, given its decision values.
+
+        At 0 it is the first of two classes, and that of ordinary rows.
+        """
         if len(self.classifiers) == 1:
-            return (decision_values > 0).astype(np.int64)
+            positive = decision_values >= 0 if self.one_class else decision_values > 0
+            return positive.astype(np.int64)
         return np.asarray(self.class_scores(decision_values).argmax(axis=1))
 
     def class_scores(self, decision_values: Float64Array) -> Float64Array:

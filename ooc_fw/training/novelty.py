@@ -52,8 +52,8 @@ def fit_novelty(
     penalties : ndarray of float64, shape (n_rows,), optional
         Penalty of each row; None is C of the options for all.
     contamination : float, optional
-        Share of the training rows, above 0 and at most 0.5, that the model takes for novel: the
-        offset is that quantile of their scores, found in one more pass. None: the offset is rho.
+        Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
+        see `_at_quantile`. None: the offset is rho.
 
     Raises
     ------
@@ -70,10 +70,34 @@ def fit_novelty(
         solution, kernel=kernel, C=options.C, scaling=source.scaling, offset=solution.rho
     ).knowing(source)
     if contamination is not None:
-        values = model.decision_function(source, threads=options.threads, dask=session.dask)
-        offset = solution.rho + float(np.quantile(values, contamination))
-        model = replace(model, offset=offset)
+        model = _at_quantile(model, source, contamination, options.threads, session)
     return NoveltyFit(model, solution)
+
+
+def _at_quantile(
+    model: Model, source: RowSource, share: float, threads: int, session: Session
+) -> Model:
+    """The model with an offset below which no more than a share of the rows of `source` are.
+
+    It is the quantile of their scores, found in one more pass. In another one the rows are counted
+    as predictions are computed, since rows with the same score, or nearly, may all be below it by
+    rounding. The offset is lowered until they are not too many.
+    """
+    n_rows = source.n_rows
+    most = int(share * n_rows) + 1
+    while most / n_rows > share:
+        most -= 1
+    values, lower = model.decision_function(source, threads=threads, dask=session.dask), np.inf
+    move = float(np.quantile(values, share))
+    while True:
+        offset = min((model.offset or 0.0) + move, lower)
+        model = replace(model, offset=offset)
+        values = model.decision_function(
+            source, threads=threads, dask=session.dask, labels_only=True
+        )
+        if np.count_nonzero(values < 0) <= most:
+            return model
+        move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)
 
 
 def check_novelty(options: TrainOptions, contamination: object) -> None:

@@ -99,6 +99,30 @@ def test_decision_function_is_the_sum_over_support_vectors(
     assert np.array_equal(model.predict(X), np.where(expected > 0, 3.0, -7.0))
 
 
+@pytest.mark.parametrize("one_class", [False, True])
+def test_decision_values_have_the_labels_of_predict(one_class):
+    """On rows as near to where the decision value is 0 as float32 allows."""
+    model, X = make_model(random_rows(20), kernel=make_kernel("linear")), random_rows(400, seed=5)
+    if one_class:
+        model = dataclasses.replace(model, offset=0.0)
+        middle = float(np.median(model.decision_function(X)))
+        model = dataclasses.replace(model, offset=middle)
+    places = model.class_places(model.decision_function(X))
+    low, high = (X[places == place][:100].astype(np.float64) for place in (0, 1))
+    n = min(len(low), len(high))
+    low, high = low[:n], high[:n]
+    for _ in range(40):
+        middle = (low + high) / 2
+        above = model.class_places(model.decision_function(middle, labels_only=True)) > 0
+        low[~above], high[above] = middle[~above], middle[above]
+    for near in (low, high):
+        values = model.decision_function(near)
+        found = model.class_places(model.decision_function(near, labels_only=True))
+        assert n > 50
+        assert np.abs(values).max() < 1e-5
+        np.testing.assert_array_equal(model.class_places(values), found)
+
+
 def test_decision_function_takes_any_source(tmp_path):
     X = random_rows(20, seed=5)
     model = make_model(random_rows(9))

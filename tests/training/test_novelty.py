@@ -147,6 +147,26 @@ def test_contamination_is_the_share_of_novel_rows(rows, share):
     assert model.fit_predict(rows).sum() == model.predict(rows).sum()
 
 
+@given(
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.sampled_from([1e-9, 0.01, 0.07, 0.29, 1 / 3, 0.5]),
+    st.sampled_from(["rbf", "laplacian"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_with_one_score_are_novel_together(n, n_values, share, kernel, seed):
+    """No more rows than asked for are novel, and no fewer where the next ones fit in, too."""
+    X = np.random.default_rng(seed).integers(0, n_values, (n, 2)).astype(float)
+    model = FrankWolfeOneClass(kernel, gamma=0.3, contamination=share, random_state=0).fit(X)
+    labels, values = model.predict(X), model.decision_function(X)
+    assert np.mean(labels < 0) <= share
+    np.testing.assert_array_equal(labels, np.where(values < 0, -1, 1))
+    np.testing.assert_array_equal(labels, model.model_.predict(X))
+    _, groups = np.unique(model.score_samples(X).round(6), return_inverse=True)
+    up_to = np.cumsum(np.bincount(groups))
+    assert np.count_nonzero(labels < 0) >= max(up_to[up_to <= share * n - 1], default=0)
+
+
 def test_novel_rows_are_told_as_well_as_by_the_linear_loss(rows, mixed):
     X, y = mixed
     own = FrankWolfeOneClass(gamma=0.2, C=1.0).fit(rows)
