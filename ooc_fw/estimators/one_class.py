@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -215,8 +215,10 @@ class FrankWolfeOneClass(_FittedOneClass):
                     log_file.write("end", {"status": found.model.status, "rho": found.solution.rho})
             self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
         self.model_, self.solution_ = found.model, found.solution
-        rows = found.solution.rows
-        self.support_ = rows if kept is None else kept[rows]
+        if kept is not None:
+            self.model_ = found.model.renumbered(kept, self.n_rows_seen_)
+            self.solution_ = replace(found.solution, rows=kept[found.solution.rows])
+        self.support_ = self.solution_.rows
         self.offset_, self.rho_ = float(found.model.offset or 0.0), found.solution.rho
         self._diagonal = None
         if kernel.constant_diagonal and penalties is None:

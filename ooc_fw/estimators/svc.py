@@ -394,7 +394,7 @@ class FrankWolfeSVC(_FittedSVC):
             support = _support_rows(fitted.pairs, fitted.landmarks)
             counts = np.bincount(codes[support], minlength=len(classes))
             self.n_support_ = counts.astype(np.int32)
-        fitted = fitted if kept is None else fitted.renumbered(kept)
+        fitted = fitted if kept is None else fitted.renumbered(kept, self.n_rows_seen_)
         self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
         status = Status(self.model_.status)
         self.fit_status_ = int(not status.reached)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -201,9 +201,11 @@ class FrankWolfeSVR(_FittedSVR):
                     log_file.write("end", {"status": found.model.status})
             self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
         self.model_, self.solution_ = found.model, found.solution
+        if kept is not None:
+            self.model_ = found.model.renumbered(kept, self.n_rows_seen_)
+            self.solution_ = replace(found.solution, rows=kept[found.solution.rows])
         self.gap_scope_ = found.gap_scope
-        rows = found.solution.rows
-        self.support_ = rows if kept is None else kept[rows]
+        self.support_ = self.solution_.rows
         status = Status(self.model_.status)
         self.fit_status_ = int(not status.reached)
         if not status.reached:

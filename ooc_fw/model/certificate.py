@@ -24,6 +24,10 @@ from ooc_fw.model.record import Model
 from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
+# Relative differences of a primal that was computed again with the same penalties, from float64
+# kernel values or, where training did not certify, from float32 ones.
+_ACCURACY, _APPROXIMATE = 1e-6, 1e-4
+
 
 @dataclass(frozen=True)
 class SpanCertificate:
@@ -91,8 +95,10 @@ def certify_landmarks(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )
     model.check_training_rows(problem.source, problem.codes)
+    taken = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
-        problem = replace(problem, penalties=row_penalties(model, problem.codes))
+        taken = row_penalties(model, problem.codes)
+        problem = replace(problem, penalties=taken)
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
     if not 0 < own[0].jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
@@ -108,8 +114,14 @@ def certify_landmarks(
         passes = Passes(span_problem, landmarks, workers, tell)
         point = evaluate(span, passes, np.stack([c.beta for c in own]), exact=True)
     problem.source.check_unchanged()
+    primal, dual = certify_point(span, point, span_problem)
+    known = np.array([np.nan if c.primal is None else c.primal for c in own])
+    accuracy = _ACCURACY if model.certified_gap is not None else _APPROXIMATE
+    rounding = accuracy * primal + 2 * (primal - point.primal)
+    if taken is not None and (np.abs(known - primal) > rounding).any():
+        raise _weights_of_rows()
     view = ExactKernelView(span_problem, point.gradient.decisions)
-    return SpanCertificate(*certify_point(span, point, span_problem), view)
+    return SpanCertificate(primal, dual, view)
 
 
 def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
@@ -124,22 +136,32 @@ def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
 def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
-    The file has those of the landmarks, and where they are one number for each class, they are
-    taken to be weights of the classes. InputError where they are not.
+    The file has those of the landmarks and which rows have none, and where the former are one
+    number for each class, they are taken to be weights of the classes. InputError where they are
+    not.
     """
     classifier, *_ = _landmark_classifiers(model)
     if classifier.C is None:
         return None
     per_class = np.zeros(len(model.classes))
-    for place in range(len(per_class)):
+    for place in np.unique(codes):  # regression has one class
         found = np.unique(classifier.C[codes[classifier.rows] == place])
         if len(found) != 1:
-            raise InputError(
-                "the model was trained with weights of rows, of which its file has those of "
-                "landmarks only; give the penalties of all rows to ooc_fw.certify_landmarks"
-            )
+            raise _weights_of_rows()
         per_class[place] = found[0]
-    return np.asarray(per_class[codes])
+    penalties, rows = per_class[codes], model.rows_of_weight(len(codes))
+    if rows is None:
+        return np.asarray(penalties)
+    of_weight = np.zeros_like(penalties)
+    of_weight[rows] = penalties[rows]
+    return of_weight
+
+
+def _weights_of_rows() -> InputError:
+    return InputError(
+        "the model was trained with weights of rows, of which its file has those of landmarks "
+        "only; give the penalties of all rows to ooc_fw.certify_landmarks"
+    )
 
 
 def _landmark_classifiers(model: Model) -> list[LandmarkClassifier]:

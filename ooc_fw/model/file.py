@@ -2,7 +2,8 @@
 
 Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, status, class_names``
 and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
-float32 rows as in the training data, dense or a CSR group like a data file's ``/X``.
+float32 rows as in the training data, dense or a CSR group like a data file's ``/X``. Where training
+rows had the weight 0, ``/weighted_rows`` has a packed bit for each row.
 
 Classifiers are in the order of `ooc_fw.model.pairs`. In format 1, of exact models, each group
 ``/machines/<k>`` has the fields of a `BinaryClassifier`; its data set ``C`` is there only where
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION = 1, 2, 3, 4
 """Formats of exact models, landmark models, exact models with many classifiers, other tasks."""
 
+_WEIGHTED = "weighted_rows"
 _OF_OTHER_TASKS = ("offset", "spread", "epsilon")
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
@@ -137,6 +139,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         },
         "columns": tuple(map(as_text, file[COLUMNS][...].tolist())) if COLUMNS in file else None,
         "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
+        "weighted_rows": _vector(file[_WEIGHTED], np.uint8) if _WEIGHTED in file else None,
         "kernel": kernel,
         "C": float(attributes["C"]),
         "classes": classes,
@@ -208,6 +211,8 @@ def _write(file: h5py.File, model: Model) -> None:
         file[COLUMNS] = np.array([name.encode("utf-8") for name in model.columns], np.bytes_)
     if model.table is not None:
         file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
+    if model.weighted_rows is not None:
+        file.create_dataset(_WEIGHTED, data=model.weighted_rows, compression="gzip")
     if table:
         _write_table(file.create_group("machines"), model.classifiers)
         return

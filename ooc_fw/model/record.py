@@ -19,7 +19,8 @@ import numpy.typing as npt
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, ScaledSource, block_slices, open_source
+from ooc_fw.data.sources import RowSource, ScaledSource, SubsetSource, block_slices, open_source
+from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
@@ -70,6 +71,7 @@ class _Record:
     epsilon: float | None = None
     columns: tuple[str, ...] | None = None
     table: str | None = None
+    weighted_rows: npt.NDArray[np.uint8] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, for copies; predictors that are kept are made again."""
@@ -191,6 +193,18 @@ class _Record:
         for own in self.classifiers if self.kind == "exact" else self.classifiers[:1]:
             self._check_rows(own, source, codes)
 
+    def rows_of_weight(self, n_rows: int, name: str = "the data set") -> Int64Array | None:
+        """Numbers of the training rows that have weight, of `n_rows`; None for all."""
+        if self.weighted_rows is None:
+            return None
+        rows = np.flatnonzero(np.unpackbits(self.weighted_rows))
+        if len(self.weighted_rows) != -(-n_rows // 8) or rows.max(initial=0) >= n_rows:
+            raise InputError(
+                f"{name} has {n_rows} rows, but the model was trained on another number of them, "
+                f"with those of weight 0; give the file it was trained on"
+            )
+        return rows
+
     def _check_rows(self, own: Classifier, source: RowSource, codes: Int64Array) -> None:
         order = np.argsort(own.rows)
         last = own.rows[order[-1]]
@@ -250,7 +264,31 @@ class Model(_Record):
     table : str or None
         How the columns of a table became these features: `ooc_fw.convert.tables.TableRecord` as
         JSON, where they came from a table.
+    weighted_rows : ndarray of uint8 or None
+        A bit for each training row, as `numpy.packbits` gives them: 0 for rows of weight 0, which
+        were left out. None where there are none, or it is unknown, as in a stream.
     """
+
+    def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
+        """Same model, where row k of the training data is row `rows[k]` of others; they increase.
+
+        With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
+        """
+        classifiers = [replace(own, rows=rows[own.rows]) for own in self.classifiers]
+        weighted = None if n_rows is None else np.zeros(n_rows, dtype=bool)
+        if weighted is not None:
+            weighted[rows] = True
+            weighted = np.packbits(weighted)
+        return replace(self, classifiers=classifiers, weighted_rows=weighted)
+
+    def among_weighted(self, source: RowSource) -> tuple[Model, RowSource]:
+        """The model and its training data without the rows of weight 0."""
+        rows = self.rows_of_weight(source.n_rows, source.name)
+        if rows is None:
+            return self, source
+        places = np.full(source.n_rows, -1)
+        places[rows] = np.arange(len(rows))
+        return self.renumbered(places), SubsetSource(source, ranges_of(rows))
 
     def knowing(self, source: RowSource) -> Model:
         """Same model, with the names and the table of the training data."""

@@ -58,9 +58,8 @@ class Fit:
         """The same, with a and b of the sigmoid of each binary classifier."""
         return replace(self, model=self.model.with_sigmoids(sigmoids))
 
-    def renumbered(self, rows: Int64Array) -> Fit:
-        """The same, where row k of the source is row `rows[k]` of a larger one; they increase."""
-        classifiers = [replace(own, rows=rows[own.rows]) for own in self.model.classifiers]
+    def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
+        """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
         pairs = [
             replace(pair, solution=replace(pair.solution, rows=rows[pair.solution.rows]))
             for pair in self.pairs
@@ -68,7 +67,7 @@ class Fit:
         landmarks = self.landmarks
         if landmarks is not None:
             landmarks = replace(landmarks, rows=rows[landmarks.rows])
-        model = replace(self.model, classifiers=classifiers)
+        model = self.model.renumbered(rows, n_rows)
         return replace(self, model=model, pairs=pairs, landmarks=landmarks)
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import h5py
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model
 from ooc_fw.testing.reference import kernel_values
 
@@ -48,6 +51,61 @@ def test_other_data_are_refused(ooc_fw, model_file, table, data_file, write_text
     ):
         ooc_fw("convert", write_text(X, y), path, "--like", data_file)
         ooc_fw("certify", model_file, path).assert_refused("d.h5", *parts)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FrankWolfeSVC(C=5, gamma=0.2, exact=True),
+        FrankWolfeSVC(C=5, gamma=0.2, landmarks=20, tol=1e-2),
+        FrankWolfeSVR(gamma=0.2),
+        FrankWolfeSVR(gamma=0.2, landmarks=20, tol=1e-2),
+        FrankWolfeOneClass(gamma=0.2),
+        FrankWolfeOneClass(gamma=0.2, contamination=0.1),
+    ],
+)
+def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, several):
+    X, y = table.X.astype(np.float32), table.y.copy()
+    y[table.X[:, 0] > 1] = 9 if several else 3
+    weights = np.where(np.arange(len(y)) % 3 == 0, 0.0, 2.0)
+    weights[:40] = 0
+    y[:5] = 77  # a class of which no row has weight
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = X, y
+    own = clone(estimator).fit(X, y, sample_weight=weights)
+    own.save(model)
+    assert weights[own.support_].all()
+    assert weights[own.model_.classifiers[0].rows].all()
+    np.testing.assert_array_equal(own.solution_.rows, own.model_.classifiers[0].rows)
+    outcome = ooc_fw("certify", model, data, "--json", "--tol", 2e-2)
+    assert (outcome.status, outcome.err) == (0, "")
+    gap = json.loads(outcome.out)["certified_gap"]
+    assert gap == pytest.approx(own.certified_gap_, rel=1e-3)
+    again = pickle.loads(pickle.dumps(own)).model_
+    np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = np.vstack([X, X]), np.append(y, y)
+    ooc_fw("certify", model, data).assert_refused("400 rows", "give the file it was trained on")
+
+
+@pytest.mark.parametrize("certify", [False, True])
+def test_weights_that_landmarks_do_not_show(ooc_fw, table, tmp_path, certify):
+    """A row that is no landmark has a weight of its own."""
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = table.X, table.y
+    options = dict(C=5, gamma=0.2, landmarks=20, random_state=0, certify=certify)
+    for row in range(200):
+        weights = np.where(np.arange(200) == row, 50.0, 1.0)
+        own = FrankWolfeSVC(**options).fit(*table, sample_weight=weights)
+        margin = own.decision_function(table.X)[row] * (1 if table.y[row] == 3 else -1)
+        if row not in own.support_ and margin < 0.9:
+            break
+    assert set(own.model_.classifiers[0].C) == {5.0}
+    own.save(model)
+    ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
 
 
 def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
