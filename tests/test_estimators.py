@@ -5,6 +5,7 @@ import dataclasses
 import pickle
 from itertools import pairwise
 
+import anndata
 import dask.array
 import h5py
 import numpy as np
@@ -23,7 +24,7 @@ from sklearn.utils.estimator_checks import (
 
 import ooc_fw
 from ooc_fw.data.sources import open_source
-from ooc_fw.estimators import FrankWolfeSVC
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -332,6 +333,84 @@ def test_names_of_features(table, data_file):
     with pytest.raises(ValueError, match="feature names should match"):
         again.predict(X.rename(columns={"a": "z"}))
     assert not hasattr(again.fit(data_file), "feature_names_in_")
+
+
+def reordered(X):
+    """Frames with the columns of `X` in another order, of every type."""
+    pandas = pytest.importorskip("pandas")
+    found = X[["d", "b", "a", "c"]]
+    yield from (found.astype(kind) for kind in ("float64", "Float32", "object"))
+    yield found.astype({"a": "float64", "c": "category"})
+    yield found.set_axis(pandas.CategoricalIndex(found.columns), axis=1)
+    yield found.rename(columns=str.encode)
+    yield found.assign(more=1)
+
+
+@pytest.mark.parametrize("kind", [FrankWolfeSVC, FrankWolfeOneClass, FrankWolfeSVR])
+def test_columns_of_frames_are_found_by_name(tmp_path, table, kind, caplog):
+    """By models and by estimators that were fitted on anything but a frame."""
+    X, path = frame(table.X), tmp_path / "named.h5ad"
+    named = anndata.AnnData(table.X, obs={"y": table.y})
+    named.var_names = X.columns
+    named.write_h5ad(path)
+    own = kind(random_state=0).fit(path, None if kind is FrankWolfeOneClass else "y")
+    own.save(tmp_path / "m.h5")
+    estimators = own, pickle.loads(pickle.dumps(own)), load_model(tmp_path / "m.h5")
+    methods = "predict", "decision_function", "score_samples"
+    calls = [getattr(each, name) for each in estimators for name in methods if hasattr(each, name)]
+    for call in calls:
+        expected = call(X)
+        for other in reordered(X):
+            np.testing.assert_array_equal(call(other), expected)
+        with pytest.raises(InputError, match=r"lacks 1 of the 4 features .* \(b\)"):
+            call(X.drop(columns="b"))
+        with pytest.raises(InputError, match=r"lacks 1 of the 4 features .* \(b\)"):
+            call(X.rename(columns={"b": "z"}))
+        with pytest.raises(InputError, match="some names occur twice"):
+            call(X[["b", "a", "a", "c", "d"]])
+    assert "has 1 features that the training data do not have (more)" in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        own.predict(table.X)
+    assert caplog.text.count("no names of features in array, unlike the training data") == 1
+    if kind is not FrankWolfeOneClass:
+        assert own.score(X[["d", "b", "a", "c"]], table.y) == own.score(X, table.y)
+
+
+@pytest.mark.parametrize("kind", [FrankWolfeSVC, FrankWolfeOneClass, FrankWolfeSVR])
+def test_models_know_the_columns_of_frames(table, data_file, kind, caplog):
+    X, y = frame(table.X), table.y
+    own = kind(random_state=0).fit(X, y)
+    assert own.model_.columns == ("a", "b", "c", "d")
+    expected = own.predict(X)
+    for other in reordered(X):
+        np.testing.assert_array_equal(own.model_.predict(other), own.model_.predict(X))
+    with pytest.raises(ValueError, match="feature names should match"):  # as scikit-learn demands
+        own.predict(X[["d", "b", "a", "c"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert np.array_equal(own.predict(table.X), expected)
+    assert "no names of features" not in caplog.text
+    numbered = X.set_axis(range(4), axis=1)
+    own.fit(numbered, y)
+    np.testing.assert_array_equal(own.predict(numbered[[2, 0, 3, 1]]), expected)
+    assert "no names of features" not in caplog.text
+    own.fit(table.X, y).model_.predict(X)
+    assert "no names of features in the training data, unlike array (a, b" in caplog.text
+    assert not hasattr(own.fit(X, y).fit(data_file), "feature_names_in_")
+
+
+def test_chunks_are_put_together_by_name(table):
+    X, y = frame(table.X), table.y
+    anything = anndata.AnnData(X[["d", "b", "a", "c"]].to_numpy())
+    anything.var_names = ["d", "b", "a", "c"]
+    own = FrankWolfeSVC(random_state=0).partial_fit(X[:100], y[:100], classes=np.unique(y))
+    own.partial_fit(anything[100:].copy(), y[100:])
+    same = FrankWolfeSVC(random_state=0).partial_fit(X[:100], y[:100], classes=np.unique(y))
+    same.partial_fit(X[100:], y[100:])
+    assert own.model_.to_bytes() == same.model_.to_bytes()
+    own = FrankWolfeSVC(random_state=0).partial_fit(anything, y, classes=np.unique(y))
+    own.partial_fit(X, y)
+    assert own.score(X, y) == own.score(anything, y)
 
 
 # -- what an SVC has -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ooc_fw.cli import common
+from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.report.progress import RowProgress
@@ -130,6 +131,7 @@ def _apply_to_text(
             f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
             f"(ooc-fw convert)"
         )
+    feature_places(None, model.columns, args.data)  # text names no features
     waiting: list[npt.NDArray[Any]] = []  # labels of rows without decision values
     width = n_dropped = 0
 

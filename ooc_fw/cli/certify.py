@@ -95,7 +95,8 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
     from ooc_fw.training.regression import EXACT_ROWS
 
     with ExitStack() as stack:
-        model, source = model.among_weighted(stack.enter_context(common.open_data(args)))
+        source = model.by_name(stack.enter_context(common.open_data(args)))
+        model, source = model.among_weighted(source)
         problem: Problem | RegressionProblem
         if model.task == "regression":
             problem = regression_problem(model, source)
@@ -151,7 +152,8 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
 
     certificates = []
     with ExitStack() as stack:
-        model, source = model.among_weighted(stack.enter_context(common.open_data(args)))
+        source = model.by_name(stack.enter_context(common.open_data(args)))
+        model, source = model.among_weighted(source)
         codes = np.zeros(source.n_rows, dtype=np.int64)
         if not model.one_class:
             codes = _codes(model, source)

@@ -30,10 +30,14 @@ from ooc_fw.data.formats import format_of, open_bytes, stored_bytes
 from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, canonical_csr
 from ooc_fw.data.sources.annotated import (
+    Field,
     Labels,
     Missing,
     check_missing,
     column_labels,
+    column_names,
+    find_column,
+    is_array,
     is_column,
 )
 from ooc_fw.data.sources.flatfile import open_npy
@@ -41,6 +45,7 @@ from ooc_fw.data.sources.hdf5 import (
     CSR_PARTS,
     DatasetSlices,
     csr_shape,
+    find_names,
     is_converted,
     open_column,
 )
@@ -125,14 +130,16 @@ class ArrayReader(TypedReader):
             self.label_names = _label_names(file, x_name)
             # Labels are at the root, or beside the rows as in AnnData.
             for place in () if label is None else (label, f"obs/{label}"):
-                if label is not None and find_node(file, place) is not None:
+                if label is not None and find_column(file, place, find_node) is not None:
                     y_name, self._label = place, label
                     break
-        labels = find_node(file, y_name)
+        labels = find_column(file, y_name, find_node)
         own = {} if labels is None else {self._label: self._open_labels(labels)}
         if not isinstance(rows, h5py.Group):
             nodes = {name: find_node(file, name) for name in file} | {x_name: rows}
             members = {name: _HDF5Array(node) for name, node in nodes.items() if _is_array(node)}
+            if x_name in members and len(rows.shape) == 2:
+                self.feature_names = find_names(file, x_name, rows.shape[1])
             return self._choose(members | own)
         if not set(CSR_PARTS) <= set(rows):
             raise InputError(
@@ -141,6 +148,7 @@ class ArrayReader(TypedReader):
             )
         parts = {name: _HDF5Array(find_node(rows, name)) for name in CSR_PARTS}
         self._matrix = _CSRMatrix(self.name, parts, csr_shape(rows, self.name))
+        self.feature_names = find_names(file, x_name, self._matrix.shape[1])
         return own
 
     def _open_zarr(self) -> Arrays:
@@ -156,7 +164,10 @@ class ArrayReader(TypedReader):
             if labels is not None:
                 check_missing(labels, f"{self.name}: {self._label!r}", _missing(options))
                 own = {self._label: _Labels(labels)}
-        if zarrs.is_array(rows):
+        n_features = rows.shape[-1] if is_array(rows) else zarrs.csr_shape(rows, self.name)[1]
+        if not is_array(root):
+            self.feature_names = zarrs.find_names(root, options.x_name, n_features)
+        if is_array(rows):
             return {options.x_name: zarrs.StoredArray(rows), **own}
         parts = {name: zarrs.StoredArray(rows[name]) for name in CSR_PARTS}
         self._matrix = _CSRMatrix(self.name, parts, zarrs.csr_shape(rows, self.name))
@@ -166,14 +177,14 @@ class ArrayReader(TypedReader):
         """Labels in a data set, or in a group as AnnData writes categories."""
         if _is_array(node):
             return _HDF5Array(node)
-        if isinstance(node, h5py.Group) and is_column(node):
-            what = f"{self.name}: {node.name!r}"
+        if not is_array(node) and is_column(node):
+            what = f"{self.name}: {self._label!r}"
             labels = column_labels(node, open_column, what)
             check_missing(labels, what, _missing(self._options))
             return _Labels(labels)
         known = ", ".join(self.label_names) or "none"
         raise InputError(
-            f"{self.name}: {node.name!r} is neither a data set nor a group of codes and "
+            f"{self.name}: {self._label!r} is neither a data set nor a group of codes and "
             f"categories; name other labels (--y-name; it has {known})"
         )
 
@@ -209,7 +220,8 @@ class ArrayReader(TypedReader):
         kinds: dict[str, str] = {}
         for name, array in self._arrays.items():
             prefix = "" if name == x_name else name
-            for column, index, dtype in _columns_of(name, prefix, array):
+            names = self.feature_names if name == x_name else None
+            for column, index, dtype in _columns_of(name, prefix, array, names):
                 if column in kinds:
                     raise InputError(f"{self.name} has two columns {column!r}; rename one of them")
                 own = NUMBERS if dtype.kind in "biuf" else WORDS
@@ -222,7 +234,7 @@ class ArrayReader(TypedReader):
                 f"and labels with --x-name and --y-name"
             )
         self.n_rows = next(iter(lengths.values()), 0)
-        if self._label in kinds and x_name in lengths:
+        if self._label in self._arrays and self._label in kinds and x_name in lengths:
             self.own_label = self._label
         self.kinds = kinds
 
@@ -372,7 +384,9 @@ class _ZipArray:
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
 
-def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, Any, np.dtype[Any]]]:
+def _columns_of(
+    name: str, prefix: str, array: Any, names: Sequence[str] | None
+) -> Iterator[tuple[str, Any, np.dtype[Any]]]:
     """Name of each column of an array, its index there, and its type."""
     dtype = array.dtype
     if dtype.names:
@@ -382,7 +396,8 @@ def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, Any, 
     elif len(array.shape) == 1:
         yield name, ..., dtype
     elif len(array.shape) == 2:
-        yield from ((f"{prefix}{j}", (..., j), dtype) for j in range(array.shape[1]))
+        words = names or [f"{prefix}{j}" for j in range(array.shape[1])]
+        yield from ((word, (..., j), dtype) for j, word in enumerate(words))
     else:
         raise InputError(
             f"the rows {name!r} must be a table of two dimensions, not of {len(array.shape)}"
@@ -392,15 +407,13 @@ def _columns_of(name: str, prefix: str, array: Any) -> Iterator[tuple[str, Any, 
 def _label_names(file: Any, x_name: str) -> tuple[str, ...]:
     """What may be labels in a file of named arrays, for messages."""
     found = []
-    for prefix, group in (("", file), ("obs/", find_node(file, "obs"))):
-        for name in group if isinstance(group, h5py.Group) else ():
-            node = find_node(group, name)
-            is_list = _is_array(node) and len(node.shape) == 1
-            is_coded = isinstance(node, h5py.Group) and "codes" in node
-            if name not in (x_name, "_index") and (is_list or is_coded):
-                found.append(f"{prefix}{name}")
+    for path in (*file, *column_names(file, find_node)):
+        node = find_column(file, path, find_node)
+        is_list = _is_array(node) and len(node.shape) == 1 and not node.dtype.names
+        if path != x_name and (is_list or (not is_array(node) and is_column(node))):
+            found.append(path)
     return tuple(found)
 
 
 def _is_array(node: Any) -> bool:
-    return isinstance(node, h5py.Dataset) and node.shape not in (None, ())
+    return isinstance(node, h5py.Dataset | Field) and node.shape not in (None, ())

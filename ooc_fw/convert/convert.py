@@ -28,6 +28,8 @@ from ooc_fw.convert.readers import Encoder, ParseOptions, TableReader
 from ooc_fw.convert.spool import Spool, shuffle_bits
 from ooc_fw.convert.tables import TableEncoder, TableRecord, choose_columns, fit_record
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
+from ooc_fw.data.attributes import COLUMNS, put_texts
+from ooc_fw.data.columns import are_numbers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -210,16 +212,22 @@ def _choose_features(
     like: TrainingFile | None,
     meter: Meter,
 ) -> TableRecord | None:
-    """Features of tables; None for sparse rows, whose columns have no names."""
+    """Features of tables; None for an array of sparse rows."""
     if first.sparse and like is None and (options.one_hot or options.drop or options.impute):
         raise InputError(
-            f"{first.name} holds sparse rows, which have no columns to name; leave --one-hot, "
+            f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
             f"--drop and --impute out"
         )
     if first.sparse:
         return None
     if like is not None:
-        return like.record or choose_columns(first, options, like.n_features)
+        record = like.record
+        by_position = record is None or (
+            {*record.columns}.isdisjoint(first.columns)
+            and (are_numbers(record.columns) or are_numbers(first.columns[: like.n_features]))
+            and not (record.hot or record.means)
+        )
+        return choose_columns(first, options, like) if by_position else record
     record = choose_columns(first, options)
     if not (options.one_hot or options.impute):
         return record
@@ -295,6 +303,8 @@ def _write_file(
     counts = dict(sorted(total.items()))
     writer = DatasetWriter(file, layout)
     found = write_rows(job, writer, layout, scaling, values)
+    if job.encoder.columns is not None:
+        put_texts(file.attrs, COLUMNS, job.encoder.columns)
     if job.encoder.record is not None:
         job.encoder.record.write(file.attrs)
     mean, norm = found.mean, found.mean_square_norm

@@ -14,10 +14,11 @@ from ooc_fw.convert.arrow import CSVReader, PartsReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
-from ooc_fw.data.attributes import LABEL_NAMES, RECORD, TARGETS, get_texts
+from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_texts
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
+from ooc_fw.data.sources.hdf5 import find_names
 from ooc_fw.data.sources.opening import (
     H5PY_ERRORS,
     check_plain_tree,
@@ -38,6 +39,7 @@ class TrainingFile:
     sparse: bool  # whether its rows are sparse
     scaling: Scaling  # what was done to its values
     classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    columns: Sequence[str] | None = None  # names of its features
     record: TableRecord | None = None  # how a table became its features
     targets: bool = False  # whether its labels are targets of a regression
     is_model: bool = False  # whether it is a model
@@ -80,6 +82,7 @@ def _read_data(file: h5py.File) -> TrainingFile:
     record = TableRecord.read(file.attrs)
     targets = bool(file.attrs.get(TARGETS, False))
     known: dict[str, Any] = {"record": record, "targets": targets}
+    known["columns"] = get_texts(file.attrs, COLUMNS)
     names = None if targets else names
     return _training_file(file, rows, Scaling.read(file) or Scaling(), names, **known)
 
@@ -100,6 +103,7 @@ def _read_model(file: h5py.File) -> TrainingFile:
         record = TableRecord.from_json(file[RECORD][...].tobytes().decode("utf-8"))
     targets = "spread" in file.attrs
     known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
+    known["columns"] = get_texts(file, COLUMNS)
     names = None if targets else names
     return _training_file(file, file["support_vectors"], scaling, names, **known)
 
@@ -110,6 +114,8 @@ def _training_file(
     """What a file says; `names` are its labels as stored, numbers or words."""
     sparse = isinstance(rows, h5py.Group)
     n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
+    if known["columns"] is None:
+        known["columns"] = find_names(file, "X", n_features)
     classes = None
     if names is not None:
         texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)

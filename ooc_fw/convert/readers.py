@@ -139,6 +139,7 @@ class TableReader(Reader):
     header = True  # whether the columns have names of their own
     label_names: tuple[str, ...] = ()  # what else could hold the labels, but is no column
     sparse = False  # whether the numbers arrive as `CSRRows`
+    feature_names: Sequence[str] | None = None  # of rows in one array; None: nothing says them
     takes_label_file = False  # whether labels may come from a file of their own
 
     @property
@@ -252,6 +253,7 @@ class Encoder(ABC):
     """Makes labels and rows of the blocks of all inputs."""
 
     record: Any = None  # how a table becomes features, with `write`
+    columns: Sequence[str] | None = None  # names of the features
     labelled = True  # whether there are labels
     exact_parser: Parse | None = None  # of LIBSVM text: keeps float64, where `parser` rounds
     hint = ""  # what a row is, for messages

@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
+from ooc_fw.data.attributes import COLUMNS, RECORD, put_text, put_texts
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
 from ooc_fw.data.ranges import ColumnSums
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
@@ -102,7 +102,7 @@ def split(
     number of rows written.
     """
     labels = _Labels.of(source)
-    record, seed = _known_of(source.name)
+    seed = _shuffle_seed(source.name)
     reports, done = [], 0
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
@@ -135,8 +135,10 @@ def split(
                 counts = {float(label): int(n) for label, n in sorted(found.items())}
                 words = None if labels.words is None else labels.words.tolist()
                 counts = counts if source.has_labels else {}
-                if record is not None:
-                    record.write(file.attrs)
+                if source.columns is not None:
+                    put_texts(file.attrs, COLUMNS, source.columns)
+                if source.table is not None:
+                    put_text(file.attrs, RECORD, source.table)
                 moments = sums.statistics
                 writer.finish(
                     Summary(
@@ -155,11 +157,9 @@ def split(
     return reports
 
 
-def _known_of(path: str) -> tuple[TableRecord | None, int]:
-    """What a converted file says beside its rows: its table, and the seed of its shuffle."""
+def _shuffle_seed(path: str) -> int:
+    """Seed of the shuffle of a converted file."""
     if not (os.path.isfile(path) and h5py.is_hdf5(path)):
-        return None, 0
+        return 0
     with h5py.File(path, "r") as file:
-        if not is_converted(file):
-            return None, 0
-        return TableRecord.read(file.attrs), int(file.attrs.get("shuffle_seed", 0))
+        return int(file.attrs.get("shuffle_seed", 0)) if is_converted(file) else 0

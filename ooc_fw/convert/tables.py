@@ -36,11 +36,12 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, put_text, put_texts
+from ooc_fw.data.attributes import RECORD, get_text, put_text
+from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import is_folder
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.remote import is_url
-from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -90,7 +91,6 @@ class TableRecord:
 
     def write(self, attributes: Any) -> None:
         """Store in HDF5 attributes."""
-        put_texts(attributes, COLUMNS, self.features)
         put_text(attributes, RECORD, json.dumps(asdict(self)))
 
     @staticmethod
@@ -149,7 +149,7 @@ def find_column(reader: TableReader, name: str, option: str) -> str:
         place = int(name)
         return (reader.proper_columns if place < 0 else reader.columns)[place]
     except (ValueError, IndexError):
-        known = listed((*reader.columns, *reader.label_names)) or "no columns with names"
+        known = listed((*reader.label_names, *reader.columns)) or "no columns with names"
         raise InputError(
             f"{option}: {reader.name} has no column {name!r}; it has {known}"
         ) from None
@@ -173,11 +173,11 @@ def find_label(reader: TableReader, wanted: str | None) -> str:
 
 
 def choose_columns(
-    reader: TableReader, options: ConvertOptions, n_features: int | None = None
+    reader: TableReader, options: ConvertOptions, like: TrainingFile | None = None
 ) -> TableRecord:
     """Features of a table by the options alone, before its categories are known.
 
-    With `n_features`, those by their order, for a training file without names of columns.
+    With `like`, those of that training file: by name, or by their order if it has no names.
     """
     label = find_label(reader, options.label)
     hot = {find_column(reader, name, "--one-hot"): None for name in options.one_hot}
@@ -187,9 +187,14 @@ def choose_columns(
             other = "--label" if name == label else "--drop"
             raise InputError(f"column {name!r} is named by --one-hot and by {other}; choose one")
     left_out = drop | {label} | (reader.index - {*hot})
-    columns = tuple(name for name in reader.columns if name not in left_out)[:n_features]
+    columns = tuple(name for name in reader.columns if name not in left_out)
+    if like is not None:
+        places = feature_places(columns, like.columns, reader.name)
+        if places is not None:
+            columns = tuple(columns[place] for place in places.tolist())
+        columns = columns[: like.n_features]
     categories = tuple(() if name in hot else None for name in columns)
-    if n_features is not None:
+    if like is not None:
         return TableRecord(label, columns, categories)
     if not columns:
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
@@ -333,7 +338,7 @@ def _is_label_number(word: str) -> bool:
 
 
 class TableEncoder(Encoder):
-    """Makes rows of open tables, by a record, or sparse rows whose columns have no names without.
+    """Makes rows of open tables, by a record, or of one array of sparse rows without.
 
     `label` overrides the label column of the record; `like` is the training file. `labels`
     says what blocks have: "codes" of labels that are words, or the "words" as they stand in the
@@ -359,6 +364,11 @@ class TableEncoder(Encoder):
         self._drop_unlabelled = options.missing_labels == "drop"
         self._targets = options.targets
         self._readers = readers
+        self._names = readers[0].feature_names if like is None else like.columns
+        if record is not None:
+            self.columns = record.features
+        elif all(reader.feature_names is not None for reader in readers):
+            self.columns = self._names
         self._labels = dict(zip(readers, self._find_labels(options.label), strict=True))
         self.labelled = self._labels[readers[0]] is not None
         pairs = self._labels.items()
@@ -396,11 +406,14 @@ class TableEncoder(Encoder):
             of = self._readers[0].name if self._like is None else self._like.name
             fixed = self._like is not None
             wanted = self.record.wanted(reader, label, skip=self._options.skip, of=of, fixed=fixed)
-        return lambda block: self._encode(reader.parse(block, wanted))
+        places = None
+        if self.record is None:
+            places = feature_places(reader.feature_names, self._names, reader.name)
+        return lambda block: self._encode(reader.parse(block, wanted), places)
 
     def feature_name(self, column: int) -> str:
         """What a user calls a feature."""
-        return f"column {column if self.record is None else repr(self.record.features[column])}"
+        return f"column {column if self.columns is None else repr(self.columns[column])}"
 
     def labels(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:  # noqa: D102
         return (None, None) if self._codes is None or self._targets else self._codes.finish()
@@ -439,8 +452,11 @@ class TableEncoder(Encoder):
         with self._counting:
             self._counts[what] += number
 
-    def _encode(self, cells: Cells) -> ParsedBlock:
-        """Labels and sparse rows, of float64, of some cells."""
+    def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
+        """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
+        if places is not None:
+            assert isinstance(cells.numbers, CSRRows)
+            cells = replace(cells, numbers=take_columns(cells.numbers, places))
         if self._drop_unlabelled:
             labelled = ~_unlabelled(cells.labels)
             if not labelled.all():

@@ -38,7 +38,7 @@ def get_text(attributes: Any, name: str) -> str:
 
 
 def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
-    """Store several texts as an array of one fixed length."""
+    """Store several texts as an array of one fixed length, in attributes or as a data set."""
     encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
     attributes[name] = np.array(encoded, dtype=np.bytes_)
 

@@ -101,6 +101,16 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
     return CSRRows(data, columns, indptr, rows.n_features)
 
 
+def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
+    """Sparse rows of the columns at `places`, none of them twice, in that order."""
+    new = np.full(rows.n_features, -1, dtype=np.int64)
+    new[places] = np.arange(len(places))
+    indices = new[rows.indices]
+    kept = indices >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+    return canonical_csr(rows.data[kept], indices[kept], indptr, len(places), "it")
+
+
 def concat_rows(blocks: Sequence[Rows]) -> Rows:
     """Blocks of equal width and kind, one below the other."""
     first = blocks[0]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.parallel import Workers
@@ -20,11 +20,12 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource
 from ooc_fw.data.sources.annotated import is_annotated
 from ooc_fw.data.sources.chunked import is_chunked
+from ooc_fw.data.sources.dispatch import names_of_frame
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.kernels.given import GivenKernel
-from ooc_fw.model.record import Model
+from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
@@ -73,13 +74,31 @@ class Trainer(BaseEstimator):
     def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
         """Decision values as the model gives them."""
         check_is_fitted(self)
-        dask = self.dask
-        if not is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-            dask = None
-        return self.model_.decision_function(
-            X, threads=threads_of(self.n_jobs), dask=dask, labels_only=labels_only
-        )
+        dask = self.dask if is_out_of_core(X) else None
+        X, columns = self._checked(X, reset=False)
+        with borrow_source(X, columns=columns) as source:
+            return self.model_.decision_function(
+                source, threads=threads_of(self.n_jobs), dask=dask, labels_only=labels_only
+            )
+
+    def _checked(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> tuple[Any, ...]:
+        """Rows, and labels if any, as scikit-learn checks those in RAM, and names of the features.
+
+        scikit-learn demands that frames come with the columns of the frame of `fit`, in their
+        order. Columns of a frame are found by name after a `fit` on anything else with names.
+        """
+        names: Sequence[str] | None = names_of_frame(X)
+        in_order = reset or hasattr(self, "feature_names_in_")
+        by_name = names is not None and not in_order and self.model_.columns is not None
+        if by_name or is_out_of_core(X):
+            if reset:
+                self.__dict__.pop("feature_names_in_", None)
+            return X, *(column_or_1d(own, warn=True) if is_array(own) else own for own in y), None
+        checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
+        found = validate_data(self, X, *y, **checks)
+        if not reset and in_order:
+            names = self.model_.columns
+        return *(found if y else [found]), names
 
     def __sklearn_is_fitted__(self) -> bool:
         """A first call that failed may have left attributes of the data, but no model."""

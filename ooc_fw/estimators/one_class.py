@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
 
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
@@ -20,7 +19,6 @@ from ooc_fw.estimators.common import (
     PathLike,
     RunFiles,
     Trainer,
-    is_out_of_core,
     rows_of_weight,
 )
 from ooc_fw.kernels.functions import KernelFunction
@@ -192,10 +190,9 @@ class FrankWolfeOneClass(_FittedOneClass):
             )
         files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X,))
         options = files.seeded(options, self.random_state)
-        if not is_out_of_core(X):
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
+        X, columns = self._checked(X)
         with (
-            borrow_source(X) as whole,
+            borrow_source(X, columns=columns) as whole,
             nullcontext()
             if self.dask is None
             else borrow_workers(self.dask, options.threads) as workers,

@@ -20,7 +20,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from ooc_fw.data.labels import codes_of, encode_labels, inexact_label, inexact_labels
 from ooc_fw.data.parallel import borrow_workers
@@ -31,7 +30,6 @@ from ooc_fw.estimators.common import (
     RunFiles,
     Trainer,
     is_array,
-    is_out_of_core,
     rows_of_weight,
 )
 from ooc_fw.kernels.functions import KernelFunction
@@ -372,12 +370,8 @@ class FrankWolfeSVC(_FittedSVC):
                 f"{self.decision_function_shape!r}"
             )
         self.__dict__.pop("_streams", None)
-        if not is_out_of_core(X):
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric")
-        else:
-            self.__dict__.pop("feature_names_in_", None)
-            y = column_or_1d(y, warn=True) if is_array(y) else y
-        with borrow_source(X, y) as whole:
+        X, y, columns = self._checked(X, y)
+        with borrow_source(X, y, columns) as whole:
             source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
                 if is_array(y):
@@ -524,13 +518,12 @@ class FrankWolfeSVC(_FittedSVC):
                 "a weight for each label"
             )
         known = _agreed_classes(None if first else self.classes_, classes)
-        if not is_out_of_core(X):
-            checks = {"reset": first, "ensure_all_finite": False}  # NaN is found where it is read
-            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", **checks)
+        # NaN is found where it is read.
+        X, columns = self._checked(X, reset=first, ensure_all_finite=False)
         if is_array(y):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
-        with borrow_source(X, y) as chunk:
+        with borrow_source(X, y, columns) as chunk:
             named = not first and self.model_.columns is not None and chunk.columns is not None
             if not first and not named and chunk.n_features != self.n_features_in_:
                 raise InputError(

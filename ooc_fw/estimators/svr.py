@@ -13,8 +13,6 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
-from sklearn.utils import column_or_1d
-from sklearn.utils.validation import validate_data
 
 from ooc_fw.data.labels import read_targets
 from ooc_fw.data.parallel import borrow_workers
@@ -24,7 +22,6 @@ from ooc_fw.estimators.common import (
     RunFiles,
     Trainer,
     is_array,
-    is_out_of_core,
     rows_of_weight,
 )
 from ooc_fw.kernels.functions import KernelFunction
@@ -167,12 +164,9 @@ class FrankWolfeSVR(_FittedSVR):
         options = self._options()
         files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
         options = files.seeded(options, self.random_state)
-        if not is_out_of_core(X):
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", y_numeric=True)
-        else:
-            y = column_or_1d(y, warn=True) if is_array(y) else y
+        X, y, columns = self._checked(X, y, y_numeric=True)
         with (
-            borrow_source(X, y) as whole,
+            borrow_source(X, y, columns) as whole,
             nullcontext()
             if self.dask is None
             else borrow_workers(self.dask, options.threads) as workers,

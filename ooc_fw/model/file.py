@@ -30,7 +30,14 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.attributes import COLUMNS, RECORD, as_text, get_text, put_text
+from ooc_fw.data.attributes import (
+    COLUMNS,
+    RECORD,
+    get_text,
+    get_texts,
+    put_text,
+    put_texts,
+)
 from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32
@@ -137,7 +144,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
             name: float(attributes[name]) if name in attributes else None
             for name in _OF_OTHER_TASKS
         },
-        "columns": tuple(map(as_text, file[COLUMNS][...].tolist())) if COLUMNS in file else None,
+        "columns": tuple(get_texts(file, COLUMNS) or ()) or None,
         "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
         "weighted_rows": _vector(file[_WEIGHTED], np.uint8) if _WEIGHTED in file else None,
         "kernel": kernel,
@@ -208,7 +215,7 @@ def _write(file: h5py.File, model: Model) -> None:
         model.scaling.write(file)
     _write_rows(file, "support_vectors", model.support_vectors)
     if model.columns is not None:
-        file[COLUMNS] = np.array([name.encode("utf-8") for name in model.columns], np.bytes_)
+        put_texts(file, COLUMNS, model.columns)
     if model.table is not None:
         file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
     if model.weighted_rows is not None:

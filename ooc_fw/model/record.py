@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,22 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.columns import feature_places
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, ScaledSource, SubsetSource, block_slices, open_source
+from ooc_fw.data.sources import (
+    ColumnSource,
+    RowSource,
+    ScaledSource,
+    SubsetSource,
+    block_slices,
+    open_source,
+)
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
-from ooc_fw.model.columns import with_columns
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
     REST,
@@ -155,11 +162,20 @@ class _Record:
         must be that of the model. All others hold raw rows, which are scaled as they are read.
         InputError is raised for features that are missing, or for another scaling.
         """
-        found = with_columns(source, self.columns)
+        found = self.by_name(source)
         self.check_source(found)
         if self.scaling is None or self.scaling.is_identity or found.scaling is not None:
             return found
         return ScaledSource(found, self.scaling)
+
+    def by_name(self, source: RowSource) -> RowSource:
+        """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
+        places = feature_places(source.columns, self.columns, source.name, self._warn)
+        return source if places is None else ColumnSource(source, places)
+
+    @cached_property
+    def _warn(self) -> Callable[..., object]:
+        return cache(logger.warning)  # each message once, however often the model is applied
 
     def check_source(self, source: RowSource) -> None:
         """Raise InputError unless rows of `source` can be compared with the support vectors."""
@@ -426,8 +442,8 @@ class Model(_Record):
         A converted file, and what is opened from one, records its scaling and is used as it is.
         All other rows are raw ones: arrays, frames, AnnData and files of other programs. Where the
         training file was converted with scaling, the model scales them in the same way; scaled rows
-        that were copied into an array would be scaled twice. Where `X` and the training data name
-        their features, these are found by name.
+        that were copied into an array would be scaled twice. Where `X`, a frame perhaps, and the
+        training data name their features, these are found by name.
 
         Parameters
         ----------
@@ -626,9 +642,16 @@ def load_model(path: str | os.PathLike[str], kernel: KernelFunction | None = Non
 
 
 @contextmanager
-def borrow_source(X: Any, labels: Any = None) -> Iterator[RowSource]:
-    """Source of `X`, closed afterwards unless `X` is itself a source."""
+def borrow_source(
+    X: Any, labels: Any = None, columns: Sequence[str] | None = None
+) -> Iterator[RowSource]:
+    """Source of `X`, closed afterwards unless `X` is itself a source; `columns` name its features.
+
+    Columns of None are those that `X` says itself, if it does.
+    """
     source = open_source(X, labels)
+    if columns is not None:
+        source.columns = columns
     try:
         yield source
     finally:

@@ -318,3 +318,258 @@ def test_categories_of_a_file_that_lie(tmp_path):
         file["obs/kind/codes"], file["obs/kind/categories"] = np.array([0, 1, 5, 0]), [1.0, 2.0]
     with pytest.raises(InputError, match="has codes that are none of its 2 categories"):
         open_source(tmp_path / "f.h5", y_name="kind")
+
+
+NAMED = "--label", "cell_type", "--missing-labels", "drop"
+
+
+@pytest.fixture(scope="module")
+def reordered(cells, tmp_path_factory):
+    """The same cells with their genes in another order and one more, by the name of the format."""
+    folder = tmp_path_factory.mktemp("reordered")
+    with warnings.catch_warnings(action="ignore"):  # of a gene twice, of what anndata will do
+        more = cells[:, [0, *range(7, -1, -1)]].copy()
+        more.var_names = ["other", *more.var_names[1:]]
+        more.write_h5ad(folder / "cells.h5ad")
+        more.write_zarr(folder / "cells.zarr")
+    return {name: folder / f"cells.{name}" for name in ("h5ad", "zarr")}
+
+
+@FORMATS
+@pytest.mark.parametrize("rows", ["X", "layers/dense"])
+@pytest.mark.parametrize("options", [(), ("--landmarks", "30"), ("--task", "novelty")])
+def test_names_of_genes_travel(ooc_fw, tmp_path, places, reordered, name, rows, options):
+    whole, parts, model = tmp_path / "d.h5", ("train.h5", "test.h5"), tmp_path / "m.h5"
+    taken = *NAMED, "--x-name", rows
+    outcome = ooc_fw("convert", places[name], whole, *taken, "--scale", "maxabs")
+    assert outcome.status == 0, outcome.err
+    train, test = (tmp_path / part for part in parts)
+    assert ooc_fw("split", whole, train, test).status == 0
+    assert ooc_fw("train", train, "-o", model, *options).status == 0
+    genes = tuple(f"gene {k}" for k in range(8))
+    assert load_model(model).columns == genes
+    assert ooc_fw("verify", test).status == 0
+    expected = ooc_fw("predict", model, places[name], "--x-name", rows).out
+    for other in reordered.values():
+        outcome = ooc_fw("predict", model, other, "--x-name", rows)
+        assert outcome.out == expected
+        assert "has 1 features that the training data do not have (other)" in outcome.err
+    for like in (train, model):
+        found, others = tmp_path / "same.h5", tmp_path / "others.h5"
+        for source, target in ((places, found), (reordered, others)):
+            outcome = ooc_fw("convert", source[name], target, *taken, "--like", like)
+            assert outcome.status == 0, outcome.err
+        with open_source(found) as first, open_source(others) as second:
+            assert list(first.columns) == list(second.columns) == list(genes)
+            assert first.n_rows == 226
+            np.testing.assert_array_equal(
+                *(to_dense(source.read(0, 226)) for source in (first, second))
+            )
+
+
+def test_several_files_are_one_by_the_names_of_their_genes(ooc_fw, tmp_path, cells, places):
+    twice, backwards = tmp_path / "twice.h5", tmp_path / "backwards.h5ad"
+    cells[:, ::-1].copy().write_h5ad(backwards)
+    for rows in ("X", "layers/dense"):
+        taken = *NAMED, "--x-name", rows, "--no-shuffle"
+        assert ooc_fw("convert", places["h5ad"], backwards, twice, *taken).status == 0
+        with open_source(twice) as source:
+            assert list(source.columns) == list(cells.var_names)
+            found = to_dense(source.read(0, 452))
+        np.testing.assert_array_equal(found[:226], found[226:])
+
+
+def test_rows_without_names_are_said_to_be_taken_by_position(ooc_fw, tmp_path, cells, places):
+    dense, lines = np.asarray(cells.X.todense()), cells.obs["batch"]
+    np.save(tmp_path / "X.npy", dense)
+    np.save(tmp_path / "y.npy", lines)
+    text = [
+        " ".join([str(label), *(f"{k}:{value}" for k, value in enumerate(row, 1))])
+        for label, row in zip(lines, dense, strict=True)
+    ]
+    (tmp_path / "cells.txt").write_text("\n".join(text) + "\n")
+    data, model, other = (tmp_path / name for name in ("d.h5", "m.h5", "o.h5"))
+    for row_name in ("X", "layers/dense"):
+        named = "--label", "batch", "--x-name", row_name
+        assert ooc_fw("convert", places["h5ad"], data, *named).status == 0
+        assert ooc_fw("train", data, "-o", model).status == 0
+        expected = ooc_fw("predict", model, data).out
+        # Text is taken for CSV by a model of a table.
+        for unnamed in ("X.npy", *["cells.txt"] * (row_name == "X")):
+            outcome = ooc_fw("predict", model, tmp_path / unnamed)
+            assert outcome.out == expected
+            assert outcome.err.count("columns are matched by their position") == 1
+            assert f"no names of features in {tmp_path / unnamed}, unlike the tr" in outcome.err
+        labels = "--labels", tmp_path / "y.npy"
+        outcome = ooc_fw("convert", tmp_path / "X.npy", other, *labels, "--like", data)
+        assert outcome.status == 0, outcome.err
+        assert "no names of features in" in outcome.err
+    assert ooc_fw("convert", tmp_path / "X.npy", data, *labels).status == 0
+    assert ooc_fw("train", data, "-o", model).status == 0
+    assert ooc_fw("predict", model, tmp_path / "X.npy").err == ""
+    for row_name in ("X", "layers/dense"):
+        named = "--label", "batch", "--x-name", row_name
+        outcomes = [
+            ooc_fw("predict", model, places["h5ad"], "--x-name", row_name),
+            ooc_fw("convert", places["h5ad"], other, *named, "--like", data),
+        ]
+        for outcome in outcomes:
+            assert outcome.status == 0
+            assert "no names of features in the training data, unlike" in outcome.err
+        assert outcomes[0].out == expected
+
+
+def test_genes_that_share_a_name(ooc_fw, tmp_path, cells):
+    own, paths = cells.copy(), [tmp_path / name for name in ("a.h5ad", "b.h5ad")]
+    own.var_names = ["one", "two", "two", *own.var_names[3:]]
+    with warnings.catch_warnings(action="ignore"):  # of the names
+        own.write_h5ad(paths[0])
+        own[:, ::-1].copy().write_h5ad(paths[1])
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    assert ooc_fw("convert", paths[0], data, *NAMED).status == 0
+    assert ooc_fw("train", data, "-o", model).status == 0
+    assert ooc_fw("predict", model, paths[0]).status == 0
+    for outcome in (
+        ooc_fw("predict", model, paths[1]),
+        ooc_fw("convert", paths[1], tmp_path / "e.h5", *NAMED, "--like", data),
+    ):
+        assert outcome.status == 2
+        assert "cannot be found by name, since some names occur twice (two)" in outcome.err
+    outcome = ooc_fw("convert", paths[0], data, *NAMED, "--x-name", "layers/dense")
+    assert outcome.status == 2
+    assert "has two columns 'two'; rename one of them" in outcome.err
+
+
+@FORMATS
+def test_certificate_of_reordered_genes(ooc_fw, tmp_path, places, reordered, name):
+    model = tmp_path / "m.h5"
+    for options in ((), ("--landmarks", "30")):
+        assert ooc_fw("train", places[name], "-o", model, *NAMED, *options).status == 0
+        outcomes = [
+            ooc_fw("certify", model, data[name], *NAMED, "--json") for data in (places, reordered)
+        ]
+        assert [each.status for each in outcomes] == [0, 0], outcomes[1].err
+        assert json.loads(outcomes[0].out) == json.loads(outcomes[1].out)
+
+
+# -- files of older versions of AnnData ------------------------------------------------------------
+
+
+def write_old(cells, path, version):
+    """Write the cells as AnnData 0.6 or 0.7 did, to HDF5 or to a zarr store."""
+    is_zarr = path.suffix == ".zarr"
+    root = zarr.open_group(path, mode="w", zarr_format=2) if is_zarr else h5py.File(path, "w")
+
+    def put(group, name, values):
+        if is_zarr:
+            return group.create_array(name, data=values)
+        if values.dtype.kind == "U":
+            return group.create_dataset(name, data=values.astype(object))
+        return group.create_dataset(name, data=values)
+
+    X, types = root.create_group("X"), cells.obs["cell_type"].cat
+    for part in ("data", "indices", "indptr"):
+        put(X, part, getattr(cells.X, part))
+    kind, shape = ("h5sparse_format", "h5sparse_shape"), cells.shape
+    if version == "0.7":
+        kind = "encoding-type", "shape"
+    X.attrs.update(zip(kind, ("csr" if version == "0.6" else "csr_matrix", shape), strict=True))
+    codes, words = types.codes.to_numpy(), np.array(types.categories, dtype="U")
+    genes, donors = (np.array(names, dtype="U") for names in (cells.var_names, cells.obs["donor"]))
+    if version == "0.6":
+        text = "U8" if is_zarr else h5py.string_dtype()
+        obs = np.zeros(len(codes), [("index", text), ("cell_type", "i1"), ("donor", text)])
+        obs["index"], obs["cell_type"], obs["donor"] = cells.obs_names, codes, donors
+        var = np.zeros(len(genes), [("index", text), ("n", "i8")])
+        var["index"] = genes
+        put(root, "obs", obs), put(root, "var", var)
+        put(root.create_group("uns"), "cell_type_categories", words)
+    else:
+        obs, var = root.create_group("obs"), root.create_group("var")
+        categories = put(obs.create_group("__categories"), "cell_type", words)
+        known = "__categories/cell_type" if is_zarr else categories.ref
+        put(obs, "cell_type", codes).attrs["categories"] = known
+        put(obs, "donor", donors)
+        put(var, "symbol", genes)
+        var.attrs["_index"] = "symbol"
+    if not is_zarr:
+        root.close()
+    return path
+
+
+@FORMATS
+@pytest.mark.parametrize("version", ["0.6", "0.7"])
+def test_older_files(ooc_fw, tmp_path, cells, places, name, version):
+    path = write_old(cells, tmp_path / f"old.{name}", version)
+    named = {"y_name": "cell_type", "missing_labels": "drop"}
+    with open_source(path, **named) as found, open_source(places["h5ad"], **named) as expected:
+        assert found.columns == list(cells.var_names) == expected.columns
+        assert found.labels(0, 226).tolist() == expected.labels(0, 226).tolist()
+        np.testing.assert_array_equal(*(to_dense(own.read(0, 226)) for own in (found, expected)))
+    with open_source(path, y_name="donor") as source:
+        assert source.labels(0, 240).tolist() == cells.obs["donor"].tolist()
+    for command in (("train",), ("convert", tmp_path / "d.h5"), ("info",)):
+        command, *more = command
+        outcome = ooc_fw(command, path, *more, "--label", "cell_type")
+        assert outcome.status == 2
+        assert "14 of 240 rows have no label in" in outcome.err
+        outcome = ooc_fw(command, path, *more, "--label", "kind")
+        assert outcome.status == 2
+        assert "obs/cell_type" in outcome.err
+        assert "__categories" not in outcome.err
+    assert ooc_fw("convert", path, tmp_path / "d.h5", *NAMED).status == 0
+    for data, label in ((path, NAMED), (tmp_path / "d.h5", ())):
+        assert ooc_fw("train", data, *label, "-o", tmp_path / "m.h5").status == 0
+        model = load_model(tmp_path / "m.h5")
+        assert model.classes.tolist() == TYPES.tolist()
+        assert model.columns == tuple(cells.var_names)
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.7"])
+def test_older_files_as_anndata_reads_them(tmp_path, cells, version):
+    path = write_old(cells, tmp_path / "old.h5ad", version)
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+        file["X"] = cells.layers["dense"]
+        if version == "0.7":
+            index = "donor", "symbol"
+            for place, column in zip(("obs", "var"), index, strict=True):
+                file[place].attrs["_index"] = column
+                file[place].attrs["encoding-type"] = "dataframe"
+                file[place].attrs["encoding-version"] = "0.1.0"
+            file["obs"].attrs["column-order"] = ["cell_type"]
+            file["var"].attrs["column-order"] = np.zeros(0)
+    with warnings.catch_warnings(action="ignore"):  # of the age of the file
+        found = anndata.read_h5ad(path)
+    assert found.obs["cell_type"].tolist() == cells.obs["cell_type"].tolist()
+    with open_source(path, y_name="cell_type", missing_labels="drop") as source:
+        assert source.columns == list(found.var_names) == list(cells.var_names)
+        assert source.labels(0, 226).tolist() == found.obs["cell_type"].dropna().tolist()
+
+
+def test_names_of_genes_of_any_type(tmp_path, cells):
+    names = np.array([f"g{k}" for k in range(8)])
+    for stored in (
+        {"values": names.astype("S"), "mask": np.zeros(8, dtype=bool)},
+        {"codes": np.arange(8), "categories": names.astype("S")},
+        {"": names.astype("S")},
+        {"": names.astype(object)},
+    ):
+        with h5py.File(tmp_path / "f.h5", "w") as file:
+            file["X"], file["mod/rna/X"] = cells.layers["dense"], cells.layers["dense"]
+            file["obsm/X_same_width"] = cells.layers["dense"]
+            for place in ("var", "mod/rna/var"):
+                for part, values in stored.items():
+                    file[f"{place}/_index/{part}".rstrip("/")] = values
+        for x_name, expected in (
+            ("X", list(names)),
+            ("mod/rna/X", list(names)),
+            ("obsm/X_s", None),
+        ):
+            x_name = x_name.replace("X_s", "X_same_width")
+            with open_source(tmp_path / "f.h5", x_name=x_name) as source:
+                assert source.columns == expected
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["X"], file["var"] = cells.layers["dense"], np.arange(8.0)  # variances, not names
+    with open_source(tmp_path / "f.h5") as source:
+        assert source.columns is None

@@ -1,7 +1,8 @@
 """AnnData: columns of its files, whichever library opened them, and AnnData objects in memory.
 
 A column of ``obs`` is an array, or a group: of codes and the categories that they stand for, or of
-values and a mask of the missing ones.
+values and a mask of the missing ones. Before version 0.8 an array of codes refers to its categories
+by an attribute. Before 0.7 ``obs`` is one table of records, and categories are in ``uns``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -44,6 +46,92 @@ class _Coded:
 
     def __getitem__(self, key: slice) -> AnyArray:
         return np.asarray(self._categories[np.asarray(self._codes[key])])
+
+
+class Field:
+    """A field of a table of records, which is like an array of its own."""
+
+    def __init__(self, table: Any, name: str) -> None:
+        self._table, self._field = table, name
+        self.dtype, self.nbytes = table.dtype[name], table.nbytes
+        self.attrs: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def __len__(self) -> int:
+        return int(self._table.shape[0])
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        return np.asarray(self._table[key][self._field])
+
+
+def is_array(node: Any) -> bool:
+    """Whether a node of a file or store is an array, rather than a group."""
+    return hasattr(node, "shape")
+
+
+def find_column(root: Any, path: str, find: Callable[[Any, str], Any]) -> Any:
+    """Column at a path below `root`: an array, or what `is_column` may know; None where none is.
+
+    ``find(group, path)`` is the object at a path below a group.
+    """
+    place, _, name = path.rstrip("/").rpartition("/")
+    node, table = find(root, path), find(root, place)
+    categories = None
+    if node is None and is_array(table) and name in (table.dtype.names or ()):
+        node = Field(table, name)
+        if node.dtype.kind in "iu":
+            categories = find(root, f"uns/{name}_categories")
+    elif is_array(node):
+        known = node.attrs.get("categories")
+        if isinstance(known, str | bytes):
+            categories = find(table, as_text(known))
+        elif isinstance(known, h5py.Reference):
+            categories = node.file[known]
+    return node if categories is None else {"codes": node, "categories": categories}
+
+
+def column_names(root: Any, find: Callable[[Any, str], Any]) -> list[str]:
+    """Paths of the columns of ``obs``."""
+    obs = find(root, "obs")
+    names = [] if obs is None else obs.dtype.names or () if is_array(obs) else list(obs)
+    return [f"obs/{name}" for name in names if name not in ("_index", "__categories")]
+
+
+def feature_names(
+    root: Any,
+    x_name: str,
+    find: Callable[[Any, str], Any],
+    open_array: Callable[[Any], Any],
+    n_features: int,
+) -> list[str] | None:
+    """Names of the columns of X, or of a layer, in the ``var`` beside it; None where none are.
+
+    `find` and `open_array` are as for `find_column` and `column_labels`.
+    """
+    place = _place_of_names(x_name)
+    var = None if place is None else find(root, place)
+    if var is None or (is_array(var) and not var.dtype.names):
+        return None
+    index = var.dtype.names[0] if is_array(var) else as_text(var.attrs.get("_index", "_index"))
+    names = find_column(root, f"{place}/{index}", find)
+    if names is None or not (is_array(names) or is_column(names)):
+        return None
+    if is_array(names):
+        labels = Labels(open_array(names))
+    else:
+        labels = column_labels(names, open_array, f"the names {place}/{index}")
+    if len(labels.values) != n_features:
+        return None
+    return [as_text(name) for name in np.asarray(labels.values[0:n_features]).tolist()]
+
+
+def _place_of_names(x_name: str) -> str | None:
+    """Path of the names of the columns of "X" or "layers/...", of the whole or of a part."""
+    parts = x_name.strip("/").split("/")
+    above = parts[:-1] if parts[-1] == "X" else parts[:-2] if parts[-2:-1] == ["layers"] else None
+    return None if above is None else "/".join([*above, "var"])
 
 
 def is_column(group: Any) -> bool:
@@ -158,4 +246,4 @@ def labels_of_annotated(data: Any, name: str) -> Labels:
 
 def names_of_annotated(data: Any, x_name: str) -> Sequence[str] | None:
     """Names of the columns of X and of layers."""
-    return None if x_name.startswith("obsm/") else [str(name) for name in data.var_names]
+    return [as_text(name) for name in data.var_names] if _place_of_names(x_name) else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from ooc_fw.data.attributes import as_text
 from ooc_fw.data.formats import detect_format, format_of, is_store, read_head
 from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -103,9 +105,15 @@ def open_source(
         return CSRSource(data.tocsr(), found)
     if is_chunked(data):
         return open_chunked(data, found)
+    columns = names_of_frame(data)
     array = _as_array(data, "array")
+    if columns is not None and array.dtype.kind == "O":  # columns of several types
+        with suppress(AttributeError, TypeError, ValueError):  # words are refused below
+            array = np.asarray(data.astype(np.float64))
     table = find_in_file(array) if array.size and array.ndim == 2 else None
-    return ArraySource(array, found) if table is None else open_table(table, found)
+    source = ArraySource(array, found) if table is None else open_table(table, found)
+    source.columns = columns
+    return source
 
 
 def train_test_split(
@@ -199,6 +207,14 @@ def _open_annotated(
     source = open_source(rows_of_annotated(data, x_name), values)
     source.columns = names_of_annotated(data, x_name)
     return source if found is None else without_missing(source, found)
+
+
+def names_of_frame(data: Any) -> list[str] | None:
+    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
+    names = getattr(data, "column_names", getattr(data, "columns", None))
+    if names is None or len(getattr(data, "shape", ())) != 2:
+        return None
+    return [as_text(name) for name in names]
 
 
 def _open_path(

@@ -21,10 +21,15 @@ from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, RECORD, as_text, get_te
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.annotated import (
+    Field,
     Labels,
     Missing,
     check_missing,
     column_labels,
+    column_names,
+    feature_names,
+    find_column,
+    is_array,
     is_column,
     with_missing_numbers,
     without_missing,
@@ -161,7 +166,7 @@ def open_labels(dataset: Node, sums: Mapping[str, Checksums] = NO_SUMS) -> Slice
     """
     what = f"{file_name(dataset)}: the labels {dataset.name!r}"
     other = "name another (--y-name, or y_name= in Python)"
-    if not isinstance(dataset, h5py.Dataset) or len(dataset.shape or ()) != 1:
+    if not isinstance(dataset, h5py.Dataset | Field) or len(dataset.shape or ()) != 1:
         raise InputError(f"{what} must be a data set of one dimension; {other}")
     is_text = h5py.check_string_dtype(dataset.dtype) is not None
     if dataset.dtype.kind not in "biuf" and not is_text:
@@ -287,25 +292,24 @@ def open_group(
     else:
         source = open_rows(rows, labels)
     if source.columns is None:
-        source.columns = _var_names(group, source.n_features)
-    obs = find_node(group, "obs")
-    if isinstance(obs, h5py.Group):
-        has = ", ".join(f"obs/{column}" for column in obs if column != "_index")
+        source.columns = find_names(group, x_name, source.n_features)
+    if known := column_names(group, find_node):
+        has = ", ".join(known)
         source.labels_hint = f"name its labels (--label, or y_name= in Python): it has {has}"
     return source if found is None else without_missing(source, found)
 
 
 def _find_labels(group: Node, y_name: str, sums: Mapping[str, Checksums]) -> Labels | None:
     """Labels called `y_name`, or so in ``obs``; None where there are none."""
-    stored = find_node(group, y_name)
+    stored = find_column(group, y_name, find_node)
     if stored is None:
-        stored = find_node(group, f"obs/{y_name}")
+        stored = find_column(group, f"obs/{y_name}", find_node)
     if stored is None and y_name == "y":
         return None
     if stored is None:
         raise InputError(f"{file_name(group)} has no labels {y_name!r}; {_other_labels(group)}")
     what = f"{file_name(group)}: {y_name!r}"
-    if isinstance(stored, h5py.Group) and is_column(stored):
+    if not is_array(stored) and is_column(stored):
         return column_labels(stored, open_column, what)
     if y_name != "y":
         return with_missing_numbers(open_labels(stored))
@@ -314,9 +318,8 @@ def _find_labels(group: Node, y_name: str, sums: Mapping[str, Checksums]) -> Lab
 
 def _other_labels(group: Node) -> str:
     """What to name in place of labels that are not there."""
-    obs = find_node(group, "obs")
-    if isinstance(obs, h5py.Group):
-        return "it has " + (", ".join(f"obs/{name}" for name in obs if name != "_index") or "none")
+    if find_node(group, "obs") is not None:
+        return "it has " + (", ".join(column_names(group, find_node)) or "none")
     if is_converted(group):
         return "leave out --label (y_name= in Python), since its labels are in 'y'"
     return f"it has {', '.join(group)}"
@@ -324,7 +327,7 @@ def _other_labels(group: Node) -> str:
 
 def open_column(dataset: Node) -> DatasetSlices:
     """Part of a column of AnnData."""
-    if not isinstance(dataset, h5py.Dataset) or len(dataset.shape or ()) != 1:
+    if not isinstance(dataset, h5py.Dataset | Field) or len(dataset.shape or ()) != 1:
         raise InputError(
             f"{file_name(dataset)}: {dataset.name!r} must be a data set of one dimension; write it "
             f"again"
@@ -334,16 +337,9 @@ def open_column(dataset: Node) -> DatasetSlices:
     return DatasetSlices(dataset)
 
 
-def _var_names(group: Node, n_features: int) -> list[str] | None:
-    """Names of the features in AnnData."""
-    var = find_node(group, "var")
-    if not isinstance(var, h5py.Group):
-        return None
-    index = get_text(var.attrs, "_index") if "_index" in var.attrs else "_index"
-    names = find_node(var, index)
-    if not isinstance(names, h5py.Dataset) or names.shape != (n_features,):
-        return None
-    return [as_text(name) for name in np.asarray(open_column(names)[:]).tolist()]
+def find_names(group: Node, x_name: str, n_features: int) -> list[str] | None:
+    """Names of the features in the ``var`` of AnnData."""
+    return feature_names(group, x_name, find_node, open_column, n_features)
 
 
 def open_rows(
@@ -507,7 +503,8 @@ def csr_shape(group: Node, name: str, *, known: bool = False) -> tuple[int, int]
                 f"{name}: {group.name!r} is a {kind}{by_column}; write it as a csr_matrix, by rows "
                 f"(tocsr() in Python)"
             )
-    shape = np.ravel(group.attrs.get("shape", ()))
+    # AnnData before 0.7 calls it h5sparse_shape.
+    shape = np.ravel(group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
     if len(shape) != 2:
         raise InputError(
             f"{name}: the sparse matrix {group.name!r} has no attribute 'shape'; "

@@ -19,8 +19,8 @@ from ooc_fw.data.rows import (
     Int64Array,
     Rows,
     StoredRows,
-    canonical_csr,
     concat_rows,
+    take_columns,
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
@@ -154,13 +154,22 @@ class _WholeSource(RowSource):
         super().__init__(
             source.name,
             (source.n_rows, source.n_features if n_features is None else n_features),
-            labels=source._labels,
             chunk_rows=source.chunk_rows,
             decoded_bytes=decoded_bytes,
             parents=(source,),
         )
-        self.source, self.ids = source, source.ids
+        self.source = source
         self.own(source.close)
+
+    @property
+    def has_labels(self) -> bool:
+        return self.source.has_labels
+
+    def labels(self, start: int, stop: int) -> AnyArray:
+        return self.source.labels(start, stop)
+
+    def row_ids(self, start: int, stop: int) -> Int64Array:
+        return self.source.row_ids(start, stop)
 
 
 def check_raw(source: RowSource) -> None:
@@ -211,8 +220,6 @@ class ColumnSource(_WholeSource):
                 scaling, offset=scaling.offset[places], factor=scaling.factor[places]
             )
         self._places = places
-        self._place_here = np.full(source.n_features, -1, dtype=np.int64)
-        self._place_here[places] = np.arange(len(places))
         if source.reopen is not None:
             self.reopen = partial(reopened, source.reopen, ColumnSource, places)
 
@@ -220,10 +227,7 @@ class ColumnSource(_WholeSource):
         rows = self.source.read_exact(start, stop)  # they may yet be scaled
         if not isinstance(rows, CSRRows):
             return rows[:, self._places]
-        indices = self._place_here[rows.indices]
-        kept = indices >= 0
-        indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
-        return canonical_csr(rows.data[kept], indices[kept], indptr, self.n_features, self.name)
+        return take_columns(rows, self._places)
 
 
 class CachedSource(_WholeSource):

@@ -18,6 +18,10 @@ from ooc_fw.data.sources.annotated import (
     Missing,
     check_missing,
     column_labels,
+    column_names,
+    feature_names,
+    find_column,
+    is_array,
     is_column,
     with_missing_numbers,
     without_missing,
@@ -84,11 +88,11 @@ def open_root(
         folder = os.path.join(path, *getattr(rows, "path", "").split("/"))
         stamped = [os.path.join(folder, name) for name in ZARR_METADATA]
         source.stamps += [FileStamp(name) for name in stamped if os.path.isfile(name)]
-    known = _columns(root)
-    source.columns = _var_names(root, source) if source.columns is None else source.columns
     source.labels_hint = "name its labels (--label, or y_name= in Python)"
-    if known:
-        source.labels_hint += f": it has {', '.join(known)}"
+    if not is_array(root):
+        source.columns = find_names(root, x_name, source.n_features)
+        if known := column_names(root, _find):
+            source.labels_hint += f": it has {', '.join(known)}"
     return source if found is None else without_missing(source, found)
 
 
@@ -106,15 +110,10 @@ def open_zarr(path: str) -> Any:
         raise DamageError(f"{path} cannot be opened as zarr ({error})") from error
 
 
-def is_array(node: Any) -> bool:
-    """Whether a node of a store is an array, rather than a group."""
-    return hasattr(node, "shape")
-
-
 def _find(group: Any, name: str) -> Any:
     """Array or group at a path below `group`; None where there is none."""
     with suppress(KeyError):
-        return group[name.strip("/")]
+        return group[name.strip("/")] if name else group
     return None
 
 
@@ -136,13 +135,13 @@ def find_rows(root: Any, x_name: str, path: str) -> Any:
 
 def find_labels(root: Any, name: str, path: str) -> Labels | None:
     """Labels called `name`, or so in the ``obs`` of AnnData; None where there are none."""
-    node = _find(root, name)
+    node = find_column(root, name, _find)
     if node is None:
-        node = _find(root, f"obs/{name}")
+        node = find_column(root, f"obs/{name}", _find)
     if node is None:
         if name == "y":
             return None
-        has = ", ".join(_columns(root)) or "none"
+        has = ", ".join(column_names(root, _find)) or "none"
         raise InputError(f"{path} has no labels {name!r}; it has {has}")
     what = f"{path}: {name!r}"
     if not is_array(node):
@@ -154,21 +153,9 @@ def find_labels(root: Any, name: str, path: str) -> Labels | None:
     return Labels(StoredArray(node)) if name == "y" else with_missing_numbers(StoredArray(node))
 
 
-def _columns(root: Any) -> list[str]:
-    """What may be labels, for messages."""
-    obs = None if is_array(root) else _find(root, "obs")
-    return [] if obs is None else [f"obs/{name}" for name in obs if name != "_index"]
-
-
-def _var_names(root: Any, source: RowSource) -> list[str] | None:
-    """Names of the features in AnnData."""
-    var = None if is_array(root) else _find(root, "var")
-    if var is None or is_array(var):
-        return None
-    names = _find(var, str(var.attrs.get("_index", "_index")))
-    if not is_array(names) or names.shape != (source.n_features,):
-        return None
-    return [as_text(name) for name in np.asarray(names[:]).tolist()]
+def find_names(root: Any, x_name: str, n_features: int) -> list[str] | None:
+    """Names of the features in the ``var`` of AnnData."""
+    return feature_names(root, x_name, _find, StoredArray, n_features)
 
 
 def _open_csr(group: Any, labels: Sliceable | None, path: str) -> CSRSource:
@@ -194,8 +181,9 @@ def _open_csr(group: Any, labels: Sliceable | None, path: str) -> CSRSource:
 
 def csr_shape(group: Any, path: str) -> tuple[int, int]:
     """Shape of the CSR matrix of a group; InputError for another kind of matrix."""
-    kind = str(group.attrs.get("encoding-type", "csr_matrix"))
-    shape = tuple(int(length) for length in group.attrs.get("shape", ()))
+    old = group.attrs.get("h5sparse_format", "csr"), group.attrs.get("h5sparse_shape", ())
+    kind = str(group.attrs.get("encoding-type", old[0]))
+    shape = tuple(int(length) for length in group.attrs.get("shape", old[1]))
     if kind.removesuffix("_matrix") != "csr" or len(shape) != 2:
         raise InputError(
             f"{path}: {group.name!r} is a {kind} of shape {shape}; write it as a csr_matrix, by "
