@@ -5,6 +5,7 @@ An array here is whatever has a shape, a dtype and contiguous slices of rows, re
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
@@ -15,12 +16,14 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.readers import (
+    MAX_ROW_BYTES,
     NUMBERS,
     WORDS,
     Place,
     TypedReader,
     Words,
     block_rows,
+    check_columns,
     collect_words,
     keep_stored,
     number_values,
@@ -40,7 +43,7 @@ from ooc_fw.data.sources.annotated import (
     is_array,
     is_column,
 )
-from ooc_fw.data.sources.flatfile import open_npy
+from ooc_fw.data.sources.flatfile import check_header, open_npy
 from ooc_fw.data.sources.hdf5 import (
     CSR_PARTS,
     DatasetSlices,
@@ -214,6 +217,9 @@ class ArrayReader(TypedReader):
         """Name the columns, and check that all of them have the same length."""
         x_name, matrix = self._options.x_name, self._matrix
         lengths = {name: array.shape[0] for name, array in self._arrays.items()}
+        widths = [math.prod(array.shape[1:]) for array in self._arrays.values()]
+        widths += [len(array.dtype.names or ()) for array in self._arrays.values()]
+        check_columns(self.name, sum(widths))
         if matrix is not None:
             self.sparse = True
             lengths[x_name] = matrix.shape[0]
@@ -241,14 +247,21 @@ class ArrayReader(TypedReader):
     def blocks(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Read the parts of all arrays that belong to a block."""
         row_bytes = sum(
-            max(8, array.dtype.itemsize) * int(np.prod(array.shape[1:]))
+            max(8, array.dtype.itemsize) * math.prod(array.shape[1:])
             for array in self._arrays.values()
         )
+        if row_bytes > MAX_ROW_BYTES:
+            raise InputError(
+                f"the rows of {self.name} take {row_bytes >> 20} MiB each, and the limit is "
+                f"{MAX_ROW_BYTES >> 20} MiB; write narrower ones"
+            )
         if self._matrix is not None:
             row_bytes += self._matrix.row_bytes
         size = block_rows(row_bytes)
         while self.row < self.n_rows:
             start, stop = self.row, min(self.n_rows, self.row + size)
+            if self._matrix is not None:
+                stop = self._matrix.fitting(start, stop)
             part = {name: array[start:stop] for name, array in self._arrays.items()}
             self.text_bytes += sum(piece.nbytes for piece in part.values())
             if self._matrix is not None:
@@ -288,26 +301,43 @@ class ArrayReader(TypedReader):
 
 
 class _CSRMatrix:
-    """Rows of a CSR matrix, by the arrays of its parts; the row pointers take 8 bytes per row."""
+    """Rows of a CSR matrix, by the arrays of its parts, read front to back."""
 
     def __init__(self, path: str, parts: Arrays, shape: Sequence[Any]) -> None:
         n_rows, n_features = map(int, shape)
         self.shape = n_rows, n_features
-        self._parts = parts
-        starts = np.asarray(parts["indptr"][0 : n_rows + 1], dtype=np.int64)
-        stored = min(parts[name].shape[0] for name in ("data", "indices"))
-        right = len(starts) == n_rows + 1 and starts[0] == 0 and starts[-1] <= stored
-        if not right or np.any(np.diff(starts) < 0):
+        self._path, self._parts = path, parts
+        self._stored = min(parts[name].shape[0] for name in ("data", "indices"))
+        # Row pointers from that of row `_first` on, as far as they were read.
+        self._first, self._starts = 0, np.asarray(parts["indptr"][0:1], dtype=np.int64)
+        if parts["indptr"].shape[0] != n_rows + 1 or self._starts[0] != 0:
+            raise self._wrong()
+        self.row_bytes = 12 * self._stored // max(1, n_rows)
+
+    def fitting(self, start: int, stop: int) -> int:
+        """Read the row pointers of rows ``start:stop``; the last of them that fit into a block."""
+        begun = self._starts[start - self._first :]
+        more = self._parts["indptr"][start + len(begun) : stop + 1]
+        self._first, self._starts = start, np.concatenate([begun, np.asarray(more, dtype=np.int64)])
+        sizes = 12 * (self._starts - self._starts[0])
+        if np.any(np.diff(sizes) < 0) or self._starts[-1] > self._stored:
+            raise self._wrong()
+        if sizes[1] > MAX_ROW_BYTES:
             raise InputError(
-                f"{path}: the row pointers of its sparse matrix do not rise from 0 to the "
-                f"values stored; write it again"
+                f"{self._path}: row {start} of its sparse matrix takes {int(sizes[1]) >> 20} MiB, "
+                f"and the limit is {MAX_ROW_BYTES >> 20} MiB; write shorter ones"
             )
-        self._starts = starts
-        self.row_bytes = 12 * int(starts[-1]) // max(1, n_rows)
+        return start + int(np.searchsorted(sizes, MAX_ROW_BYTES, side="right")) - 1
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"{self._path}: the row pointers of its sparse matrix do not rise from 0 to the "
+            f"values stored; write it again"
+        )
 
     def __getitem__(self, key: slice) -> tuple[AnyArray, AnyArray, Int64Array]:
-        """Values, columns and row pointers of some rows."""
-        starts = self._starts[key.start : key.stop + 1]
+        """Values, columns and row pointers of some rows, for which `fitting` was asked."""
+        starts = self._starts[key.start - self._first : key.stop - self._first + 1]
         data, indices = (
             self._parts[name][int(starts[0]) : int(starts[-1])] for name in ("data", "indices")
         )
@@ -359,8 +389,7 @@ class _ZipArray:
         header = "read_array_header_1_0" if version == (1, 0) else "read_array_header_2_0"
         shape, self._fortran, self.dtype = getattr(np.lib.format, header)(self._stream)
         self.shape = shape or (1,)
-        if self.dtype.hasobject:
-            raise ValueError(f"{item.filename} holds Python objects")
+        check_header(self.shape, self.dtype, item.file_size - self._stream.tell())
         self._position = 0
 
     def __getitem__(self, key: slice) -> AnyArray:
@@ -373,7 +402,7 @@ class _ZipArray:
                 f"save it with numpy.save, or its numpy.ascontiguousarray with numpy.savez"
             )
         shape = (stop - start, *self.shape[1:])
-        n_bytes = int(np.prod(shape)) * self.dtype.itemsize
+        n_bytes = math.prod(shape) * self.dtype.itemsize
         try:
             data = self._stream.read(n_bytes)
         except _DAMAGED as error:

@@ -11,15 +11,16 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ooc_fw._core import quotes
 from ooc_fw.convert.readers import (
+    MAX_ROW_BYTES,
     MISSING,
     NUMBERS,
     TEXT,
@@ -37,7 +38,7 @@ from ooc_fw.convert.readers import (
     number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
-from ooc_fw.data.formats import open_bytes
+from ooc_fw.data.formats import check_parts, open_bytes
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.remote import file_system, is_url, remote_errors
 from ooc_fw.data.rows import Float64Array
@@ -46,8 +47,12 @@ from ooc_fw.system.errors import InputError
 
 DELIMITERS = ",\t;|"
 
+csv.field_size_limit(MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_NO_UTF_8 = "not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
 _SHOWN = 40
+_TEXT_BYTES = 16 << 20  # bytes of text of a Parquet file, as stored, that are read at once
+_WIDE = 100  # columns for each row of a block from which pyarrow, at 10 kB a column, takes too much
 _LIBSVM_LINE = re.compile(r"[+-]?\d[\d.eE+-]*(?: +\d+:[^\s:]+)+ *(?:#.*)?")
 _FOREIGN_NUMBER = re.compile(r"[+-]?\d+(?:[.,' ]\d{3})*(?:[.,]\d*)?(?:[eE][+-]?\d+)?")
 
@@ -98,6 +103,7 @@ class _Part(NamedTuple):
 
     path: str
     keys: Mapping[str, Any]  # column -> its value in this file, which the name of a folder tells
+    schema: Any  # of the file itself
 
 
 class _Batch(NamedTuple):
@@ -112,7 +118,7 @@ class PartsReader(TypedReader, ArrowColumns):
     """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
 
     Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the
-    order of their names; each holds the columns of the first one.
+    order of their names; each holds all columns that are wanted.
     """
 
     compressed = True
@@ -121,6 +127,7 @@ class PartsReader(TypedReader, ArrowColumns):
         self._pa = _import_pyarrow(kind.capitalize())
         super().__init__(path, 0)
         self._is_parquet = kind == "parquet"
+        self._key_types: dict[str, Any] = {}
         try:
             with remote_errors(path) if is_url(path) else nullcontext():
                 self._find_parts(path)
@@ -138,35 +145,46 @@ class PartsReader(TypedReader, ArrowColumns):
         else:
             if not os.path.isdir(path):
                 open_bytes(path).close()
+            check_parts(path)
             self._files, place = fs.LocalFileSystem(), path
         form = "parquet" if self._is_parquet else "ipc"
         found = dataset.dataset(place, format=form, filesystem=self._files, partitioning="hive")
         files = sorted(found.get_fragments(), key=lambda one: one.path)
         self._parts = [
-            _Part(one.path, dataset.get_partition_keys(one.partition_expression)) for one in files
+            _Part(
+                one.path, dataset.get_partition_keys(one.partition_expression), one.physical_schema
+            )
+            for one in files
         ]
         infos = self._files.get_file_info([part.path for part in self._parts])
         self.size = sum(info.size or 0 for info in infos)
-        names = name_columns(path, found.schema.names)
-        self.kinds = dict(zip(names, map(_kind, found.schema.types), strict=True))
-        self._key_types = {name: found.schema.field(name).type for name in self._parts[0].keys}
+        self.n_rows = sum(one.count_rows() for one in files)
+        types = dict(zip(found.schema.names, found.schema.types, strict=True))
+        name_columns(path, found.schema.names)  # some may be alike
+        for part in self._parts:
+            self._key_types |= {name: types[name] for name in part.keys}
+            for field in part.schema:
+                if self._pa.types.is_null(types.setdefault(field.name, field.type)):
+                    types[field.name] = field.type
+        names = name_columns(path, list(types))
+        self._stored = dict(zip(names, types, strict=True))
+        self.kinds = {name: _kind(types[stored]) for name, stored in self._stored.items()}
         self.index = _pandas_index(found.schema.metadata) & frozenset(self.kinds)
-        for one, part in zip(files, self._parts, strict=True):
-            self._compare(part, one.physical_schema)
-            self.n_rows += one.count_rows()
 
-    def _compare(self, part: _Part, schema: Any) -> None:
-        """Raise InputError where a part has not the columns of the first, or other types."""
-        for name, kind in self.kinds.items():
-            if name in part.keys:
+    def choose(self, wanted: Wanted) -> None:
+        """Raise InputError where a part lacks a column, or has one of another type."""
+        super().choose(wanted)
+        for part, name in product(self._parts, wanted.columns):
+            stored = self._stored[name]
+            if stored in part.keys:
                 continue
-            if name not in schema.names:
+            if stored not in part.schema.names:
                 raise InputError(
-                    f"{part.path} lacks column {name!r} of the other files of {self.name}; write "
-                    f"it again, or move it elsewhere"
+                    f"{part.path} lacks column {name!r} of the other files of {self.name}; leave "
+                    f"the column out, write the file again, or move it elsewhere"
                 )
-            own = schema.field(name).type
-            if _kind(own) != kind and not self._pa.types.is_null(own):
+            own = part.schema.field(stored).type
+            if _kind(own) != self.kinds[name] and not self._pa.types.is_null(own):
                 raise InputError(
                     f"column {name!r} of {part.path} is of type {own}, unlike that of the other "
                     f"files of {self.name}; write them with one type"
@@ -183,30 +201,47 @@ class PartsReader(TypedReader, ArrowColumns):
                     self.text_bytes += batch.nbytes
                     yield start, self.row, _Batch(part, first, batch)
                     first += batch.num_rows
+            except MemoryError:
+                raise
             except (self._pa.ArrowException, OSError) as error:
                 raise InputError(
                     f"{part.path} is damaged after row {first} ({error}); fetch it again"
                 ) from error
 
     def _batches(self, part: _Part) -> Iterator[Any]:
-        """Record batches of a part, of bounded size."""
+        """Record batches or tables of a part, of bounded size, with the columns to be read."""
         from pyarrow import ipc, parquet
 
-        usable = [
-            name for name, kind in self.kinds.items() if kind in USABLE and name not in part.keys
-        ]
+        inside = {*part.schema.names} - {*part.keys}
+        usable = [name for name, kind in self.kinds.items() if kind in USABLE]
+        usable = [name for name in usable if self._stored[name] in inside]
         size = block_rows(8 * len(usable))
+        needed = usable if self.wanted is None else self.wanted.columns
+        stored = [self._stored[name] for name in usable if name in {*needed}]
         with self._files.open_input_file(part.path) as file:
-            if self._is_parquet:
-                # Pages are streamed: a whole row group need not fit the memory.
-                pages = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-                yield from pages.iter_batches(size, columns=usable, use_threads=False)
+            if not self._is_parquet:
+                places = [part.schema.get_field_index(name) for name in stored]
+                batches = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=places))
+                for number in range(batches.num_record_batches):
+                    batch = batches.get_batch(number)
+                    for start in range(0, batch.num_rows, size):
+                        yield batch.slice(start, size)
                 return
-            batches = ipc.open_file(file)
-            for number in range(batches.num_record_batches):
-                batch = batches.get_batch(number).select(usable)
-                for start in range(0, batch.num_rows, size):
-                    yield batch.slice(start, size)
+            # A text that many rows share is stored once, and stays so in a dictionary.
+            texts = {name for name in stored if _is_text(part.schema.field(name).type)}
+            # Pages are streamed: a whole row group need not fit the memory.
+            pages = parquet.ParquetFile(
+                file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(texts)
+            )
+            size = min(size, max(1, _TEXT_BYTES // _row_bytes(pages.metadata, texts)))
+            begun: list[Any] = []  # batches end where dictionaries do
+            for batch in pages.iter_batches(size, columns=stored, use_threads=False):
+                begun.append(batch)
+                if not texts or sum(one.num_rows for one in begun) >= size:
+                    yield self._pa.Table.from_batches(begun)
+                    begun = []
+            if begun:
+                yield self._pa.Table.from_batches(begun)
 
     def parse(self, block: tuple[int, int, _Batch], wanted: Wanted) -> Cells:
         """Cells of a block; messages name the file and the row there."""
@@ -219,14 +254,45 @@ class PartsReader(TypedReader, ArrowColumns):
         )
 
     def _column(self, part: _Batch, name: str) -> Any:
-        if name in part.part.keys:
-            value = self._pa.scalar(part.part.keys[name], self._key_types[name])
-            return self._pa.repeat(value, part.rows.num_rows)
-        column = part.rows.column(name)
+        stored, n_rows = self._stored[name], part.rows.num_rows
+        if stored in part.part.keys:
+            value = self._pa.scalar(part.part.keys[stored], self._key_types[stored])
+            return self._pa.repeat(value, n_rows)
+        known = stored in part.part.schema.names
+        column = part.rows.column(stored) if known else self._pa.nulls(n_rows)
         if self._pa.types.is_null(column.type):
             is_number = self.kinds[name] == NUMBERS
             return column.cast(self._pa.float64() if is_number else self._pa.string())
+        if _is_text(part.part.schema.field(stored).type) and self._is_parquet:
+            return _used_words(column)
         return column
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a column of this type holds text that is not stored as codes."""
+    return not hasattr(kind, "value_type") and _kind(kind) == WORDS
+
+
+def _row_bytes(metadata: Any, names: Collection[str]) -> int:
+    """Most bytes that the columns with these names take for a row, in one of the row groups."""
+    most = 1
+    for number in range(metadata.num_row_groups if names else 0):
+        group = metadata.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        n_bytes = sum(one.total_uncompressed_size for one in columns if one.path_in_schema in names)
+        most = max(most, n_bytes // max(1, group.num_rows))
+    return most
+
+
+def _used_words(column: Any) -> Any:
+    """A column of codes without the words that none of its rows has."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    column = column.combine_chunks()
+    used = column.indices.drop_null().unique()
+    codes = compute.index_in(column.indices, value_set=used)
+    return pa.DictionaryArray.from_arrays(codes, column.dictionary.take(used))
 
 
 def _pandas_index(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
@@ -277,10 +343,17 @@ class CSVReader(TextInput, ArrowColumns):
         if self._first is None or not self._first.text.strip():
             raise InputError(f"{self.name} is empty; give a table with rows in it")
         block = self._first
-        if block.text.startswith(_UTF_16):
-            raise InputError(f"{self.name} is UTF-16 text; convert it by iconv -f utf-16 -t utf-8")
         start, end = _header_bounds(block.text)
-        line = block.text[start:end].decode("utf-8", "replace").rstrip("\r\n")
+        header = block.text[start:end]
+        if block.text.startswith(_UTF_16) or b"\0" in header:
+            raise InputError(
+                f"{self.name} is UTF-16 text, or no text; convert it, as by iconv -f utf-16 -t "
+                f"utf-8"
+            )
+        try:
+            line = header.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise InputError(f"the first line of {self.name} is {_NO_UTF_8}") from None
         if "\r" in line.replace("\r\n", ""):
             raise InputError(
                 f"the lines of {self.name} end in carriage returns alone; convert it by tr '\\r' "
@@ -361,6 +434,8 @@ class CSVReader(TextInput, ArrowColumns):
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        if len(self.columns) > _WIDE * block.n_lines:
+            return self.parse_by_line(block, wanted)
         words = pa.dictionary(pa.int32(), pa.string())
         types = dict.fromkeys(wanted.numbers, pa.float64())
         types |= dict.fromkeys(wanted.words, words)
@@ -440,9 +515,7 @@ class CSVReader(TextInput, ArrowColumns):
             text = raw.decode("utf-8").rstrip("\r\n")
             cells = next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except UnicodeDecodeError:
-            raise InputError(
-                "it is not UTF-8 text; convert it, as by iconv -f latin1 -t utf-8"
-            ) from None
+            raise InputError(f"it is {_NO_UTF_8}") from None
         except csv.Error as error:
             raise InputError(f"{error}; a quoted cell ends in a quote") from None
         if len(cells) != len(self.columns):

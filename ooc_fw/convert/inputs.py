@@ -79,7 +79,7 @@ def _read_data(file: h5py.File) -> TrainingFile:
     names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
     if names is None:
         names = file.attrs.get("class_names")
-    record = TableRecord.read(file.attrs)
+    record = TableRecord.read(file.attrs, path)
     targets = bool(file.attrs.get(TARGETS, False))
     known: dict[str, Any] = {"record": record, "targets": targets}
     known["columns"] = get_texts(file.attrs, COLUMNS)
@@ -88,8 +88,11 @@ def _read_data(file: h5py.File) -> TrainingFile:
 
 
 def _read_model(file: h5py.File) -> TrainingFile:
-    check_plain_tree(file)
     name = file.filename
+    try:
+        check_plain_tree(file)
+    except InputError as error:
+        raise InputError(f"{name} is not a usable model file: {error}") from None
     if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
         raise InputError(f"{name} is damaged: it does not match its checksum; restore a copy")
     scaling = Scaling.read(file)
@@ -100,7 +103,7 @@ def _read_model(file: h5py.File) -> TrainingFile:
         )
     names, record = file.attrs["class_names"], None
     if RECORD in file:
-        record = TableRecord.from_json(file[RECORD][...].tobytes().decode("utf-8"))
+        record = TableRecord.from_json(file[RECORD][...].tobytes().decode("utf-8"), name)
     targets = "spread" in file.attrs
     known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
     known["columns"] = get_texts(file, COLUMNS)
@@ -116,6 +119,12 @@ def _training_file(
     n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
     if known["columns"] is None:
         known["columns"] = find_names(file, "X", n_features)
+    record = known["record"]
+    if record is not None and len(record.features) != n_features:
+        raise DamageError(
+            f"{file.filename} is damaged: the columns of its table make {len(record.features)} "
+            f"features, and it has {n_features}; restore a copy or write it again"
+        )
     classes = None
     if names is not None:
         texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)

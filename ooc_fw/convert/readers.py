@@ -26,6 +26,15 @@ BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
 """Rows of a table that are read at once, however narrow they are."""
 
+MAX_COLUMNS = 1 << 20
+"""Columns of a table; each has a name, and takes some 500 bytes before the first row is read."""
+
+MAX_NAME = 4096
+"""Letters of a name of a column, of a category or of a label."""
+
+MAX_ROW_BYTES = 64 << 20
+"""Longest row. A row is parsed whole, and memory must not depend on the input."""
+
 MAX_LISTED = 12
 """Columns that a message lists."""
 
@@ -102,6 +111,11 @@ class Wanted:
     skip: bool = False  # whether rows that cannot be read are left out rather than refused
     like: str = ""  # training file or model that fixes what the columns hold, if there is one
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.numbers, *self.words, *(() if self.label is None else (self.label,)))
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
@@ -141,6 +155,7 @@ class TableReader(Reader):
     sparse = False  # whether the numbers arrive as `CSRRows`
     feature_names: Sequence[str] | None = None  # of rows in one array; None: nothing says them
     takes_label_file = False  # whether labels may come from a file of their own
+    wanted: Wanted | None = None  # the columns to read, if `choose` told them
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -151,6 +166,10 @@ class TableReader(Reader):
     def proper_columns(self) -> tuple[str, ...]:
         """Columns that are not the index."""
         return tuple(name for name in self.kinds if name not in self.index)
+
+    def choose(self, wanted: Wanted) -> None:
+        """Leave out what is not wanted, in blocks as well; before the first of them."""
+        self.wanted = wanted
 
     @abstractmethod
     def parse(self, block: Any, wanted: Wanted) -> Cells:
@@ -322,6 +341,13 @@ def keep_stored(rows: CSRRows, kept: AnyArray, n_features: int) -> CSRRows:
 
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, numbers in place of empty names; InputError where two are alike."""
+    check_columns(reader, len(names))
+    longest = max(names, key=len, default="")
+    if len(longest) > MAX_NAME:
+        raise InputError(
+            f"{reader} has a column whose name is {len(longest)} letters long "
+            f"({longest[:MAX_LISTED]!r}...); give it a name of at most {MAX_NAME}{hint}"
+        )
     taken = {*names}
     filled = [
         text or (str(place) if str(place) not in taken else f"unnamed {place}")
@@ -331,6 +357,15 @@ def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str
         if count > 1:
             raise InputError(f"{reader} has two columns {text!r}; rename one of them{hint}")
     return tuple(filled)
+
+
+def check_columns(name: str, n_columns: int) -> None:
+    """Raise InputError for a table with more columns than can have names."""
+    if n_columns > MAX_COLUMNS:
+        raise InputError(
+            f"{name} has {n_columns} columns, and tables may have {MAX_COLUMNS}; write its rows as "
+            f"LIBSVM text, or as a sparse matrix"
+        )
 
 
 def listed(names: Sequence[str]) -> str:

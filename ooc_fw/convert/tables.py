@@ -20,6 +20,8 @@ import numpy.typing as npt
 from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import (
     EXAMPLES,
+    MAX_LISTED,
+    MAX_NAME,
     MISSING_LABELS,
     NUMBERS,
     USABLE,
@@ -43,7 +45,7 @@ from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import DamageError, InputError
 
 if TYPE_CHECKING:
     from ooc_fw.convert.inputs import TrainingFile
@@ -94,27 +96,35 @@ class TableRecord:
         put_text(attributes, RECORD, json.dumps(asdict(self)))
 
     @staticmethod
-    def read(attributes: Any) -> TableRecord | None:
-        """Read what `write` stored; None when the file was no table.
-
-        KeyError, ValueError or TypeError tell that the record is damaged.
-        """
+    def read(attributes: Any, name: str) -> TableRecord | None:
+        """Read what `write` stored; None when the file was no table. Raises as `from_json` does."""
         if RECORD not in attributes:
             return None
-        return TableRecord.from_json(get_text(attributes, RECORD))
+        return TableRecord.from_json(get_text(attributes, RECORD), name)
 
     @staticmethod
-    def from_json(text: str) -> TableRecord:
-        """Read the JSON of a record; KeyError, ValueError or TypeError if it is damaged."""
-        stored = json.loads(text)
-        means = stored["means"]
-        return TableRecord(
-            stored["label"],
-            tuple(stored["columns"]),
-            tuple(None if words is None else tuple(words) for words in stored["categories"]),
-            None if means is None else tuple(means),
-            bool(stored.get("header", True)),
-        )
+    def from_json(text: str, name: str) -> TableRecord:
+        """Read the JSON of a record in the file `name`; DamageError if it makes no sense."""
+        try:
+            stored = json.loads(text)
+            means = stored["means"]
+            record = TableRecord(
+                stored["label"],
+                tuple(stored["columns"]),
+                tuple(None if words is None else tuple(words) for words in stored["categories"]),
+                None if means is None else tuple(map(float, means)),
+                bool(stored.get("header", True)),
+            )
+            fine = all(isinstance(word, str) for word in (*record.columns, *record.features))
+            of_columns = [part for part in (record.categories, record.means) if part is not None]
+            if not fine or any(len(part) != len(record.columns) for part in of_columns):
+                raise ValueError("not one entry for each column")
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise DamageError(
+                f"{name} is damaged: what it says of the columns of its table makes no sense "
+                f"({error}); restore a copy or write it again"
+            ) from None
+        return record
 
     def wanted(
         self, reader: TableReader, label: str | None, *, skip: bool, of: str, fixed: bool = False
@@ -125,7 +135,7 @@ class TableRecord:
         give other columns.
         """
         needed = self.columns if label is None else (*self.columns, label)
-        missing = [repr(name) for name in needed if name not in reader.columns]
+        missing = [repr(name) for name in needed if name not in reader.kinds]
         if missing:
             these = "columns" if len(missing) > 1 else "column"
             raise InputError(
@@ -143,7 +153,7 @@ class TableRecord:
 
 def find_column(reader: TableReader, name: str, option: str) -> str:
     """Column by its name or number; negative numbers count from the last, without an index."""
-    if name in reader.columns:
+    if name in reader.kinds:
         return name
     try:
         place = int(name)
@@ -253,9 +263,16 @@ def fit_record(
             wanted = record.wanted(reader, record.label, skip=skip, of=inputs[0])
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
+            reader.choose(wanted)
             for cells in ordered_map(partial(reader.parse, wanted=wanted), reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
+                    if max(map(len, column.values), default=0) > MAX_NAME:
+                        raise _useless_column(
+                            name,
+                            reader,
+                            f"has a value of more than {MAX_NAME} letters, too long for categories",
+                        )
                     if len(known) > MAX_CATEGORIES:
                         raise _useless_column(
                             name,
@@ -310,6 +327,12 @@ class _LabelCodes:
         self._adding = threading.Lock()
 
     def encode(self, labels: Words) -> Float64Array:
+        longest = max(labels.values, key=len, default="")
+        if len(longest) > MAX_NAME:
+            raise InputError(
+                f"a label is {len(longest)} letters long ({longest[:MAX_LISTED]!r}...), and may "
+                f"have {MAX_NAME}; name another column with --label"
+            )
         with self._adding:
             for code in np.unique(labels.codes).tolist():
                 self._codes.setdefault(labels.values[code], len(self._codes))
@@ -389,7 +412,7 @@ class TableEncoder(Encoder):
             return [None] * len(self._readers)
         names = [
             recorded
-            if wanted is None and reader.own_label is None and recorded in reader.columns
+            if wanted is None and reader.own_label is None and recorded in reader.kinds
             else wanted or reader.own_label
             for reader in self._readers
         ]
@@ -409,6 +432,7 @@ class TableEncoder(Encoder):
         places = None
         if self.record is None:
             places = feature_places(reader.feature_names, self._names, reader.name)
+        reader.choose(wanted)
         return lambda block: self._encode(reader.parse(block, wanted), places)
 
     def feature_name(self, column: int) -> str:
@@ -438,10 +462,12 @@ class TableEncoder(Encoder):
                     f"column {name!r}: {count} rows without a category{other}; its features are "
                     f"all 0 there"
                 )
-        used.add(self.record.label)
-        extra = [name for name in self._readers[0].proper_columns if name not in used]
-        if self._like is not None and extra:
-            yield f"columns that {self._like.name} does not use are left out: {listed(extra)}"
+        first = self._readers[0]
+        used |= {self.record.label, *(first.kinds if self._like is None else ())}
+        names = (name for reader in self._readers for name in reader.proper_columns)
+        if extra := list(dict.fromkeys(name for name in names if name not in used)):
+            of = first.name if self._like is None else self._like.name
+            yield f"columns that {of} does not use are left out: {listed(extra)}"
 
     @property
     def n_unlabelled(self) -> int:

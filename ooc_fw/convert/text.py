@@ -21,9 +21,6 @@ from ooc_fw.data.formats import format_of, open_bytes
 from ooc_fw.data.remote import is_url, url_bytes
 from ooc_fw.system.errors import InputError
 
-MAX_LINE_BYTES = 64 << 20
-"""Longest row. A row is parsed whole, and memory must not depend on the input."""
-
 STANDARD_INPUT = "-"
 
 _OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
@@ -94,7 +91,7 @@ class TextInput(readers.Reader):
     def blocks(self, block_bytes: int | None = None) -> Iterator[TextBlock]:
         """Cut the text at the ends of rows into blocks of about `block_bytes`.
 
-        A longer row makes a longer block, and one above MAX_LINE_BYTES an InputError. A missing
+        A longer row makes a longer block, and one above MAX_ROW_BYTES an InputError. A missing
         last newline is added.
         """
         block_bytes = readers.BLOCK_BYTES if block_bytes is None else block_bytes
@@ -110,10 +107,10 @@ class TextInput(readers.Reader):
                 begun = []
                 yield block
             begun.append(data[cut:])
-            if sum(map(len, begun)) > MAX_LINE_BYTES:
+            if sum(map(len, begun)) > readers.MAX_ROW_BYTES:
                 raise InputError(
                     f"{self.name}, line {line}: the row that begins here is longer than "
-                    f"{MAX_LINE_BYTES >> 20} MiB, the limit for text; {self._long_row_hint}"
+                    f"{readers.MAX_ROW_BYTES >> 20} MiB, the limit for text; {self._long_row_hint}"
                 )
             data = self._read(block_bytes)
         if rest := b"".join(begun):

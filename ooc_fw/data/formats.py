@@ -113,6 +113,26 @@ def _is_part(name: str) -> bool:
     return os.path.splitext(name)[1] in _SUFFIXES and name[0] not in "._"
 
 
+def check_parts(folder: str) -> None:
+    """Raise InputError for what a folder of a table holds beside files and folders.
+
+    A link that leads nowhere, or a pipe, would be left out without a word, and rows of a folder
+    that links lead to twice would be read twice.
+    """
+    seen: set[str] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            raise InputError(f"{place} is a link to a folder that is read anyway; remove it")
+        seen.add(real)
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        for path in (os.path.join(place, name) for name in files if name[0] not in "._"):
+            if not os.path.isfile(path):
+                raise InputError(
+                    f"{path} is a link that leads nowhere, a pipe or a device; put its file there, "
+                    f"or move it elsewhere"
+                )
+
+
 def detect_format(path: str, *, is_table: bool = False) -> str:
     """Tell the format of a file, or of standard input ("-").
 

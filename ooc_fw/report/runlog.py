@@ -41,6 +41,8 @@ _FIELDS = (
 
 _SPEED_POINTS = 80  # intervals of a run of which the mean speed is drawn
 
+_LARGEST = 1e30  # of any number of a run; figures need room above it
+
 _ADVICE = "give a file that ooc-fw train --log wrote"
 
 
@@ -168,10 +170,21 @@ def _groups(path: Path) -> list[list[Event]]:
             groups.append([])
         elif not groups or kind not in ("start", "progress", "end"):
             raise InputError(f"{path}, line {number}: no event of a training run; {_ADVICE}")
+        if _is_absurd(event):
+            raise InputError(
+                f"{path}, line {number}: a number beyond {_LARGEST:g}, which no run has; {_ADVICE}"
+            )
         groups[-1].append(event)
     if not groups:
         raise InputError(f"{path} is empty: no run has written to it; {_ADVICE}")
     return groups
+
+
+def _is_absurd(value: object) -> bool:
+    """Whether an event, or what is in it, has a number that no run has."""
+    if isinstance(value, dict | list):
+        return any(map(_is_absurd, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float) and abs(value) > _LARGEST
 
 
 def _parse(line: bytes) -> Event | None:

@@ -7,22 +7,26 @@ import json
 import os
 import re
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from converted import read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.arrow import CSVReader
 from ooc_fw.convert.convert import convert, convert_libsvm
-from ooc_fw.convert.readers import Wanted
+from ooc_fw.convert.inputs import open_table
+from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.sources import open_source
+from ooc_fw.data.sources.checksums import GROUP, HEADER
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.files import write_csr_group
@@ -176,7 +180,7 @@ def test_table_equals_the_same_data_as_text(kind, options, data, write_text, tmp
     if "csr" not in kind:
         names = NAMES if kind not in ("npy", "npy-fortran", "npz", "hdf5") else "01234"
         assert [name.decode() for name in columns] == list(names)
-        assert TableRecord.read(attributes).columns == tuple(names)
+        assert TableRecord.read(attributes, "table.h5").columns == tuple(names)
         attributes.pop("table")
     for attribute in ("source", "header_crc32"):
         assert attributes.pop(attribute) != of_text.pop(attribute)
@@ -624,7 +628,7 @@ MANY = "".join(f"w{i},0\n" for i in range(5000))
         ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
         (b"a,b,y\r1,2,x\r3,4,z\r", Y, "end in carriage returns alone; convert it by tr"),
-        ("a,b,y\n1,2,x\n".encode("utf-16"), Y, "is UTF-16 text; convert it by iconv"),
+        ("a,b,y\n1,2,x\n".encode("utf-16"), Y, "is UTF-16 text, .* iconv"),
         (b'a,y\n"1,234",x\n', Y, "'1,234'; write numbers with decimal points and without"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "labels in a column: name it with --label"),
@@ -722,3 +726,177 @@ def test_the_first_of_several_tables_is_named(refused, tmp_path):
     for path, text in zip(paths, ("a,b,y\n1,2,1\n", "a,y\n1,1\n"), strict=True):
         path.write_text(text)
     refused(paths, r"second\.csv lacks column 'b', which .*first\.csv has", label="y")
+
+
+# --- what is in silence left out, or takes too much memory ---------------------------------------
+
+
+def write_parts(folder, **parts):
+    folder.mkdir()
+    for name, columns in parts.items():
+        parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return folder
+
+
+def test_nothing_in_a_folder_is_left_out_in_silence(refused, tmp_path):
+    folder = write_parts(tmp_path / "parts", a={"a": [1.0, 2], "y": [0, 1]})
+    (folder / "b.parquet").symlink_to("nowhere")
+    refused(folder, r"b\.parquet is a link that leads nowhere", label="y")
+    (folder / "b.parquet").unlink()
+    os.mkfifo(folder / "b.parquet")
+    refused(folder, r"b\.parquet is a link that leads nowhere, a pipe", label="y")
+    (folder / "b.parquet").unlink()
+    (folder / "again").symlink_to(folder)
+    refused(folder, r"again is a link to a folder that is read anyway", label="y")
+
+
+def test_columns_that_only_later_parts_have(run, refused, tmp_path):
+    first, later = {"a": [1.0, 2], "y": [0, 1]}, {"a": [3.0, 4], "y": [0, 1], "z": ["u", "v"]}
+    folder = write_parts(tmp_path / "parts", a=first, b=later)
+    message = r"a\.parquet lacks column 'z' of the other files .*leave the column out"
+    refused(folder, message, label="y", one_hot=["z"])
+    report, found = run(folder, label="y", drop=["z"])
+    assert found.X.tolist() == [[1], [2], [3], [4]]
+    assert not report.notes
+    paths = [folder / "a.parquet", folder / "b.parquet"]
+    report, found = run(paths, label="y")
+    assert found.X.tolist() == [[1], [2], [3], [4]]
+    assert list(report.notes) == [f"columns that {paths[0]} does not use are left out: z"]
+
+
+def test_a_column_of_words_may_be_empty_in_some_parts(run, tmp_path):
+    folder = write_parts(
+        tmp_path / "parts",
+        a={"y": [0, 1], "z": pa.nulls(2)},
+        b={"y": [0, 1], "z": ["u", "v"]},
+    )
+    report, found = run(folder, label="y", one_hot=["z"], impute="mean")
+    assert found.X.tolist() == [[0, 0], [0, 0], [1, 0], [0, 1]]
+    assert any("2 rows without a category" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("coded", [True, False])
+def test_text_of_parquet_is_read_as_it_is_stored_and_only_if_wanted(tmp_path, coded):
+    """Rows of 200 MB, of which each text is stored once."""
+    texts = [f"{k}" * 50_000 for k in range(3)]
+    path = tmp_path / "t.parquet"
+    kind = pa.dictionary(pa.int32(), pa.string()) if coded else pa.string()
+    column = pa.array([texts[i % 3] for i in range(4000)], kind)
+    table = pa.table({"a": np.arange(4000.0), "t": column, "y": np.arange(4000) % 2})
+    parquet.write_table(table, path, row_group_size=1500)
+    for wanted, most in ((Wanted("y", ("a",)), 100_000), (None, 2_000_000)):
+        with open_table(str(path), "parquet", ConvertOptions()) as reader:
+            if wanted is not None:
+                reader.choose(wanted)
+            blocks = list(reader.blocks())
+            assert all(block.rows.nbytes < most for _, _, block in blocks)
+            assert [stop for _, stop, _ in blocks][-1] == 4000
+    words = [reader.parse(block, Wanted("y", (), ("t",))).words[0] for block in blocks]
+    found = [word for own in words for word in np.array(own.values)[own.codes]]
+    assert found == [texts[i % 3] for i in range(4000)]
+
+
+def test_words_that_no_row_has_are_no_categories(run, tmp_path):
+    """A row group stores the words of all of its rows, and a block may hold a few of them."""
+    path = tmp_path / "t.parquet"
+    table = pa.table({"t": ["b", "a", None, "b"], "y": [0, 1, 0, 1]})
+    parquet.write_table(table, path, row_group_size=2)
+    with open_table(str(path), "parquet", ConvertOptions()) as reader:
+        block = next(reader.blocks())
+        block = (0, 2, block[2]._replace(rows=block[2].rows.slice(1, 2)))
+        words = reader.parse(block, Wanted("y", (), ("t",))).words[0]
+    assert (words.values, words.codes.tolist()) == (("a",), [0, -1])
+
+
+def test_only_wanted_columns_of_arrow_are_decoded(tmp_path):
+    path = tmp_path / "t.arrow"
+    table = pa.table({"a": [1.0, 2], "t": ["x" * 10**6] * 2, "y": [0, 1]})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with open_table(str(path), "arrow", ConvertOptions()) as reader:
+        reader.choose(Wanted("y", ("a",)))
+        ((_, _, block),) = reader.blocks()
+        assert block.rows.schema.names == ["a", "y"]
+
+
+def test_long_cells_and_names(run, refused):
+    long = "x" * 200_000
+    refused(f"a,{long},y\n1,2,0\n", r"name is 200000 letters long .*at most 4096", label="y")
+    table = f"a,b,y\n1,{long},0\n2,c,1\nq,d,1\n"
+    report, found = run(table, label="y", drop=["b"], on_error="skip")
+    assert (report.n_skipped, found.X.tolist()) == (1, [[1], [2]])
+    refused(table, r"'b' .* more than 4096 letters.*--drop b", label="y", one_hot=["b", "a"])
+    refused(table, r"a label is 200000 letters long", label="b", one_hot=["a"])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [("latin1", "not UTF-8"), ("utf-16-le", "UTF-16"), ("utf-16", "UTF-16")],
+)
+def test_names_in_other_encodings(refused, encoding, message):
+    refused("größe,y\n1,0\n".encode(encoding), message, label="y")
+
+
+def test_wide_tables_take_linear_time(run, monkeypatch):
+    """Neither are all names looked through for each name, nor has pyarrow a column for a row."""
+    asked = []
+    names = TableReader.columns.fget
+    monkeypatch.setattr(TableReader, "columns", property(lambda own: asked.append(1) or names(own)))
+    X = np.arange(4 * 5000).reshape(4, 5000) % 97
+    lines = [",".join(map(str, [*row, i % 2])) for i, row in enumerate(X.tolist())]
+    header = ",".join([*(f"c{j}" for j in range(5000)), "y"])
+    with monkeypatch.context() as without:
+        without.setattr("pyarrow.csv.read_csv", None)
+        _, found = run("\n".join([header, *lines, ""]), label="y")
+    np.testing.assert_array_equal(found.X, X)
+    assert len(asked) < 20
+
+
+def save_header(path, shape, kind="<f4", values=b""):
+    """Write an .npz file whose array X has few bytes behind a large header."""
+    with zipfile.ZipFile(path, "w") as archive, archive.open("X.npy", "w") as file:
+        header = {"descr": kind, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(values)
+    return path
+
+
+def test_headers_that_promise_too_much(refused, tmp_path, monkeypatch):
+    path = tmp_path / "t.npz"
+    refused(save_header(path, (8, 10**12)), r"0 bytes for values of shape \(8, 10+\)", label="0")
+    refused(save_header(path, (0, 10**12)), r"has 10+ columns, and tables may have", label="0")
+    records = [(f"c{j}", "<f4", (0,)) for j in range(3)]
+    refused(save_header(path, (10**12,), records), "no rows|cannot|type|records", label="c0")
+    refused(save_header(path, (10**9,), "<U9"), "0 bytes for values", label="X")
+    kind = [("a", f"<U{1 << 20}"), ("y", "<f4")]
+    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 1 << 20)
+    path = save_header(path, (1,), kind, bytes(4 * (1 << 20) + 4))
+    refused(path, "rows .* take 4 MiB each, and the limit is 1 MiB", label="y", one_hot=["a"])
+
+
+def test_sparse_rows_are_cut_into_blocks_by_their_bytes(run, refused, save, monkeypatch):
+    X = sp.random(60, 50, 0.3, "csr", dtype=np.float64, random_state=0)
+    lengths = np.diff(X.indptr)
+    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 12 * int(lengths.max()))
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 12 * 200)
+    path = save("t.npz", **csr_parts(X.toarray()), y=np.arange(60) % 2)
+    _, found = run(path, dense=True)
+    np.testing.assert_array_equal(found.X, X.toarray().astype(np.float32))
+    monkeypatch.setattr("ooc_fw.convert.arrays.MAX_ROW_BYTES", 12 * int(lengths.max()) - 1)
+    refused(path, rf"row {lengths.argmax()} of its sparse matrix takes")
+
+
+@pytest.mark.parametrize("change", ["means", "categories", "columns", "JSON", "width"])
+def test_a_record_that_makes_no_sense(run, refused, tmp_path, change):
+    run("a,c,y\n1,u,0\n2,v,1\n", "train.h5", label="y", one_hot=["c"], impute="mean")
+    with h5py.File(tmp_path / "train.h5", "r+") as file:
+        record = json.loads(file.attrs["table"])
+        if change == "width":
+            record["categories"][1] += ["w"]
+        elif change == "columns":
+            record["columns"][0] = ["a"]
+        elif change != "JSON":
+            del record[change][1:]
+        file.attrs["table"] = np.bytes_(json.dumps(record)[: -1 if change == "JSON" else None])
+        del file.attrs[HEADER], file[GROUP]
+    refused("a,c,y\n1,u,0\n", r"train\.h5 is damaged: .*column", like=tmp_path / "train.h5")

@@ -110,7 +110,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("compress", COMPRESSIONS[:2])
 def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
-    monkeypatch.setattr("ooc_fw.convert.text.MAX_LINE_BYTES", 3 << 20)
+    monkeypatch.setattr("ooc_fw.convert.readers.MAX_ROW_BYTES", 3 << 20)
     path = tmp_path / "data.txt"
     path.write_bytes(compress(b"1 1:1\n" + b"7" * (9 << 20)))
     with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):

@@ -1,6 +1,8 @@
 """Rows of zarr and dask arrays, and the decoded chunks that are kept of them."""
 
 import io
+import json
+import os
 import pickle
 import threading
 import time
@@ -16,7 +18,7 @@ import scipy.sparse as sp
 from ooc_fw.data.sources import iter_blocks, open_source
 from ooc_fw.data.sources.chunked import DecodedChunks
 from ooc_fw.data.statistics import fit_scaling
-from ooc_fw.system.errors import DamageError
+from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table
 
 
@@ -176,3 +178,93 @@ def test_chunks_count_among_the_bytes_that_reading_takes():
     few, many = (open_source(da.from_array(X, chunks=(rows, 50))).read_bytes for rows in (2000, 20))
     assert few >= 2 * 2000 * 50 * 8
     assert few > many
+
+
+# -- zarr stores that somebody else wrote --------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store of 8 rows, and the file of its chunk of rows."""
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    group["X"], group["y"] = np.eye(8, 2), np.arange(8.0) % 2
+    return tmp_path / "s.zarr", tmp_path / "s.zarr" / "X" / "0.0"
+
+
+def change_metadata(store, **changes):
+    path = store[0] / "X" / ".zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refused(store, message, **names):
+    with pytest.raises(InputError, match=message), open_source(str(store[0]), **names) as source:
+        source.read(0, 8)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "blosc"])
+def test_chunks_that_decode_to_too_much_are_refused_and_others_are_not(store, codec):
+    codecs = pytest.importorskip("numcodecs")
+    change_metadata(store, compressor={"id": codec})
+    encode = codecs.get_codec({"id": codec}).encode
+    store[1].write_bytes(encode(np.eye(8, 2)))
+    with open_source(str(store[0])) as source:
+        np.testing.assert_array_equal(source.read(0, 8), np.eye(8, 2))
+    store[1].write_bytes(encode(np.zeros(80 << 20, dtype=np.uint8)))
+    refused(store, "0.0 holds or decodes to more than 67108864 bytes")
+
+
+def test_a_raw_chunk_of_any_size_is_refused(store):
+    change_metadata(store, compressor=None)
+    with open(store[1], "wb") as file:
+        file.truncate(80 << 20)
+    refused(store, "0.0 holds or decodes to more than 67108864 bytes")
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [
+        ([8, 10**12], [8, 10**12]),
+        ([8, 10**12], [8, 10]),
+        ([10**12, 2], [8, 2]),
+        ([10**30, 2], [8, 2]),
+        ([8, 2], [10**8, 10]),
+    ],
+)
+def test_shapes_that_a_store_cannot_have(store, shape, chunks):
+    change_metadata(store, shape=shape, chunks=chunks)
+    refused(store, r"/X is said to have shape .* in chunks of .*", y_name=None)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "outside", "nowhere", "folder"])
+def test_links_out_of_a_store_and_what_is_no_file_are_refused(store, tmp_path, kind):
+    path = store[1]
+    if kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        path.rename(outside / "0.0")
+        targets = {"device": "/dev/null", "nowhere": store[0] / "9", "folder": outside}
+        path.symlink_to(targets.get(kind, outside / "0.0"))
+    refused(store, r"0\.0 is a pipe, a device, or a link that leads out of the store or nowhere")
+
+
+def test_links_within_a_store_are_followed(store):
+    store[1].rename(store[0] / "0.0")
+    store[1].symlink_to(store[0] / "0.0")
+    with open_source(str(store[0])) as source:
+        np.testing.assert_array_equal(source.read(0, 8), np.eye(8, 2))
+
+
+def test_metadata_of_a_store_that_make_no_sense(store):
+    names = store[0] / "var"
+    names.mkdir()
+    (names / ".zgroup").write_text('{"zarr_format": 2}')
+    (names / ".zattrs").write_text('{"_index": "../../.."}')
+    with open_source(str(store[0])) as source:
+        assert source.columns is None
+    path = store[0] / "y" / ".zarray"
+    path.write_text(path.read_text().replace("<f8", "|O"))
+    refused(store, r"s\.zarr is damaged: its structure cannot be followed .*\|O")

@@ -132,3 +132,14 @@ def test_values_of_the_wrong_type_are_unknown(read):
     run = read(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None})
     assert (run.n_events, run.n_classifiers, run.options, run.steps) == (1, 1, {}, {})
     assert math.isnan(run.columns["sampled_gap"][0])
+
+
+@pytest.mark.parametrize("field", ["elapsed_s", "objective", "n_support", "steps"])
+@pytest.mark.parametrize("value", [1e308, -1e308, 10**400, math.inf])
+def test_numbers_that_no_run_has_are_refused(read, field, value):
+    value = {"toward": value} if field == "steps" else value
+    with pytest.raises(InputError, match=r"line 2: a number beyond 1e\+30, which no run has"):
+        read(
+            START,
+            make_event(1.0, **{field: value} if field != "elapsed_s" else {}) | {field: value},
+        )

@@ -475,6 +475,7 @@ def check_shape(name: str, shape: Sequence[int]) -> None:
         raise InputError(
             f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give at least one of each"
         )
+    check_width(name, shape[1])
 
 
 def check_real(name: str, dtype: np.dtype[Any]) -> None:
@@ -487,9 +488,9 @@ def check_real(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def check_width(name: str, n_features: int) -> None:
-    """Raise InputError when the column numbers of sparse rows would not fit int32."""
+    """Raise InputError when column numbers would not fit int32, as sparse rows have them."""
     if n_features > np.iinfo(np.int32).max:
         raise InputError(
-            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that sparse "
-            f"rows may have; hash the features to fewer columns"
+            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that rows "
+            f"may have; hash the features to fewer columns"
         )

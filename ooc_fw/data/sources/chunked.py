@@ -11,7 +11,7 @@ import pickle
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,12 +44,14 @@ class DecodedChunks:
         ends: Int64Array | int,
     ) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
-        if isinstance(ends, int):
-            ends = np.append(np.arange(ends, shape[0], ends, dtype=np.int64), shape[0])
-        self._borders = [0, *ends.tolist()]
+        # The last chunk may end below the last border.
+        self._borders: Sequence[int] = (
+            range(0, shape[0] + ends, ends) if isinstance(ends, int) else [0, *ends.tolist()]
+        )
         self._decode = decode
         self._row_bytes = self.dtype.itemsize * math.prod(shape[1:])
-        self.chunk_rows = int(np.diff(ends, prepend=0).max(initial=0))
+        longest = ends if isinstance(ends, int) else int(np.diff(ends, prepend=0).max(initial=0))
+        self.chunk_rows = min(longest, shape[0])
         most = max(KEPT_BYTES, 2 * self.chunk_rows * self._row_bytes)
         self.kept_bytes = min(most, shape[0] * self._row_bytes)
         self.bytes_decoded = 0
@@ -66,7 +68,7 @@ class DecodedChunks:
             return self._rows(start, start)
         first = bisect_right(self._borders, start) - 1
         last = bisect_left(self._borders, stop) - 1
-        begin, end = self._borders[first], self._borders[last + 1]
+        begin, end = self._borders[first], min(self._borders[last + 1], len(self))
         head = start > begin or (first == last and stop < end)
         tail = stop < end and last != first
         low = self._borders[first + 1] if head else begin
@@ -88,7 +90,8 @@ class DecodedChunks:
             self._kept.move_to_end(number)
         if mine:
             try:
-                promise.set_result(self._rows(self._borders[number], self._borders[number + 1]))
+                end = min(self._borders[number + 1], len(self))
+                promise.set_result(self._rows(self._borders[number], end))
             except BaseException as error:
                 with self._choosing:
                     del self._kept[number]

@@ -155,7 +155,7 @@ def open_npy(path: str) -> FileArray:
             shape, in_columns, dtype = read_header(file)
             shape += dtype.shape  # a type of several numbers makes columns
             dtype, offset = dtype.base, file.tell()
-            _check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
+            check_header(shape, dtype, os.fstat(file.fileno()).st_size - offset)
     except (ValueError, OSError, EOFError, TypeError, ArithmeticError, RecursionError) as error:
         raise InputError(
             f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
@@ -166,7 +166,7 @@ def open_npy(path: str) -> FileArray:
     return FileArray(path, shape, dtype, (offset,), strides=strides)
 
 
-def _check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
+def check_header(shape: tuple[Any, ...], dtype: np.dtype[Any], n_bytes: int) -> None:
     """Raise ValueError unless the array has a type that is loaded and fits into the file."""
     if any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"its shape is said to be {shape}")

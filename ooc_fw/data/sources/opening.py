@@ -179,6 +179,11 @@ def check_plain_tree(file: Node) -> None:
                 if node.is_virtual:
                     raise InputError(f"{name!r} has its values elsewhere")
                 check_storage(node)
+                if node.id.get_storage_size() < node.nbytes:
+                    raise InputError(
+                        f"{name!r} takes {node.nbytes} bytes and is stored in fewer, and such "
+                        f"files hold their values uncompressed"
+                    )
             elif level < _DEEPEST and n_objects < _MOST_OBJECTS:
                 below.append((level + 1, node))
             else:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
+import math
 import os
+import zlib
 from contextlib import suppress
+from itertools import product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ooc_fw.data.attributes import as_text
-from ooc_fw.data.formats import ZARR_METADATA
+from ooc_fw.data.formats import ZARR_METADATA, stored_bytes
 from ooc_fw.data.remote import is_url
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources.annotated import (
@@ -29,8 +34,21 @@ from ooc_fw.data.sources.annotated import (
 from ooc_fw.data.sources.base import CSRSource, FileStamp, RowSource, Sliceable, check_width
 from ooc_fw.data.sources.chunked import DecodedChunks, open_chunked
 from ooc_fw.data.sources.hdf5 import CSR_PARTS
+from ooc_fw.data.sources.opening import structure_errors
 from ooc_fw.system.errors import DamageError, InputError
 
+_SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
+"""Bytes that any chunk may decode to, and that the values of a chunk may take."""
+
+_MOST_ACROSS = 1 << 20  # chunks side by side, all of which are read for a row
+# Values from which there must be a byte for so many: absent chunks are zeros, and a store may
+# declare any number of them.
+_MANY_VALUES, _LARGEST_RATIO = 1 << 30, 1 << 20
+_DECOMPRESSORS: dict[str, Any] = {
+    "zlib": zlib.decompressobj,
+    "bz2": bz2.BZ2Decompressor,
+    "lzma": lzma.LZMADecompressor,
+}
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
 
 
@@ -46,14 +64,15 @@ def open_store(
 
     A `y_name` of None stands for no labels.
     """
-    return open_root(
-        open_zarr(path),
-        labels,
-        name=path,
-        x_name=x_name,
-        y_name=y_name,
-        missing_labels=missing_labels,
-    )
+    with structure_errors(path):
+        return open_root(
+            open_zarr(path),
+            labels,
+            name=path,
+            x_name=x_name,
+            y_name=y_name,
+            missing_labels=missing_labels,
+        )
 
 
 def is_group(data: Any) -> bool:
@@ -81,7 +100,7 @@ def open_root(
     values = None if found is None else found.values
     source: RowSource
     if is_array(rows):
-        source = open_chunked(rows, values, name=path)
+        source = open_chunked(_CheckedArray(rows), values, name=path)
     else:
         source = _open_csr(rows, values, path)
     if not is_url(path):
@@ -103,17 +122,42 @@ def open_zarr(path: str) -> Any:
     except ImportError:
         raise InputError(f"{path} is a zarr store; try: pip install 'ooc-fw[zarr]'") from None
     try:
+        if not is_url(path):
+            _check_files(path)
         return zarr.open(path, mode="r")
+    except InputError:
+        raise
     except ImportError as error:  # of fsspec, or of what it needs for this kind of store
         raise InputError(f"{path}: {error}; try: pip install 'ooc-fw[remote]'") from None
     except Exception as error:  # whatever the store raises
         raise DamageError(f"{path} cannot be opened as zarr ({error})") from error
 
 
+def _check_files(path: str) -> None:
+    """Raise InputError for pipes and devices in a store, and for links that leave it."""
+    inside, folders = os.path.realpath(path) + os.sep, [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                own = not entry.is_symlink()
+                if own and entry.is_dir():
+                    folders.append(entry.path)
+                elif not (entry.is_file() or entry.is_dir()) or not (
+                    own or os.path.realpath(entry.path).startswith(inside)
+                ):
+                    raise InputError(
+                        f"{entry.path} is a pipe, a device, or a link that leads out of the store "
+                        f"or nowhere, which is not followed; copy the data into the store"
+                    )
+
+
 def _find(group: Any, name: str) -> Any:
     """Array or group at a path below `group`; None where there is none."""
+    parts = name.strip("/").split("/")
     with suppress(KeyError):
-        return group[name.strip("/")] if name else group
+        if not name:
+            return group
+        return None if {".", ".."} & {*parts} else group["/".join(parts)]
     return None
 
 
@@ -161,7 +205,7 @@ def find_names(root: Any, x_name: str, n_features: int) -> list[str] | None:
 def _open_csr(group: Any, labels: Sliceable | None, path: str) -> CSRSource:
     shape = csr_shape(group, path)
     data, indices = (StoredArray(group[name]) for name in ("data", "indices"))
-    indptr = np.asarray(group["indptr"][:], dtype=np.int64)
+    indptr = np.asarray(StoredArray(group["indptr"])[:], dtype=np.int64)
     right = len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data)
     if not right or len(indices) != len(data) or np.any(np.diff(indptr) < 0):
         raise DamageError(
@@ -197,7 +241,7 @@ class StoredArray(DecodedChunks):
     """Parts of a zarr array, whose chunks are decoded once; text as words."""
 
     def __init__(self, array: Any) -> None:
-        self._array = array
+        self._array = _CheckedArray(array)
         text = np.dtype(array.dtype).kind not in "biuf"
         dtype = np.dtype(object) if text else array.dtype
         super().__init__(array.shape, dtype, self._read, int(array.chunks[0]))
@@ -207,9 +251,80 @@ class StoredArray(DecodedChunks):
             found = np.asarray(self._array[start:stop])
         except Exception as error:  # whatever codecs and stores raise
             raise DamageError(
-                f"{self._array.store}: part {start} to {stop} of {self._array.name} cannot be "
-                f"read ({error}); write it again"
+                f"{self._array.name} cannot be read from {start} to {stop} ({error}); write it "
+                f"again"
             ) from error
         if found.dtype.kind in "biuf":
             return found
         return np.array([as_text(word) for word in found.tolist()], dtype=np.str_)
+
+
+class _CheckedArray:
+    """A zarr array whose chunks, of files here, are looked at before they are decoded.
+
+    A few bytes may stand for any number of them, and a chunk may be declared of any size.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.chunks, self.name = array.chunks, f"{array.store}: {array.name}"
+        self._sizes = array.shards or array.chunks
+        is_text = np.dtype(array.dtype).kind not in "biuf"
+        own = 0 if is_text else math.prod(self._sizes) * array.dtype.itemsize
+        n_values = math.prod(self.shape)
+        fitting = 4 * n_values * array.dtype.itemsize  # a small array may be less than a chunk
+        self._most = _LARGEST_CHUNK if is_text else max(_SMALL_CHUNK, 2 * own)
+        self._root = getattr(array.store, "root", None)
+        n_across = math.prod(map(_ceil, self.shape[1:], self._sizes[1:]))
+        wrong = own > max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting)) or n_across > _MOST_ACROSS
+        if self._root is not None and n_values >= _MANY_VALUES:
+            stored = stored_bytes(os.path.join(self._root, array.path)) or 0
+            wrong |= n_values > _LARGEST_RATIO * stored
+        if wrong:
+            raise InputError(
+                f"{self.name} is said to have shape {self.shape} in chunks of {self._sizes}, which "
+                f"it cannot have, or which take too much memory; write it in chunks of a few MiB"
+            )
+
+    def __getitem__(self, key: slice) -> Any:
+        if self._root is not None:
+            rows = range(key.start // self._sizes[0], _ceil(key.stop, self._sizes[0]))
+            across = map(range, map(_ceil, self.shape[1:], self._sizes[1:]))
+            for place in product(rows, *across):
+                file = self._array.metadata.encode_chunk_key(place)
+                self._check(os.path.join(self._root, self._array.path, file))
+        return self._array[key]
+
+    def _check(self, path: str) -> None:
+        """Raise ValueError for a chunk in a file, if it is there, that decodes to too much."""
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            n_bytes = os.fstat(file.fileno()).st_size
+            if n_bytes <= self._most and self._array.shards is None and self._array.compressors:
+                codec = type(self._array.compressors[-1]).__name__.removesuffix("Codec").lower()
+                n_bytes = _decoded_bytes(codec, file, self._most)
+            if n_bytes > self._most:
+                raise ValueError(f"{path} holds or decodes to more than {self._most} bytes")
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
+    """Bytes that a compressed file stands for; of codecs that do not state them, most + 1 at most.
+
+    0 where they are unknown.
+    """
+    if codec in _DECOMPRESSORS:
+        return len(_DECOMPRESSORS[codec]().decompress(file.read(), most + 1))
+    head = file.read(18)
+    if codec == "zstd" and len(head) > 5:
+        flag, single = head[4] >> 6, head[4] >> 5 & 1
+        start = 6 - single + (0, 1, 2, 4)[head[4] & 3]
+        place = slice(start, start + (single, 2, 4, 8)[flag])
+        return int.from_bytes(head[place], "little")
+    if codec == "gzip":
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(), "little")
+    place = {"blosc": slice(4, 8), "lz4": slice(0, 4)}.get(codec, slice(0))
+    return int.from_bytes(head[place], "little")
