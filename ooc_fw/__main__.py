@@ -2,7 +2,7 @@
 
 import sys
 
-from ooc_fw.cli.main import program
+from ooc_fw.cli import program
 
 if __name__ == "__main__":
     sys.exit(program())

@@ -1,5 +1,25 @@
-"""The command line: ``main.py``, modules of commands, and what they share in ``common.py``.
+"""The command line: `program`, ``main.py``, the commands, and what they share in ``common.py``.
 
 Commands import numpy, h5py and the trainer when they run, so that ``ooc-fw --help`` starts at once.
 To add a command, write a module with ``add_commands`` and add it to `main.MODULES`.
 """
+
+import atexit
+import gc
+
+from ooc_fw.system.interrupt import ignore_signals, leave_at_signals
+
+
+def program() -> int:
+    """Run the command of this process, at whose end nobody looks for garbage in all it loaded.
+
+    A signal that arrives before the command begins, or after its end, ends the process at once.
+    """
+    leave_at_signals()
+    atexit.register(ignore_signals)  # the last thing to be called before the interpreter goes
+    from ooc_fw.cli.main import main  # takes most of the time before a command begins
+
+    status = main()
+    leave_at_signals()
+    gc.freeze()
+    return status

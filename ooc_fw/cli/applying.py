@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import StrPath, naming
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -107,8 +109,8 @@ def _apply_to_table(
         if not start:
             labelled = " with a label" if encoder.n_unlabelled else ""
             raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
-        for note in () if args.quiet else encoder.notes():
-            print(f"note: {note}", file=sys.stderr)
+        if not args.quiet:
+            common.print_lines(f"note: {note}" for note in encoder.notes())
 
 
 def _like_classes(labels: npt.NDArray[Any], model: Model) -> npt.NDArray[Any]:
@@ -208,6 +210,7 @@ def in_order(
     """
     done = 0  # rows that passed through
     table: _Table | None = None
+    here = tempfile.gettempdir() if folder is None else folder
     try:
         for block in blocks:
             ids = block.row_ids
@@ -218,10 +221,12 @@ def in_order(
             if table is None:
                 assert block.n_rows is not None
                 shape = block.n_rows - done, *block.values.shape[1:]
-                table = _Table(shape, name, folder, bucket_bytes or BUCKET_BYTES)
-            table.put(ids - done, block.values)
+                table = _Table(shape, name, here, bucket_bytes or BUCKET_BYTES)
+            with naming(here):
+                table.put(ids - done, block.values)
         if table is not None:
-            yield from table.buckets()
+            with naming(here):
+                yield from table.buckets()
     finally:
         if table is not None:
             table.file.close()
@@ -236,14 +241,14 @@ class _Table:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], name: str, folder: Path | None, bucket_bytes: int
+        self, shape: tuple[int, ...], name: str, folder: StrPath, bucket_bytes: int
     ) -> None:
         self._shape = shape
         self._name = name
         self._width = 1 + int(np.prod(shape[1:]))
         self._bucket_rows = max(1, bucket_bytes // (8 * self._width))
         self._filled = np.zeros(-(-shape[0] // self._bucket_rows), dtype=np.int64)
-        self.file = tempfile.SpooledTemporaryFile(dir=None if folder is None else str(folder))
+        self.file = tempfile.SpooledTemporaryFile(dir=os.fspath(folder))
         if len(self._filled) > 1:
             self.file.rollover()  # from RAM, where a single bucket stays, to disk
 

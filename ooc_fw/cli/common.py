@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress, RowProgress, to_json
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.errors import format_label as format_label
 from ooc_fw.system.errors import format_labels as format_labels
 from ooc_fw.system.files import Output, check_outputs
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
-input or usage; a failure such as a full disk. After a signal the status is 128 plus its number."""
+input or usage; a failure such as a full disk, no time for a model, or an error of the program
+itself. After a signal the status is 128 plus its number."""
 
 Record = TypeVar("Record")
 
@@ -46,6 +48,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
         raise InputError(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help, or fail as all other output does; argparse ignores that it cannot."""
+        print(message, end="", file=file)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
@@ -338,7 +344,13 @@ def print_result(
     if args.json:
         print(to_json(result))
     else:
-        print(*(aligned(result) if lines is None else lines), sep="\n")
+        print_lines(aligned(result) if lines is None else lines, sys.stdout)
+
+
+def print_lines(lines: Iterable[object], file: Any = None) -> None:
+    """Print lines for people, on standard error by default; text from data cannot end one."""
+    for line in lines:
+        print(printable(str(line)), file=file or sys.stderr)
 
 
 def aligned(result: Mapping[str, Any]) -> list[str]:

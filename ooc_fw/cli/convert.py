@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         result |= {"classes": classes, "scaling": scaling.kind, "log1p": scaling.log1p}
         common.print_result(args, result)
     elif not args.quiet:
-        print(*_lines(report), sep="\n", file=sys.stderr)
+        common.print_lines(_lines(report))
     return common.DONE
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from ooc_fw.cli import common
@@ -55,6 +54,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         common.print_result(args, result)
     else:
-        print(*common.aligned(result), sep="\n", file=sys.stderr)
+        common.print_lines(common.aligned(result))
         print(args.output)
     return common.DONE

@@ -334,7 +334,6 @@ def _kind(args: argparse.Namespace) -> str:
     import h5py
 
     from ooc_fw.data.formats import (
-        HEAD_BYTES,
         PACKED,
         detect_format,
         format_of,
@@ -366,8 +365,7 @@ def _kind(args: argparse.Namespace) -> str:
                 return "hdf5"
         return "data"
     if found == "libsvm" and os.path.isfile(path):
-        with open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
+        head = read_head(path)
         return "text" if head and (format_of(head) in PACKED or b"\0" not in head) else "data"
     return "text" if found == "libsvm" else found
 

@@ -7,14 +7,13 @@ for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
-from typing import IO, Any
 
 import ooc_fw
 from ooc_fw._core.loading import load_numba_alone, noting_compilation
@@ -27,6 +26,7 @@ from ooc_fw.cli import (
     info,
     plan,
     predict,
+    program,
     report,
     split,
     train,
@@ -35,7 +35,8 @@ from ooc_fw.cli import (
     warm_up,
 )
 from ooc_fw.cli.common import FAILED, USAGE, Commands, Parser
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import InputError, OutOfTimeError, printable
+from ooc_fw.system.files import Stream, exact
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
 
 MODULES = (
@@ -46,6 +47,9 @@ MODULES = (
 """Modules of commands, in the order in which ``--help`` lists them."""
 
 CLOSED_PIPE = 141
+
+TRACEBACK = "OOC_FW_TRACEBACK"
+"""Environment variable that asks for the traceback of an exception that nobody foresaw."""
 
 
 def build_parser() -> Parser:
@@ -76,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status.
     """
     _replace_closed_streams()
-    results = _Stream(sys.stdout, name="standard output")
-    messages = _Stream(sys.stderr, name=None)
+    results = Stream(sys.stdout, "standard output", escapes=True)
+    messages = Stream(sys.stderr, None, escapes=True)
     try:
         with redirect_stdout(results), redirect_stderr(messages):
             with _messages_on_stderr(), terminating():
@@ -100,13 +104,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{name}{error.strerror or error}", FAILED)
     except MemoryError as error:
         return _fail(f"out of memory: {error}", FAILED)
-
-
-def program() -> int:
-    """Run the command of this process, at whose end nobody looks for garbage in all it loaded."""
-    status = main()
-    gc.freeze()
-    return status
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            with suppress(OSError):
+                print(
+                    *map(printable, traceback.format_exc().splitlines()), sep="\n", file=sys.stderr
+                )
+        way_out = f"it is an error of ooc-fw itself; {TRACEBACK}=1 in the environment shows where"
+        return _fail(f"{type(error).__name__}: {error}; {way_out}", FAILED)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -125,17 +130,18 @@ def _run(argv: Sequence[str] | None) -> int:
 
 @functools.cache  # once
 def _announce_compilation() -> None:
-    begin = "\r\x1b[K" if sys.stderr.isatty() else ""  # in place of a bar that stands still
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=exact(sys.stderr))  # in place of a bar that stands still
     print(
-        f"{begin}ooc-fw: compiling, which may take half a minute, once for each installation "
-        f"(ooc-fw warm-up does all of it ahead)",
+        "ooc-fw: compiling, which may take half a minute, once for each installation "
+        "(ooc-fw warm-up does all of it ahead)",
         file=sys.stderr,
     )
 
 
 def _fail(message: str, status: int) -> int:
     with suppress(OSError):
-        print(f"ooc-fw: {message}", file=sys.stderr)
+        print(f"ooc-fw: {printable(message)}", file=sys.stderr)
     _drop_unwritten()
     return status
 
@@ -154,39 +160,6 @@ def _replace_closed_streams() -> None:
         if getattr(sys, name) is None:
             # This takes the lowest free descriptor, which a file of results could get otherwise.
             setattr(sys, name, open(os.open(os.devnull, flags), mode))
-
-
-class _Stream:
-    """A standard stream whose errors name it, or, without a name, are ignored.
-
-    A command fails if its results are lost. It continues if its messages are lost, because the disk
-    under a redirected standard error is full or its reader has gone: the model is worth more.
-    """
-
-    def __init__(self, stream: IO[str], name: str | None) -> None:
-        self._stream = stream
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._stream, attribute)
-
-    def write(self, text: str) -> int:
-        with self._failing():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._failing():
-            self._stream.flush()
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if self._name is not None:
-                error.filename = self._name
-                raise
 
 
 def _drop_unwritten() -> None:
@@ -222,7 +195,7 @@ class _Sentence(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         kind = "warning: " if record.levelno == logging.WARNING else ""
-        return f"ooc-fw: {kind}{record.getMessage()}"
+        return f"ooc-fw: {kind}{printable(record.getMessage())}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-import sys
 import time
 from typing import Any
 
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace, started: float) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        print(*stream.summary(result), sep="\n", file=sys.stderr)
+        common.print_lines(stream.summary(result))
     status = Status(model.status)
     if not status.reached:
         why = status.explain(options.stopping, options.tol)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ooc_fw.cli import common
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, check_outputs, is_stream, open_output
+from ooc_fw.system.files import Output, atomic_path, check_outputs, exact, is_stream, open_output
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -83,6 +84,12 @@ def run(args: argparse.Namespace) -> int:
             "FILE.csv or FILE.h5"
         )
     model = load_model(args.model)
+    in_lines = suffix not in (".csv", *HDF5_SUFFIXES) and not (args.decision or args.probability)
+    if in_lines and any(re.search("[\r\n]", name) for name in _names(model)):
+        raise InputError(
+            f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv "
+            f"or FILE.h5"
+        )
     if args.probability and not model.calibrated:
         raise InputError(
             f"the model {args.model} gives no probabilities; train it with ooc-fw train "
@@ -121,7 +128,9 @@ def _open(
 ) -> Iterator[Callable[[dict[str, npt.NDArray[Any]]], None]]:
     """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
-        yield partial(_write_lines, sys.stdout, model)
+        # A program reads what was predicted to the byte; a terminal would obey it.
+        file = sys.stdout if sys.stdout.isatty() else exact(sys.stdout)
+        yield partial(_write_lines, file, model)
     elif suffix in HDF5_SUFFIXES:
         from ooc_fw.convert.writer import OutputFile
 
@@ -144,10 +153,11 @@ def _write_lines(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any
     names = _names(model)
     name, last = list(columns.items())[-1]
     if name == "label":
-        file.writelines(f"{names[place]}\n" for place in last.tolist())
+        file.write("".join([f"{names[place]}\n" for place in last.tolist()]))
     else:
         rows = last.reshape(len(last), -1).tolist()
-        file.writelines(" ".join([f"{value:.17g}" for value in row]) + "\n" for row in rows)
+        lines = [" ".join([f"{value:.17g}" for value in row]) + "\n" for row in rows]
+        file.write("".join(lines))
 
 
 def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:

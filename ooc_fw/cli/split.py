@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 
 from ooc_fw.cli import common
@@ -68,10 +67,8 @@ def run(args: argparse.Namespace) -> int:
         for report in reports:
             counts = report.class_counts.items()
             words = [f"{common.format_label(label)} ({n})" for label, n in counts] or ["none"]
-            print(
-                f"{report.output}: {report.n_rows} rows; classes: {', '.join(words)}",
-                file=sys.stderr,
-            )
+            line = f"{report.output}: {report.n_rows} rows; classes: {', '.join(words)}"
+            common.print_lines([line])
     return common.DONE
 
 

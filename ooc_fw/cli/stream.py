@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -109,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         if log is not None:
             log.write("end", result)
     if not args.quiet:
-        print(*summary(result), sep="\n", file=sys.stderr)
+        common.print_lines(summary(result))
     if number:
         logger.warning(
             "interrupted: the model is that of the first %d rows%s",

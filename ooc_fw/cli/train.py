@@ -15,6 +15,7 @@ from ooc_fw.options import DURATION, KernelOptions, Option, TrainOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import format_bytes, peak_rss_bytes
 from ooc_fw.system.scratch import remove_abandoned
 
@@ -34,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 _MUCH_MEMORY = 1 << 30
 """Bytes of kernel values from which a run without ``--memory`` says what it may take."""
-
-_INTERRUPTED, _LATE = "interrupted", "no time left"
-"""Reasons why a model gives no probabilities."""
 
 
 def add_commands(commands: common.Commands) -> None:
@@ -122,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args)
     checkpoint = common.checkpoint_plan(args)
     missing = ""  # reason why the model gives no probabilities
+    number: int | None = None  # of the signal that ended the run
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
         with source.limited(Deadline(options.max_time, started).check):
@@ -148,8 +147,8 @@ def run(args: argparse.Namespace) -> int:
             model.save(output)
             trained = time.perf_counter()
             if args.probability:
-                model, missing = _calibrate(args, model, problem, options, session)
-                if missing != _INTERRUPTED:
+                model, missing, number = _calibrate(args, fitted, problem, options, session)
+                if number is None:
                     model.save(place.output)
                     if output != place.output:
                         output.unlink()
@@ -167,16 +166,16 @@ def run(args: argparse.Namespace) -> int:
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        print(*_summary(fitted, options, result), sep="\n", file=sys.stderr)
+        common.print_lines(_summary(fitted, options, result))
     if not Status(model.status).reached:
         why = fitted.explain(options)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
     if missing:
         logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
     common.print_result(args, result, [output])
-    if missing == _INTERRUPTED or model.status == Status.INTERRUPTED:
-        return 128 + (fitted.signal or signal.SIGINT)
-    return common.DONE
+    if number is None and model.status == Status.INTERRUPTED:
+        number = fitted.signal or signal.SIGINT
+    return common.DONE if number is None else 128 + number
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -230,17 +229,18 @@ def _announce(problem: Problem, plan: MemoryPlan, quiet: bool) -> None:
 
 def _calibrate(
     args: argparse.Namespace,
-    model: Model,
+    fitted: Fit,
     problem: Problem,
     options: TrainOptions,
     session: Session,
-) -> tuple[Model, str]:
-    """The model with probabilities; or the same model, and the reason why it gives none."""
+) -> tuple[Model, str, int | None]:
+    """The model with probabilities; or without, the reason, and the signal that is the reason."""
     from ooc_fw.solver.state import Status
     from ooc_fw.training.held_out import held_out_sigmoids
 
+    model = fitted.model
     if model.status == Status.INTERRUPTED:
-        return model, _INTERRUPTED
+        return model, "interrupted", fitted.signal or signal.SIGINT
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     try:
@@ -249,8 +249,10 @@ def _calibrate(
             own = dataclasses.replace(session, callbacks=progress.callbacks)
             sigmoids = held_out_sigmoids(problem, options, own)
     except OutOfTimeError:
-        return model, _LATE
-    return (model, _INTERRUPTED) if sigmoids is None else (model.with_sigmoids(sigmoids), "")
+        return model, "no time left", None
+    except KeyboardInterrupt as interrupt:
+        return model, "interrupted", signal_of(interrupt)
+    return model.with_sigmoids(sigmoids), "", None
 
 
 def _summary(fitted: Fit, options: TrainOptions, result: dict[str, Any]) -> list[str]:

@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
             "the last training: %s; the model is valid but less exact%s", why, place.note(path)
         )
     interrupted = result.interrupted or status == Status.INTERRUPTED
-    return 128 + signal.SIGINT if interrupted else common.DONE
+    return 128 + (result.signal or signal.SIGINT) if interrupted else common.DONE
 
 
 def _lines(result: TuneResult, model: str | None) -> list[str]:
@@ -158,7 +158,7 @@ def _lines(result: TuneResult, model: str | None) -> list[str]:
     assert best.error is not None
     assert best.standard_error is not None
     lines = [
-        result.table(),
+        *result.table().splitlines(),
         f"best: C {best.C:g}, gamma {best.gamma:.6g}, validation {METRICS[result.metric]} "
         f"{100 * best.error:.3f} % (+- {100 * best.standard_error:.3f}) on {best.n_validated} rows",
         f"{result.seconds:.1f} s, {result.kernel_evaluations / 1e6:,.0f} million kernel values",

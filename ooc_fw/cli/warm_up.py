@@ -8,13 +8,14 @@ import io
 import logging
 import lzma
 import shlex
+import sys
 import time
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from ooc_fw.cli.common import DONE, Commands, add_results
-from ooc_fw.system.files import write_atomic
+from ooc_fw.system.files import exact, write_atomic
 from ooc_fw.system.scratch import scratch_directory
 
 OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landmarks 50")
@@ -102,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
         work = WORK if find_spec("pyarrow") is None else (*WORK, *WORK_ON_TABLES)
         stack.callback(logging.disable, logging.NOTSET)
         logging.disable(logging.WARNING)  # runs that end after a few steps say so
-        for command in tqdm(work, "warm-up", unit="command", disable=args.quiet, leave=False):
+        for command in tqdm(
+            work, "warm-up", unit="command", disable=args.quiet, leave=False, file=exact(sys.stderr)
+        ):
             with contextlib.redirect_stdout(io.StringIO()):
                 status = main(shlex.split(command))
             if status != DONE:

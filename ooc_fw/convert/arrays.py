@@ -62,7 +62,7 @@ from ooc_fw.data.sources.opening import (
     structure_errors,
 )
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, unreadable
 
 Arrays: TypeAlias = dict[str, Any]
 _DAMAGED = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -406,7 +406,8 @@ class _ZipArray:
         try:
             data = self._stream.read(n_bytes)
         except _DAMAGED as error:
-            raise InputError(f"{self._name} is damaged ({error}); fetch it again") from error
+            damage = InputError(f"{self._name} is damaged ({error}); fetch it again")
+            raise unreadable(self._name, error) or damage from error
         if len(data) < n_bytes:
             raise InputError(f"{self._name} is cut short; fetch it again")
         self._position = stop

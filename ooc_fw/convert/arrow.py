@@ -43,7 +43,7 @@ from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.remote import file_system, is_url, remote_errors
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, unreadable
 
 DELIMITERS = ",\t;|"
 
@@ -204,7 +204,7 @@ class PartsReader(TypedReader, ArrowColumns):
             except MemoryError:
                 raise
             except (self._pa.ArrowException, OSError) as error:
-                raise InputError(
+                raise unreadable(part.path, error) or InputError(
                     f"{part.path} is damaged after row {first} ({error}); fetch it again"
                 ) from error
 

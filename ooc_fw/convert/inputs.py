@@ -27,7 +27,7 @@ from ooc_fw.data.sources.opening import (
     open_file,
 )
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def read_like(path: str) -> TrainingFile:
             return _read_model(file) if is_model(file) else _read_data(file)
     except InputError:
         raise
-    except H5PY_ERRORS:
-        raise strange from None
+    except H5PY_ERRORS as error:
+        raise unreadable(path, error) or strange from None
 
 
 def _read_data(file: h5py.File) -> TrainingFile:

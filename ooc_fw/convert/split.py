@@ -14,15 +14,17 @@ import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
 from ooc_fw.data.attributes import COLUMNS, RECORD, put_text, put_texts
+from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
 from ooc_fw.data.ranges import ColumnSums
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, SubsetSource, iter_blocks
 from ooc_fw.data.sources.hdf5 import is_converted
+from ooc_fw.data.sources.opening import structure_errors
 from ooc_fw.data.sources.views import complement, ranges_of
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import atomic_path
+from ooc_fw.system.files import atomic_path, flush_to_disk
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,14 @@ def split(
                 )
             named = {k if words is None else words[int(k)]: n for k, n in counts.items()}
             reports.append(PartReport(os.fspath(output), part.n_rows, named))
+        for path in paths:
+            flush_to_disk(path)  # all of them before one is renamed
     return reports
 
 
 def _shuffle_seed(path: str) -> int:
     """Seed of the shuffle of a converted file."""
-    if not (os.path.isfile(path) and h5py.is_hdf5(path)):
+    if not (os.path.isfile(path) and is_hdf5(path)):
         return 0
-    with h5py.File(path, "r") as file:
+    with structure_errors(path), h5py.File(path, "r") as file:
         return int(file.attrs.get("shuffle_seed", 0)) if is_converted(file) else 0

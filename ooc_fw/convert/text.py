@@ -19,7 +19,7 @@ import numpy as np
 from ooc_fw.convert import readers
 from ooc_fw.data.formats import format_of, open_bytes
 from ooc_fw.data.remote import is_url, url_bytes
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
 
@@ -73,9 +73,7 @@ class TextInput(readers.Reader):
             found = format_of(self._raw.peek(_LONGEST_MAGIC))
         except OSError as error:
             self.close()
-            raise InputError(
-                f"{self.name} cannot be read ({error.strerror}); restore a copy on another disk"
-            ) from error
+            raise unreadable(self.name, error) or error from error
         if found in _NOT_TEXT:
             self.close()
             raise InputError(f"{self.name} {_NOT_TEXT[found]}")
@@ -126,7 +124,7 @@ class TextInput(readers.Reader):
             data = self._stream.read(n_bytes)
         except _DAMAGED as error:
             reason = f"{error}".rstrip(".") or type(error).__name__
-            raise InputError(
+            raise unreadable(self.name, error) or InputError(
                 f"{self.name} is damaged or cut short ({reason}); fetch it again"
             ) from error
         self.text_bytes += len(data)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import h5py
 import numpy as np
 
 from ooc_fw.convert.pipeline import Meter, Progress, ordered_map
+from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
 from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, Range, read_checksums
@@ -86,7 +86,7 @@ def verify_file(
     it was changed while it was read; InputError if it is no HDF5 file with rows.
     """
     path = os.fspath(path)
-    if not os.path.isfile(path) or not h5py.is_hdf5(path):
+    if not os.path.isfile(path) or not is_hdf5(path):
         open_source(path, x_name=x_name, y_name=y_name).close()  # says what is wrong with it
         raise InputError(f"{path} is a .npy array, which has no checksums; nothing to compare with")
     file = open_file(path)
@@ -170,7 +170,7 @@ def _damage(
             yield checked.describe(int(stretch))
     except DamageError as error:  # the part cannot be read: find the stretches, one by one
         if stop - start <= sums.length:
-            yield f"{checked.describe(start // sums.length)} ({error})"
+            yield checked.describe(start // sums.length, f"cannot be read ({error})")
             return
         for first in range(start, stop, sums.length):
             yield from _damage(array, sums, checked, (first, min(stop, first + sums.length)))

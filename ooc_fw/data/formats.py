@@ -11,7 +11,7 @@ from contextlib import suppress
 import h5py
 
 from ooc_fw.data.remote import file_system, is_url, open_url, remote_errors
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, unreadable
 
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
 HEAD_BYTES = 4096  # of a file, which tell its format
@@ -78,7 +78,18 @@ def open_bytes(path: str) -> io.BufferedReader:
 def read_head(path: str) -> bytes:
     """Beginning of a file, which tells its format."""
     with open_bytes(path) as file:
-        return file.read(HEAD_BYTES)
+        try:
+            return file.read(HEAD_BYTES)
+        except OSError as error:
+            raise unreadable(path, error) or error from error
+
+
+def is_hdf5(path: str) -> bool:
+    """Whether a file is HDF5, which may begin anywhere in it."""
+    try:
+        return bool(h5py.is_hdf5(path))
+    except OSError as error:
+        raise unreadable(path, error) or error from error
 
 
 def is_folder(path: str) -> bool:
@@ -154,7 +165,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
         return found
     if found == "zip":
         return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
-    if found == "checkpoint" or h5py.is_hdf5(path):
+    if found == "checkpoint" or is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):
         return "csv"

@@ -429,8 +429,11 @@ class FrankWolfeSVC(_FittedSVC):
                 return fitted
             with self._progress(options) as progress:  # the log describes the training only
                 session = Session(progress.callbacks, workers, started)
-                sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
-        return fitted if sigmoids is None else fitted.with_sigmoids(sigmoids)
+                try:
+                    sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
+                except KeyboardInterrupt:  # the classifiers are there
+                    return fitted
+        return fitted.with_sigmoids(sigmoids)
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None

@@ -45,7 +45,7 @@ from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel
 from ooc_fw.kernels.given import GivenKernel, same_values
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -97,7 +97,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
         raise InputError(f"{name} is not a usable model file: {error}") from None
     except H5PY_ERRORS as error:
         # What h5py raises for files that were cut short, overwritten, or lack a part.
-        raise _damaged(name, error) from None
+        raise unreadable(name, error) or _damaged(name, error) from None
 
 
 def _damaged(name: str, error: BaseException) -> InputError:
@@ -219,7 +219,7 @@ def _write(file: h5py.File, model: Model) -> None:
     if model.table is not None:
         file[RECORD] = np.frombuffer(model.table.encode("utf-8"), dtype=np.uint8)
     if model.weighted_rows is not None:
-        file.create_dataset(_WEIGHTED, data=model.weighted_rows, compression="gzip")
+        file.create_dataset(_WEIGHTED, data=model.weighted_rows)
     if table:
         _write_table(file.create_group("machines"), model.classifiers)
         return

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ooc_fw.system.files import open_growing
+from ooc_fw.system.files import exact, open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Display(ABC):
 
             size = shutil.get_terminal_size()  # tqdm shows nothing where a terminal tells no size
             look: dict[str, Any] = {"ncols": size.columns, "nrows": size.lines, "leave": False}
-            self._bar = tqdm(file=self._stream, **look, **bar)
+            self._bar = tqdm(file=exact(self._stream), **look, **bar)
             seconds = BAR_SECONDS
         self._due = Throttle(math.inf if quiet else seconds)
         self._wait = seconds + _GRACE_SECONDS

@@ -5,9 +5,17 @@ Failing to converge is not an error: it is a status, `ooc_fw.solver.state.Status
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
+
+# What a terminal obeys instead of showing it: control characters, ends of lines, marks that change
+# the direction of text. Surrogates stand for bytes of a file name that are not UTF-8.
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class InputError(ValueError):
@@ -28,6 +36,25 @@ class DamageError(InputError):
     It is truncated, a checksum does not match, or its structure cannot be read. ``ooc-fw verify``
     exits with status 1, other commands treat it as wrong input.
     """
+
+
+def printable(text: str) -> str:
+    """A line that a terminal shows as it is; escapes stand for characters that it would obey."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def unreadable(path: str, error: BaseException) -> InputError | None:
+    """What to say where the system fails to read a file; None if its content was the trouble.
+
+    HDF5 and Arrow tell the number of an error of the system in their messages.
+    """
+    found = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
+    number = getattr(error, "errno", None) or (int(found[1]) if found else 0)
+    if not number:
+        return None
+    return InputError(
+        f"{path} cannot be read ({os.strerror(number)}); restore a copy on another disk"
+    )
 
 
 def check_number(name: str, value: Any) -> None:

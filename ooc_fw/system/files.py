@@ -15,9 +15,9 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.scratch import create_locked, remove_unlocked
 
 _MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
@@ -173,13 +173,66 @@ def _status(path: StrPath | int) -> os.stat_result | None:
 
 
 @contextlib.contextmanager
+def naming(path: StrPath) -> Iterator[None]:
+    """Name the file in an error of the system that names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
+class Stream:
+    """An open file that is written from front to back.
+
+    Its errors name it or, where it has no name, are ignored: a command fails if its results are
+    lost, and continues if its messages are, because the disk under a redirected standard error is
+    full or its reader has gone; the model is worth more. With `escapes`, text from data cannot
+    give orders to a terminal.
+    """
+
+    def __init__(self, stream: IO[Any], name: str | None, *, escapes: bool = False) -> None:
+        self.stream, self.name, self._escapes = stream, name, escapes
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self.stream, attribute)
+
+    def write(self, text: Any) -> int:
+        """Write all of the text or bytes."""
+        shown = "\n".join(map(printable, text.split("\n"))) if self._escapes else text
+        try:
+            self.stream.write(shown)
+        except OSError as error:
+            self._name_or_ignore(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was written on its way."""
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self._name_or_ignore(error)
+
+    def _name_or_ignore(self, error: OSError) -> None:
+        if self.name is not None:
+            error.filename = self.name
+            raise error
+
+
+def exact(stream: Any) -> Any:
+    """A standard stream without escapes: for bars, and for predictions that a program reads."""
+    return Stream(exact(stream.stream), stream.name) if isinstance(stream, Stream) else stream
+
+
+@contextlib.contextmanager
 def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield an empty temporary file that replaces `path` when the block ends without exception.
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
     The new file has the permissions and, as far as allowed, the owner of the one that it replaces.
     InputError when something else than a regular file is there; OSError when the file cannot be
-    created, flushed to disk or renamed, with the name that the user knows.
+    created, flushed to disk or renamed, with the name that the user knows. Whoever writes to the
+    temporary file names it in errors, see `naming`: reading fails in the block, too.
     """
     place = _locate(path, streamed=False)
     target = place.target
@@ -196,7 +249,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         _, descriptor = create_locked(create)
         try:
             yield temporary
-            _flush_to_disk(temporary)
+            flush_to_disk(temporary)
             target = _locate(path, streamed=False).target  # refuses what has appeared there since
             _keep_permissions(temporary, target)
             os.replace(temporary, target)
@@ -204,15 +257,15 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
             os.close(descriptor)
     except OSError as error:
-        if error.filename in (None, str(temporary)):
+        if error.filename == str(temporary):
             error.filename = str(target)  # the name that the user knows
         raise
-    _flush_to_disk(target.parent)
+    flush_to_disk(target.parent)
 
 
 def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
     """Replace the regular file at `path` by `data`; raises as `atomic_path` does."""
-    with atomic_path(path) as temporary:
+    with atomic_path(path) as temporary, naming(temporary):
         temporary.write_bytes(data)
 
 
@@ -224,16 +277,21 @@ def open_output(path: StrPath, mode: str = "w", **options: Any) -> Iterator[IO[A
     Raises as `atomic_path` does; the ``filename`` of an OSError says where.
     """
     place = _locate(path, streamed=True)
-    if not place.is_stream:
-        with atomic_path(path) as temporary, open(temporary, mode, **options) as file:
-            yield file
-        return
-    try:
-        with open(_open_stream(place), mode, **options) as file:
-            yield file
-    except OSError as error:
-        error.filename = error.filename or os.fspath(path)
-        raise
+    with contextlib.ExitStack() as opened:
+        where: int | Path
+        if place.is_stream:
+            name: StrPath = path
+            with naming(name):
+                where = _open_stream(place)
+        else:
+            name = where = opened.enter_context(atomic_path(path))
+        file = open(where, mode, **options)
+        try:
+            escapes = "b" not in mode and file.isatty()
+            yield cast("IO[Any]", Stream(file, os.fspath(name), escapes=escapes))
+        finally:
+            with naming(name):
+                file.close()
 
 
 def write_output(path: StrPath, data: bytes) -> None:
@@ -245,12 +303,23 @@ def write_output(path: StrPath, data: bytes) -> None:
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
     """Open text that others may read while it grows line by line; it is not written atomically.
 
-    A file is emptied unless `append`. Raises as `open_output` does.
+    A file is emptied unless `append`. Raises as `open_output` does, and InputError for a file that
+    another process writes to.
     """
     place = _locate(path, streamed=True)
-    where: int | Path = _open_stream(place) if place.is_stream else place.target
-    mode = "a" if append and not place.is_stream else "w"
-    return open(where, mode, encoding="utf-8", buffering=1)
+    if place.is_stream:
+        return open(_open_stream(place), "w", encoding="utf-8", buffering=1)
+    file = open(place.target, "a", encoding="utf-8", buffering=1)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed
+    except BlockingIOError:
+        file.close()
+        raise InputError(f"{path} is being written by another run; give another name") from None
+    except OSError:
+        pass  # not every file system has locks
+    if not append:
+        file.truncate(0)
+    return file
 
 
 def _open_stream(place: _Place) -> int:
@@ -272,10 +341,12 @@ def _keep_permissions(temporary: Path, target: Path) -> None:
         os.chmod(temporary, stat.S_IMODE(old.st_mode))
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
+    """Wait until what was written to a file is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

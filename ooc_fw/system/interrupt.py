@@ -41,14 +41,36 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise interruption(number)
 
 
+def _leave(number: int, _: FrameType | None) -> None:
+    """End the process, which has nothing to clean up."""
+    os._exit(128 + number)
+
+
+_USUAL = {
+    signal.SIGINT: (signal.default_int_handler, _leave),
+    **dict.fromkeys(_ENDING, (signal.SIG_DFL, _leave)),
+}
+"""Handlers that the program may replace: those of Python, and those of `leave_at_signals`."""
+
+
+def leave_at_signals() -> None:
+    """Let signals end the process at once, with their status and without a traceback."""
+    _install({number: _leave for number in _USUAL if signal.getsignal(number) != signal.SIG_IGN})
+
+
+def ignore_signals() -> None:
+    """Let a process that is all but gone keep its status."""
+    _install(dict.fromkeys(_USUAL, signal.SIG_IGN))
+
+
 def signal_of(interrupt: KeyboardInterrupt) -> int:
     """Number of the signal that raised `interrupt`."""
     return interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
-def interruption(number: int) -> KeyboardInterrupt:
-    """What the signal `number` raises: the inverse of `signal_of`."""
-    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
+def interruption(number: int | None) -> KeyboardInterrupt:
+    """What the signal `number` raises: the inverse of `signal_of`. None is a callback's wish."""
+    return KeyboardInterrupt() if number in (None, signal.SIGINT) else Terminated(number)
 
 
 @contextlib.contextmanager
@@ -58,8 +80,7 @@ def terminating() -> Iterator[None]:
     Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. A signal that the
     program already handles or ignores (``nohup``) is left alone, and so are other threads.
     """
-    usual = dict.fromkeys(_ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
-    own = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    own = [number for number, usual in _USUAL.items() if signal.getsignal(number) in usual]
     old = _install(dict.fromkeys(own, _raise))
     try:
         yield

@@ -26,6 +26,7 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.interrupt import interruption
 from ooc_fw.training.fit import fit
 
 N_PARTS, N_PARTS_OF_FEW = 2, 5
@@ -96,8 +97,8 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 
 def held_out_sigmoids(
     problem: Problem, options: TrainOptions, session: Session | None = None
-) -> list[tuple[float, float]] | None:
-    """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`; None after an interrupt.
+) -> list[tuple[float, float]]:
+    """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`.
 
     Parameters
     ----------
@@ -112,6 +113,8 @@ def held_out_sigmoids(
         As `ooc_fw.training.fit.fit` does.
     OutOfTimeError
         When time is over before there are sigmoids.
+    KeyboardInterrupt
+        After an interrupt.
     """
     session = Session() if session is None else session
     source, codes = problem.source, problem.codes
@@ -132,8 +135,6 @@ def held_out_sigmoids(
             max_time=None if options.max_time is None else share,
         )
         model = _train_without(held.rows, problem, wanted, session)
-        if model is None:
-            return None
         judged = SubsetSource(source, ranges_of(held.judged))
         with judged as part, part.limited(deadline.check):
             found = model.iter_decisions(part, threads=options.threads, dask=session.dask)
@@ -158,15 +159,14 @@ def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], i
 
 def _train_without(
     rows: Int64Array, problem: Problem, options: TrainOptions, session: Session
-) -> Model | None:
-    """Model of all other rows; None after an interrupt."""
+) -> Model:
+    """Model of all other rows."""
     n_rows = problem.source.n_rows
     rest = np.ones(n_rows, dtype=bool)
     rest[rows] = False
     with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
         own = Session(session.callbacks, session.dask)
-        try:
-            model = fit(problem.subset(part, rest), options, own).model
-        except KeyboardInterrupt:  # before the first step; the final classifiers are there
-            return None
-    return None if model.status == Status.INTERRUPTED else model
+        fitted = fit(problem.subset(part, rest), options, own)
+    if fitted.model.status == Status.INTERRUPTED:
+        raise interruption(fitted.signal)
+    return fitted.model

@@ -45,6 +45,7 @@ from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.interrupt import interruption, signal_of
 from ooc_fw.training.choice import choose
 from ooc_fw.training.fit import landmark_model, open_landmark_path
 from ooc_fw.training.pairs import PairTrainer, model_of
@@ -287,6 +288,11 @@ class Trained(NamedTuple):
             [pair.solution for pair in self.pairs] if self.landmarks is None else [self.landmarks]
         )
 
+    @property
+    def signal(self) -> int | None:
+        """Number of the signal that ended training, if one did."""
+        return next((own.signal for own in self.solutions if own.signal is not None), None)
+
 
 Train: TypeAlias = Callable[[float, Sequence[Warm] | None], Trained]
 """From a C, and the weights to begin with if they are given, to a model."""
@@ -308,12 +314,13 @@ class TuneResult:
     n_validation: int  # rows in the (first) validation part
     seed: int  # of the parts and of all trainings
     interrupted: bool  # whether the search was stopped before its end
+    signal: int | None  # number of the signal that stopped the search or the refit, if one did
     kernel_evaluations: int
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without the model, for JSON."""
-        skipped = ("points", "best", "model", "pairs", "landmarks")
+        skipped = ("points", "best", "model", "pairs", "landmarks", "signal")
         values = {name: value for name, value in vars(self).items() if name not in skipped}
         return values | {
             "best": self.best.to_dict(),
@@ -415,7 +422,8 @@ def tune(
         tuner.run(parts)
         seconds = time.perf_counter() - started
         best = tuner.best()
-        trained = tuner.refit(best) if wanted.refit and not tuner.interrupted else None
+        trained = tuner.refit(best) if wanted.refit and tuner.signal is None else None
+        refit_signal = None if trained is None else trained.signal
         return TuneResult(
             points=tuner.points,
             best=best,
@@ -428,7 +436,8 @@ def tune(
             n_rows=source.n_rows,
             n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
             seed=options.seed,
-            interrupted=tuner.interrupted,
+            interrupted=tuner.signal is not None,
+            signal=refit_signal if tuner.signal is None else tuner.signal,
             kernel_evaluations=sum(point.kernel_evaluations for point in tuner.points),
             seconds=seconds,
         )
@@ -504,7 +513,7 @@ class _Tuner:
         self.rows_of_points = [[Point(C, problem.kernel.gamma) for C in Cs] for problem in problems]
         self.points = [point for points in self.rows_of_points for point in points]
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
-        self.interrupted = False
+        self.signal: int | None = None  # that stopped the search
 
     def problem_of(self, point: Point) -> Problem:
         """All rows with the kernel of a point."""
@@ -515,35 +524,45 @@ class _Tuner:
         tried = [point for point in self.points if point.status == "tried"]
         tried = tried or [point for point in self.points if point.n_validated]
         if not tried:
-            raise KeyboardInterrupt  # nothing is known yet
+            raise interruption(self.signal)  # nothing is known yet
         return min(tried, key=lambda point: (point.error, point.C, point.gamma))
 
     def run(self, parts: Sequence[Int64Array]) -> None:
         """Try all points on each part in turn, except those left out before."""
         for number, validation in enumerate(parts):
-            fold = self._fold(number, validation)
-            with self._partition(fold.train, fold.train_codes) as partition:
-                for problem, points in zip(self.problems, self.rows_of_points, strict=True):
-                    left = [point for point in points if point.status != "abandoned"]
-                    if left and not self.interrupted:
-                        part = replace(problem, source=fold.train, codes=fold.train_codes)
-                        with self._trainer(part, partition, self.options) as train:
-                            self._follow(train, left, fold)
-            if self.interrupted or number + 1 == len(parts):
+            try:
+                self._try_fold(self._fold(number, validation))
+            except KeyboardInterrupt as interrupt:
+                self._stop(number, interrupt)
+                return
+            if number + 1 == len(parts):
                 return
             best = self._leader(number)
             tried = [point for point in self.points if point.status == "tried"]
             worse = [point for point in tried if point.deviations(best) > _HOPELESS]
             _abandon(worse, f"worse than {best} beyond chance after {number + 1} folds")
 
-    def refit(self, best: Point) -> Trained:
-        """Train the best point on all rows."""
+    def _try_fold(self, fold: _Fold) -> None:
+        with self._partition(fold.train, fold.train_codes) as partition:
+            for problem, points in zip(self.problems, self.rows_of_points, strict=True):
+                left = [point for point in points if point.status != "abandoned"]
+                if left:
+                    part = replace(problem, source=fold.train, codes=fold.train_codes)
+                    with self._trainer(part, partition, self.options) as train:
+                        self._follow(train, left, fold)
+
+    def refit(self, best: Point) -> Trained | None:
+        """Train the best point on all rows; None after an interrupt before there is a model."""
         problem = self.problem_of(best)
-        with (
-            self._partition(problem.source, problem.codes) as partition,
-            self._trainer(problem, partition, self.refit_options) as train,
-        ):
-            return train(best.C, self.warm)
+        try:
+            with (
+                self._partition(problem.source, problem.codes) as partition,
+                self._trainer(problem, partition, self.refit_options) as train,
+            ):
+                return train(best.C, self.warm)
+        except KeyboardInterrupt as interrupt:
+            self.signal = signal_of(interrupt)
+            return None
 
     def _partition(
         self, source: RowSource, codes: Int64Array
@@ -601,9 +620,7 @@ class _Tuner:
         """Try the points of one gamma in increasing C."""
         hopeless = 0
         for k, point in enumerate(points):
-            if not self._try_point(train, point, fold):
-                self._stop(fold)
-                return
+            self._try_point(train, point, fold)
             best = self._leader(fold.number)
             no_better = k > 0 and point.order()[0] >= points[k - 1].order()[0]
             worse = no_better and point.deviations(best) > _HOPELESS
@@ -613,16 +630,13 @@ class _Tuner:
                 _abandon(points[k + 1 :], reason)
                 return
 
-    def _try_point(self, train: Train, point: Point, fold: _Fold) -> bool:
-        """Train and validate a point; False after an interrupt."""
+    def _try_point(self, train: Train, point: Point, fold: _Fold) -> None:
+        """Train and validate a point."""
         started = time.perf_counter()
-        try:
-            trained = train(point.C, None)
-        except KeyboardInterrupt:  # before the first step
-            return False
+        trained = train(point.C, None)
         status = Status(trained.model.status)
         if status is Status.INTERRUPTED:
-            return False
+            raise interruption(trained.signal)
         threads, codes = self.options.threads, fold.held_out_codes
         scores = score_point(trained.model, fold.held_out, codes, threads, self.metric)
         point.count(trained, *scores)
@@ -636,13 +650,12 @@ class _Tuner:
             ]
         if self.on_point is not None:
             self.on_point(point)
-        return True
 
-    def _stop(self, fold: _Fold) -> None:
+    def _stop(self, fold: int, interrupt: KeyboardInterrupt) -> None:
         """Mark the points that will not be tried in this fold."""
-        self.interrupted = True
+        self.signal = signal_of(interrupt)
         for point in self.points:
-            if len(point.wrong) <= fold.number and point.status != "abandoned":
+            if len(point.wrong) <= fold and point.status != "abandoned":
                 point.status = "interrupted"
 
     def _leader(self, fold: int) -> Point:

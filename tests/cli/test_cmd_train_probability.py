@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -44,10 +45,6 @@ def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
         assert (machine.sigmoid_a, machine.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def late(*_):
     raise OutOfTimeError("over")
 
@@ -55,8 +52,8 @@ def late(*_):
 @pytest.mark.parametrize(
     ("end", "status", "said"),
     [
-        (lambda *_: None, 130, "interrupted: the model gives no probabilities"),
-        (interrupt, 130, "interrupted"),
+        (lambda *_: signal.raise_signal(2), 130, "interrupted: the model gives no probabilities"),
+        (lambda *_: signal.raise_signal(15), 143, "interrupted: the model gives no probabilities"),
         (late, 0, "no time left: the model gives no probabilities"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 
 import pytest
@@ -97,6 +98,49 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
     assert outcome.status == 130
     assert outcome.out.count("interrupted") == 2
     assert not (tmp_path / "m.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late"])
+def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, number, status, at):
+    """Before anything is known there is a word; from then on there is what is known."""
+    from ooc_fw.solver.reporter import Reporter
+    from ooc_fw.training import tuning
+
+    fit, score = tuning.PairTrainer.fit, tuning.score_point
+    original, points = Reporter.report, []
+
+    def interrupted(trainer, C, warm=None):
+        refit = len(points) == 2
+        if (at, C) == ("training", 2) or at == "first" or (at == "refit" and refit):
+            signal.raise_signal(number)
+        return fit(trainer, C, warm)
+
+    def validated(*arguments):
+        points.append(arguments)
+        if (at, len(points)) == ("validation", 2):
+            signal.raise_signal(number)
+        return score(*arguments)
+
+    def report(reporter):
+        if at == "late" and len(points) == 2 and reporter.interrupt.defers:
+            signal.raise_signal(number)
+        original(reporter)
+
+    monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted)
+    monkeypatch.setattr(tuning, "score_point", validated)
+    monkeypatch.setattr(Reporter, "report", report)
+    outcome = ooc_fw("tune", data_file, "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet")
+    assert outcome.status == status
+    assert (tmp_path / "m.h5").exists() == (at == "late")
+    if at == "first":
+        assert outcome.out == ""
+        assert outcome.err == f"ooc-fw: {'interrupted' if number == 2 else 'terminated'}\n"
+    else:
+        assert "best: C" in outcome.out
+        assert outcome.out.count("interrupted") == (at in ("training", "validation", "late"))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import logging
 import os
+import pty
+import signal
 import subprocess
 import sys
 import warnings
 
+import h5py
+import numpy as np
 import pytest
 
 import ooc_fw as package
@@ -60,10 +65,23 @@ def test_failure_is_one_sentence_and_a_status(failing, ooc_fw, error, status, me
     assert ooc_fw("demo") == (status, "", f"ooc-fw: {message}\n")
 
 
-def test_error_of_the_program_itself_keeps_its_traceback(failing, ooc_fw):
-    failing(raiser(ZeroDivisionError()))
-    with pytest.raises(ZeroDivisionError):
-        ooc_fw("demo")
+def test_error_of_the_program_itself_is_a_failure_and_keeps_its_traceback(
+    failing, ooc_fw, monkeypatch
+):
+    """Status 1 is an answer."""
+    failing(raiser(ZeroDivisionError("0 / 0\x1b[2J")))
+    status, out, err = ooc_fw("demo")
+    assert (status, out) == (3, "")
+    assert err.startswith("ooc-fw: ZeroDivisionError: 0 / 0\\x1b[2J; it is an error of ooc-fw")
+    assert err.count("\n") == 1
+    monkeypatch.setenv("OOC_FW_TRACEBACK", "1")
+    status, out, traced = ooc_fw("demo")
+    assert (status, out) == (3, "")
+    assert "in raiser" not in err
+    assert "raise error\nZeroDivisionError: 0 / 0\\x1b[2J\n" in traced.replace("^", "").replace(
+        "    ", ""
+    )
+    assert traced.endswith(err)
 
 
 def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(failing, ooc_fw):
@@ -180,6 +198,41 @@ def test_closed_pipe_is_quiet(model_file, data_file):
     assert (program.returncode, err) == (141, "")  # as after SIGPIPE
 
 
+PROCESS = """
+import atexit, os, sys
+from ooc_fw.cli import program
+
+def send(*_):
+    os.kill(os.getpid(), {number})
+
+class Finder:
+    def find_spec(name, *_):
+        if name == "ooc_fw.cli.main" and {at!r} == "loading":
+            send()
+
+def main():
+    atexit.register(send) if {at!r} == "ending" else None
+    return 0
+
+sys.meta_path.insert(0, Finder)
+atexit.register(send) if {at!r} == "ended" else None
+if {at!r} == "ending":
+    import ooc_fw.cli.main
+    ooc_fw.cli.main.main = main
+sys.argv = ["ooc-fw", "--version"]
+sys.exit(program())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("at", ["loading", "ending", "ended"])
+def test_signals_around_a_command(number, at):
+    """No traceback; at the very end, when all is done, the status is that of the command."""
+    code = PROCESS.format(number=int(number), at=at)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0 if at == "ended" else 128 + number, "")
+
+
 @pytest.mark.parametrize("arguments", [["predict", "{model}", "{data}"], ["--help"]])
 def test_standard_output_that_cannot_be_written(model_file, data_file, arguments):
     """A status and a sentence, no traceback; the same if nobody can hear the message."""
@@ -194,6 +247,82 @@ def test_standard_output_that_cannot_be_written(model_file, data_file, arguments
         said = "" if silent else "ooc-fw: standard output: Bad file descriptor\n"
         assert program.stderr == said
         assert bool(program.stdout) == (closing == "2>&-")
+
+
+ORDERS = "\x1b]0;title\x07\x1b[2J", "\x9b31m\u202e\nfake  1"
+"""What a terminal obeys, and what would pass for another line or text."""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Files with orders to a terminal in labels, names and text."""
+    folder = tmp_path_factory.mktemp("hostile")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)).astype(np.float32)
+    labels = [f"label{ORDERS[int(x > 0)]}" for x in X[:, 0]]
+    with h5py.File(folder / "d.h5", "w") as file:
+        file["X"], file["y"] = X, labels
+        file[f"other{ORDERS[0]}"] = np.zeros(3)
+        file.attrs[f"note{ORDERS[1]}"] = ORDERS[0]
+    with (folder / "d.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([f"a{ORDERS[0]}", f"b{ORDERS[1]}", "y"])
+        writer.writerows(zip(*X.T.tolist(), labels, strict=True))
+    (folder / "d.txt").write_text(f"1 1:2\n1 {ORDERS[0]}:3\n")
+    (folder / "d.bin").write_bytes("".join(ORDERS).encode() * 9 + b"\xff\x00")
+    return folder
+
+
+def test_files_give_no_orders_to_the_terminal(ooc_fw, hostile, monkeypatch):
+    monkeypatch.chdir(hostile)
+    for command in (
+        "info d.h5",
+        "info d.csv --label y",
+        "info d.bin",
+        "convert d.txt x.h5",
+        "convert d.bin x.h5",
+        "convert d.csv c.h5 --label y",
+        "info c.h5",
+        "plan d.h5",
+        "train d.h5 -o m.h5 --verbose",
+        "train c.h5 -o n.h5",
+        "train d.h5 -o x.h5 --class-weight z=1",
+        "train d.h5 -o x.h5 --task regression",
+        "tune d.h5 --C 1 --no-refit",
+        "info m.h5",
+        "evaluate m.h5 d.h5",
+        "evaluate n.h5 d.csv --label y",
+        "evaluate n.h5 d.txt",
+        "predict n.h5 d.bin -o x.csv",
+        "certify m.h5 d.h5",
+        "verify c.h5",
+        "split d.h5 x.h5 z.h5",
+    ):
+        outcome = ooc_fw(*command.split())
+        text = outcome.out + outcome.err
+        assert all(c.isprintable() or c == "\n" for c in text), (command, text)
+        assert "\nfake" not in text, command
+
+
+def test_predictions_are_escaped_on_a_terminal_only(ooc_fw, hostile, monkeypatch):
+    monkeypatch.chdir(hostile)
+    name = f"a{ORDERS[0]}"
+    with h5py.File("d.h5") as file:
+        np.save("X.npy", file["X"][...])
+    with h5py.File("w.h5", "w") as file:
+        file["X"] = np.load("X.npy")
+        file["y"] = [name if x > 0 else "b" for x in file["X"][:, 0]]
+    assert ooc_fw("train", "w.h5", "-o", "w.model.h5", "--quiet").status == 0
+    piped = ooc_fw("predict", "w.model.h5", "X.npy").out
+    assert set(piped.splitlines()) == {name, "b"}
+    ours, theirs = pty.openpty()
+    subprocess.run([*PROGRAM, "predict", "w.model.h5", "X.npy"], stdout=theirs, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert set(shown.splitlines()) == {name.encode("unicode_escape").decode(), "b"}
+    assert ooc_fw("train", "d.h5", "-o", "d.model.h5", "--quiet").status == 0
+    ooc_fw("predict", "d.model.h5", "X.npy").assert_refused("line breaks", "give -o FILE.csv")
 
 
 def test_training_needs_neither_scikit_learn_nor_dask(data_file, tmp_path):

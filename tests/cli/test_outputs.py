@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from ooc_fw.cli.main import main
+from ooc_fw.report.runlog import read_runs
+from ooc_fw.system.files import open_growing
 
 
 @pytest.fixture(params=["device", "pipe"])
@@ -161,3 +163,13 @@ def test_train_names_all_rows(ooc_fw, many, tmp_path):
         choice = next(line for line in outcome.err.splitlines() if line.startswith("method "))
         assert says in choice
         assert "here 40 rows" not in choice
+
+
+def test_two_runs_do_not_share_a_log(ooc_fw, data_file, tmp_path):
+    path, model = tmp_path / "run.jsonl", tmp_path / "m.h5"
+    train = "train", data_file, "-o", model, "--quiet", "--log", path
+    with open_growing(path):
+        ooc_fw(*train).assert_refused(f"{path} is being written by another run")
+    assert not model.exists()
+    assert ooc_fw(*train).status == 0
+    assert len(read_runs([path])) == 1

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node
-from ooc_fw.system.errors import InputError
+from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node, structure_errors
+from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.testing.contracts import small_table
 
 X = small_table(60, 4)
@@ -254,3 +254,14 @@ def test_models_have_no_links(file, what):
         file["b"] = h5py.SoftLink("/a") if what == "soft" else h5py.ExternalLink("other.h5", "/X")
     with pytest.raises(InputError):
         check_plain_tree(file)
+
+
+@pytest.mark.parametrize("kind", [OSError, KeyError, RuntimeError])
+def test_a_failing_disk_is_no_damage(kind):
+    failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
+    with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
+        with structure_errors("d.h5"):
+            raise kind(failure)
+    assert not isinstance(raised.value, DamageError)
+    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), structure_errors("d.h5"):
+        raise kind("Can't open object (wrong signature, errno = 0)")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import text as text_module
+from ooc_fw.data import formats
 from ooc_fw.testing.files import write_dense, write_sparse
 
 
@@ -150,3 +151,49 @@ def test_conversion(ooc_fw, table, write_text, tmp_path, monkeypatch, kind):
     convert = "convert", text, out, "--quiet"
     number, n_failed = every_read(run, monkeypatch, spoil_text, kind, convert, [out], text)
     assert n_failed == (number if kind == "error" else 0)
+
+
+@pytest.mark.parametrize("kind", ["error", "short", "end"])
+def test_predictions(ooc_fw, data, tmp_path, monkeypatch, kind):
+    """The model or data that cannot be read is named, not the file that was to be written."""
+    files, ways, _ = data
+    model, out = tmp_path / "m.h5", tmp_path / "predictions.csv"
+    assert ooc_fw("train", *files, "-o", model, "--quiet", "--max-iter", 5).status == 0
+
+    def run(*arguments):
+        outcome = ooc_fw(*arguments)
+        assert str(out) not in outcome.err
+        return outcome
+
+    for spoil in ways:
+        if spoil is spoil_h5py and kind != "error":
+            continue
+        predict = "predict", model, files[0], "-o", out, "--quiet"
+        every_read(run, monkeypatch, spoil, kind, predict, [out], tmp_path)
+
+
+def test_predictions_from_text(ooc_fw, table, write_text, model_file, tmp_path, monkeypatch):
+    text, out = write_text(table.X[:60], table.y[:60]), tmp_path / "predictions.csv"
+    predict = "predict", model_file, text, "-o", out, "--quiet"
+    number, n_failed = every_read(
+        ooc_fw, monkeypatch, spoil_text, "error", predict, [out], f"{text} cannot be read (Input"
+    )
+    assert n_failed == number
+
+
+@pytest.mark.parametrize("place", ["read_head", "is_hdf5"])
+def test_a_look_at_the_format(ooc_fw, data_file, model_file, tmp_path, monkeypatch, place):
+    def fail(_):
+        raise broken()
+
+    class Raw(io.FileIO):
+        readinto = read = readall = lambda *_: fail(_)
+
+    if place == "is_hdf5":
+        monkeypatch.setattr(h5py, "is_hdf5", fail)
+    else:
+        monkeypatch.setattr(formats, "open_bytes", lambda path: io.BufferedReader(Raw(path), 256))
+    outcome = ooc_fw("predict", model_file, data_file, "-o", tmp_path / "p.csv")
+    outcome.assert_refused(
+        f"{model_file if place == 'read_head' else data_file} cannot be read (Inp"
+    )

@@ -175,10 +175,11 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unbuffered):
+@pytest.mark.parametrize("arguments", [["info", "{model}"], ["--help"], ["--version"]])
+def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unbuffered, arguments):
     with full_device.open("w") as full:
         program = subprocess.run(
-            [*OOC_FW, "info", model_file],
+            [*OOC_FW, *(argument.format(model=model_file) for argument in arguments)],
             stdout=full,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},

@@ -19,6 +19,7 @@ from ooc_fw.system.files import (
     check_outputs,
     is_stream,
     open_growing,
+    open_output,
     write_atomic,
     write_output,
 )
@@ -237,3 +238,39 @@ def test_standard_input_is_an_input_too(tmp_path):
         command = [sys.executable, "-c", code, str(path)]
         done = subprocess.run(command, stdin=file, capture_output=True, text=True)
     assert "would replace the input standard input" in done.stderr
+
+
+def test_only_errors_of_the_output_name_it(tmp_path, monkeypatch):
+    """What is read while an output is open fails under its own name, or none."""
+    broken = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(OSError, match="Input/output") as raised, open_output(tmp_path / "out"):
+        raise broken
+    assert raised.value.filename is None
+    broken.filename = None
+    with pytest.raises(OSError, match="Input/output") as raised, atomic_path(tmp_path / "out"):
+        raise broken
+    assert raised.value.filename is None
+
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for write in (write_atomic, write_output):
+        with pytest.raises(OSError, match="Input/output") as raised:
+            write(tmp_path / "out", b"bytes")
+        assert raised.value.filename == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_growing_file_has_one_writer(tmp_path, append):
+    path = tmp_path / "log"
+    with open_growing(path) as first:
+        print("first", file=first)
+        with pytest.raises(InputError, match="log is being written by another run"):
+            open_growing(path, append=append)
+        print("second", file=first)
+    assert path.read_text() == "first\nsecond\n"
+    with open_growing(path, append=append) as again:
+        print("third", file=again)
+    assert path.read_text() == ("first\nsecond\nthird\n" if append else "third\n")

@@ -17,6 +17,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.interrupt import signal_of, terminating
 from ooc_fw.training.fit import fit
 from ooc_fw.training.held_out import (
     check_can_hold_out,
@@ -118,12 +119,15 @@ def test_what_comes_before():
     assert with_time_for_sigmoids(replace(OPTIONS, max_time=10.0)).max_time == 6.0
 
 
-def test_interrupt_gives_none(problem):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_passed_on(problem, number):
     X, codes = problem
 
     def interrupt(state):
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
     with open_source(X) as source:
         problem = Problem(source, codes, KERNEL)
-        assert held_out_sigmoids(problem, OPTIONS, Session([interrupt])) is None
+        with terminating(), pytest.raises(KeyboardInterrupt) as raised:
+            held_out_sigmoids(problem, OPTIONS, Session([interrupt]))
+        assert signal_of(raised.value) == number

@@ -123,8 +123,8 @@ class CheckedSlices:
             raise DamageError(self.describe(int(bad[0])))
         return block[start - first : stop - first]  # type: ignore[no-any-return]
 
-    def describe(self, stretch: int) -> str:
-        """Sentence about a stretch that does not match."""
+    def describe(self, stretch: int, defect: str = "do not match their checksum") -> str:
+        """Sentence about a stretch that cannot be used."""
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
         chunk = first // chunk_length(self._dataset)
@@ -132,7 +132,7 @@ class CheckedSlices:
             first, stop = self._rows_of(first, stop)
         place = f"{self._name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
         path = file_name(self._dataset)
-        return f"{path} is damaged: {place} do not match their checksum; {_WAY_OUT}"
+        return f"{path} is damaged: {place} {defect}; {_WAY_OUT}"
 
 
 def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:

@@ -66,7 +66,7 @@ from ooc_fw.data.sources.opening import (
     open_file,
     structure_errors,
 )
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -126,10 +126,9 @@ class DatasetSlices:
         try:
             return np.asarray(self._dataset[start:stop])
         except OSError as error:
-            raise DamageError(
-                f"{file_name(self._dataset)} cannot be read ({error}); "
-                f"the file is damaged, write it again"
-            ) from error
+            name = file_name(self._dataset)
+            damage = f"{name} cannot be read ({error}); the file is damaged, write it again"
+            raise DamageError(str(unreadable(name, error) or damage)) from error
 
     def close(self) -> None:
         """Nothing to close: the file belongs to whoever opened it."""

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.data.formats import format_of, read_head
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
 
@@ -51,7 +51,8 @@ def open_file(path: str) -> Node:
             raise InputError(
                 f"{path} is being written by another program; wait until that is done"
             ) from error
-        raise DamageError(f"{path} cannot be opened as HDF5 ({error}); write it again") from error
+        damage = DamageError(f"{path} cannot be opened as HDF5 ({error}); write it again")
+        raise unreadable(path, error) or damage from error
 
 
 def is_model(group: Node) -> bool:
@@ -88,13 +89,13 @@ def close_file(file: Node) -> None:
 
 @contextmanager
 def structure_errors(path: str) -> Iterator[None]:
-    """Turn what h5py raises for a file whose structure is damaged into a sentence."""
+    """Turn what h5py raises for a file that is damaged, or cannot be read, into a sentence."""
     try:
         yield
     except InputError:
         raise
     except H5PY_ERRORS as error:
-        raise DamageError(
+        raise unreadable(path, error) or DamageError(
             f"{path} is damaged: its structure cannot be followed ({error}); restore a copy or "
             f"write it again"
         ) from error
