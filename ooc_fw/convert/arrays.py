@@ -131,11 +131,8 @@ class ArrayReader(TypedReader):
         rows = find_node(file, x_name)
         if rows is not None:
             self.label_names = _label_names(file, x_name)
-            # Labels are at the root, or beside the rows as in AnnData.
-            for place in () if label is None else (label, f"obs/{label}"):
-                if label is not None and find_column(file, place, find_node) is not None:
-                    y_name, self._label = place, label
-                    break
+            if label is not None and find_column(file, label, find_node) is not None:
+                y_name = self._label = label
         labels = find_column(file, y_name, find_node)
         own = {} if labels is None else {self._label: self._open_labels(labels)}
         if not isinstance(rows, h5py.Group):

@@ -30,14 +30,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.attributes import (
-    COLUMNS,
-    RECORD,
-    get_text,
-    get_texts,
-    put_text,
-    put_texts,
-)
+from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, content_crc32

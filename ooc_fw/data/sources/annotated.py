@@ -52,9 +52,7 @@ class Field:
     """A field of a table of records, which is like an array of its own."""
 
     def __init__(self, table: Any, name: str) -> None:
-        self._table, self._field = table, name
-        self.dtype, self.nbytes = table.dtype[name], table.nbytes
-        self.attrs: dict[str, Any] = {}
+        self._table, self._field, self.dtype = table, name, table.dtype[name]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
@@ -72,24 +70,26 @@ def is_array(node: Any) -> bool:
 
 
 def find_column(root: Any, path: str, find: Callable[[Any, str], Any]) -> Any:
-    """Column at a path below `root`: an array, or what `is_column` may know; None where none is.
+    """Column at a path below `root` or its ``obs``: an array or what `is_column` may know, or None.
 
     ``find(group, path)`` is the object at a path below a group.
     """
-    place, _, name = path.rstrip("/").rpartition("/")
-    node, table = find(root, path), find(root, place)
-    categories = None
-    if node is None and is_array(table) and name in (table.dtype.names or ()):
-        node = Field(table, name)
-        if node.dtype.kind in "iu":
-            categories = find(root, f"uns/{name}_categories")
-    elif is_array(node):
-        known = node.attrs.get("categories")
-        if isinstance(known, str | bytes):
-            categories = find(table, as_text(known))
-        elif isinstance(known, h5py.Reference):
-            categories = node.file[known]
-    return node if categories is None else {"codes": node, "categories": categories}
+    for place in (path, f"obs/{path}"):
+        above, _, name = place.rstrip("/").rpartition("/")
+        node, table, categories = find(root, place), find(root, above), None
+        if node is None and is_array(table) and name in (table.dtype.names or ()):
+            node = Field(table, name)
+            if node.dtype.kind in "iu":
+                categories = find(root, f"uns/{name}_categories")
+        elif is_array(node):
+            known = node.attrs.get("categories")
+            if isinstance(known, str | bytes):
+                categories = find(table, as_text(known))
+            elif isinstance(known, h5py.Reference):
+                categories = node.file[known]
+        if node is not None:
+            return node if categories is None else {"codes": node, "categories": categories}
+    return None
 
 
 def column_names(root: Any, find: Callable[[Any, str], Any]) -> list[str]:
@@ -116,15 +116,14 @@ def feature_names(
         return None
     index = var.dtype.names[0] if is_array(var) else as_text(var.attrs.get("_index", "_index"))
     names = find_column(root, f"{place}/{index}", find)
-    if names is None or not (is_array(names) or is_column(names)):
-        return None
     if is_array(names):
-        labels = Labels(open_array(names))
+        values = open_array(names)
+    elif names is not None and is_column(names):
+        values = column_labels(names, open_array, f"the names {place}/{index}").values
     else:
-        labels = column_labels(names, open_array, f"the names {place}/{index}")
-    if len(labels.values) != n_features:
         return None
-    return [as_text(name) for name in np.asarray(labels.values[0:n_features]).tolist()]
+    found = [as_text(name) for name in np.asarray(values[0:n_features]).tolist()]
+    return found if len(values) == n_features else None
 
 
 def _place_of_names(x_name: str) -> str | None:

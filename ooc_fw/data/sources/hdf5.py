@@ -301,8 +301,6 @@ def open_group(
 def _find_labels(group: Node, y_name: str, sums: Mapping[str, Checksums]) -> Labels | None:
     """Labels called `y_name`, or so in ``obs``; None where there are none."""
     stored = find_column(group, y_name, find_node)
-    if stored is None:
-        stored = find_column(group, f"obs/{y_name}", find_node)
     if stored is None and y_name == "y":
         return None
     if stored is None:

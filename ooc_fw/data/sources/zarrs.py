@@ -181,8 +181,6 @@ def find_labels(root: Any, name: str, path: str) -> Labels | None:
     """Labels called `name`, or so in the ``obs`` of AnnData; None where there are none."""
     node = find_column(root, name, _find)
     if node is None:
-        node = find_column(root, f"obs/{name}", _find)
-    if node is None:
         if name == "y":
             return None
         has = ", ".join(column_names(root, _find)) or "none"
