@@ -21,6 +21,11 @@ WEIGHT_SUM_TOLERANCE = 1e-9
 """Largest distance of a sum from 1 at which weights are taken to be on the simplex."""
 
 
+def classifiers_of(n_classes: int) -> int:
+    """Classifiers of a landmark model: one against the rest, but one of two classes."""
+    return 1 if n_classes == 2 else n_classes
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a model is trained on: rows with their classes, a kernel, and penalties."""
@@ -47,8 +52,8 @@ class Problem:
 
     @property
     def n_classifiers(self) -> int:
-        """Classifiers of a landmark model: one against the rest, but one of two classes."""
-        return 1 if self.n_classes == 2 else self.n_classes
+        """Classifiers of a landmark model."""
+        return classifiers_of(self.n_classes)
 
     def binary(self) -> BinaryProblem:
         """The problem of two classes, the second of which is positive."""

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, started: float) -> int:
     """Train, save, report."""
     from ooc_fw.solver.session import Session
-    from ooc_fw.solver.setup import warn_of_gamma
+    from ooc_fw.solver.setup import plan_run, warn_of_gamma
     from ooc_fw.solver.state import Status
     from ooc_fw.training.novelty import check_novelty, fit_novelty
 
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace, started: float) -> int:
     with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
         with source.limited(Deadline(options.max_time, started).check):
-            kernel = common.kernel_from(args, source, options.threads, workers)
+            threads = min(options.threads, plan_run(source, options).max_threads)
+            kernel = common.kernel_from(args, source, threads, workers)
         warn_of_gamma(source, kernel)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)

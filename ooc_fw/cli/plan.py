@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     of a second and small samples solved exactly. The exit status is 2 if --memory cannot be met.
     """
     from ooc_fw.solver.session import Session
-    from ooc_fw.training.choice import choose, landmark_memory
+    from ooc_fw.system.memory import LandmarkPlan, least_bytes, memory_total, plan_memory
+    from ooc_fw.training.choice import choose, landmark_plan, workload_of
 
     options = common.record_from(TrainOptions, args)
     with (
@@ -55,17 +56,22 @@ def run(args: argparse.Namespace) -> int:
         options = replace(options, threads=min(options.threads, plan.max_threads))
         session = Session(resume=args.resume)
         choice = choose(problem, options, session)
+        if isinstance(plan, LandmarkPlan):  # that of an exact run is the least one
+            work = workload_of(problem, options, session)
+            exact = plan_memory(work, least_bytes(work), memory_total())
+        else:
+            exact = plan
+        if choice.landmarks is not None:
+            plan = landmark_plan(problem, options, session, choice.landmarks)
         result = {
             "choice": choice.reason,
             "kind": "exact" if choice.landmarks is None else "landmarks",
             "landmarks": choice.landmarks,
             "memory_limit": plan.limit,
-            "memory": plan.terms()
-            if choice.landmarks is None
-            else landmark_memory(problem, options, session, choice.landmarks),
-            "max_vertices": plan.max_vertices,
+            "memory": plan.terms(),
+            "max_vertices": exact.max_vertices,
             "max_threads": plan.max_threads,
-            **_estimate(problem, options, plan, choice.landmarks),
+            **_estimate(problem, options, exact, choice.landmarks),
         }
     common.print_result(args, result, [choice.reason, "", *_lines(result)])
     return common.DONE
@@ -77,17 +83,19 @@ def _estimate(
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
     from ooc_fw.solver.kernel_rows import value_type
     from ooc_fw.solver.session import Session
-    from ooc_fw.solver.setup import is_quantised
+    from ooc_fw.solver.setup import few_rows, is_quantised
     from ooc_fw.training.choice import LANDMARK_PASSES, landmark_seconds
     from ooc_fw.training.estimate import PASSES, expect_support, kernel_speed
 
     source, kernel = problem.source, problem.kernel
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = kernel_speed(
-        kernel, rows[:_KERNEL_ROWS], options.threads, _CALIBRATION_SECONDS
+        kernel, rows[: few_rows(source, _KERNEL_ROWS)], options.threads, _CALIBRATION_SECONDS
     )
     timeless = replace(options, max_time=None)
-    expected = expect_support(problem, timeless, Session(), source.n_rows, plan.max_vertices)
+    # Landmarks may be all that there is room for.
+    most = plan.max_vertices if landmarks is None else few_rows(source, plan.max_vertices)
+    expected = expect_support(problem, timeless, Session(), source.n_rows, most)
     support = min(plan.max_vertices, int(expected.share * source.n_rows))
     largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
     quantised = is_quantised(options, kernel, source.n_rows)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, started: float) -> int:
     from ooc_fw.solver.setup import warn_of_gamma
     from ooc_fw.solver.state import Status
     from ooc_fw.training.regression import EPSILON as DEFAULT
-    from ooc_fw.training.regression import check_regression, fit_regression
+    from ooc_fw.training.regression import check_regression, fit_regression, plan_regression
 
     for option, given in (
         ("--class-weight", args.class_weight is not None),
@@ -53,8 +53,9 @@ def run(args: argparse.Namespace, started: float) -> int:
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = common.model_place(args)
         with source.limited(Deadline(options.max_time, started).check):
+            threads = plan_regression(source, options).max_threads
             targets = read_targets(source)
-            kernel = common.kernel_from(args, source, options.threads, workers)
+            kernel = common.kernel_from(args, source, threads, workers)
         warn_of_gamma(source, kernel)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
         log = common.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
     from ooc_fw.problem import Problem
     from ooc_fw.solver.session import Session
-    from ooc_fw.system.memory import MemoryPlan
+    from ooc_fw.system.memory import LandmarkPlan, MemoryPlan
     from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -191,26 +191,26 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
-) -> tuple[Problem, MemoryPlan]:
+) -> tuple[Problem, MemoryPlan | LandmarkPlan]:
     """Problem of the arguments, after passes over labels and for statistics, and its memory."""
-    from ooc_fw.data.labels import encode_labels
     from ooc_fw.problem import Problem
-    from ooc_fw.solver.setup import plan_run
+    from ooc_fw.training.choice import read_classes
 
-    classes, codes = encode_labels(source)
+    weighted = args.class_weight is not None
+    classes, codes, plan = read_classes(source, options, weighted=weighted)
     penalties = _penalties(args, classes, codes)
-    plan = plan_run(source, options)
     threads = min(options.threads, plan.max_threads)
     kernel = common.kernel_from(args, source, threads, workers)
     return Problem(source, codes, kernel, penalties, classes), plan
 
 
-def _announce(problem: Problem, plan: MemoryPlan, quiet: bool) -> None:
+def _announce(problem: Problem, plan: MemoryPlan | LandmarkPlan, quiet: bool) -> None:
     """Say what the problem is, and warn of a gamma that does not fit the rows."""
     from ooc_fw.solver.setup import warn_of_gamma
 
-    if plan.limit is None and plan.kernel_rows > _MUCH_MEMORY and not quiet:
-        size = format_bytes(plan.kernel_rows)
+    kernel_rows = getattr(plan, "kernel_rows", 0)
+    if plan.limit is None and kernel_rows > _MUCH_MEMORY and not quiet:
+        size = format_bytes(kernel_rows)
         print(
             f"without --memory, the kernel values of an exact model may take up to {size}",
             file=sys.stderr,

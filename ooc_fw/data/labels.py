@@ -7,6 +7,7 @@ neighbour, which would merge two classes.
 from __future__ import annotations
 
 import decimal
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
-LABEL_ROWS = 1 << 20  # labels that are read together
+LABEL_BYTES = 8 << 20  # of labels that are read together, about
+_FIRST_LABELS = 1 << 10  # of which the bytes of the others are told
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
@@ -54,17 +56,31 @@ def inexact_label(label: object, where: str = "") -> InputError:
     )
 
 
+def label_blocks(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
+    """All labels as (first row, labels), about `LABEL_BYTES` at a time."""
+    start, n_rows = 0, min(_FIRST_LABELS, source.n_rows)
+    while start < source.n_rows:
+        labels = source.labels(start, min(start + n_rows, source.n_rows))
+        yield start, labels
+        start += len(labels)
+        n_rows = max(1, LABEL_BYTES // labels.itemsize)
+
+
 def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
     """Label values of a source in increasing order, and the place of each row's label in them.
 
     InputError is raised when there are no labels, one is missing or cannot be stored, all are
     equal, or there are more than `MAX_CLASSES` different ones.
     """
-    codes, found = np.empty(source.n_rows, dtype=np.int64), source.labels(0, 1)
+    codes = np.empty(source.n_rows, dtype=np.int64)
+    return label_values(source, codes), codes
+
+
+def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray:
+    """Label values of `encode_labels`; their places are written into `codes`, if given."""
+    found = source.labels(0, 1)
     _check_labels(found, 0, source.name)
-    for start in range(0, source.n_rows, LABEL_ROWS):
-        stop = min(start + LABEL_ROWS, source.n_rows)
-        labels = source.labels(start, stop)
+    for start, labels in label_blocks(source):
         places, known = _places(labels, found)
         if not known.all():
             _check_labels(labels, start, source.name)
@@ -75,13 +91,17 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
                     f"targets of a regression, train with --task regression (FrankWolfeSVR in "
                     f"Python)"
                 )
-            codes[:start] = np.searchsorted(more, found)[codes[:start]]
+            moved = np.searchsorted(more, found)
+            if codes is not None:
+                for part in np.array_split(codes[:start], 1 + start // LABEL_BYTES):
+                    part[:] = moved[part]
             found = more
             places, _ = _places(labels, found)
-        codes[start:stop] = places
+        if codes is not None:
+            codes[start : start + len(labels)] = places
     if len(found) == 1:
         raise _one_class(source.name, found[0])
-    return found, codes
+    return found
 
 
 def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
@@ -98,8 +118,7 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
 def are_targets(source: RowSource) -> bool:
     """Whether labels are numbers with more different values than there may be classes."""
     found = np.empty(0)
-    for start in range(0, source.n_rows, LABEL_ROWS):
-        labels = source.labels(start, min(start + LABEL_ROWS, source.n_rows))
+    for _, labels in label_blocks(source):
         if labels.dtype.kind not in "biuf":
             return False
         found = np.union1d(found, labels)
@@ -111,15 +130,13 @@ def are_targets(source: RowSource) -> bool:
 def read_targets(source: RowSource) -> Float64Array:
     """Labels as targets of a regression; InputError for words and for what is not finite."""
     targets = np.empty(source.n_rows)
-    for start in range(0, source.n_rows, LABEL_ROWS):
-        stop = min(start + LABEL_ROWS, source.n_rows)
-        found = source.labels(start, stop)
+    for start, found in label_blocks(source):
         if found.dtype.kind not in "biuf":
             raise InputError(
                 f"the labels of {source.name} are words, such as {found[0]!r}, and a regression "
                 f"needs numbers; name another column"
             )
-        targets[start:stop] = found
+        targets[start : start + len(found)] = found
     wrong = np.flatnonzero(~np.isfinite(targets))
     if len(wrong) > 0:
         raise InputError(

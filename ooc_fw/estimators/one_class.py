@@ -27,7 +27,7 @@ from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.setup import plan_run, warn_of_gamma
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.novelty import check_novelty, fit_novelty
@@ -199,6 +199,7 @@ class FrankWolfeOneClass(_FittedOneClass):
         ):
             source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
+                plan_run(source, options)  # which refuses a limit that cannot be met
                 kernel = self._kernel(source, options, workers)
             warn_of_gamma(source, kernel)
             penalties = None if weights is None else self.C * weights

@@ -21,7 +21,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from ooc_fw.data.labels import codes_of, encode_labels, inexact_label, inexact_labels
+from ooc_fw.data.labels import codes_of, inexact_label, inexact_labels
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -46,6 +46,7 @@ from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT
 from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.training.choice import read_classes
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.penalties import check_sample_weight, class_factors, row_penalties
@@ -377,7 +378,8 @@ class FrankWolfeSVC(_FittedSVC):
                 if is_array(y):
                     classes, codes = _encode(y if kept is None else y[kept])
                 else:
-                    classes, codes = encode_labels(source)
+                    weighted = not (self.class_weight is sample_weight is None)
+                    classes, codes, _ = read_classes(source, options, weighted=weighted)
             penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
             warm = self._last_weights(classes, codes, kept)
             self.n_features_in_ = source.n_features

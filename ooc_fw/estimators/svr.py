@@ -34,7 +34,7 @@ from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.state import Status
-from ooc_fw.training.regression import EPSILON, fit_regression
+from ooc_fw.training.regression import EPSILON, fit_regression, plan_regression
 
 
 class _FittedSVR(RegressorMixin, Trainer):
@@ -173,6 +173,7 @@ class FrankWolfeSVR(_FittedSVR):
         ):
             source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
+                plan_regression(source, options)  # which refuses a limit that cannot be met
                 targets = read_targets(source)
                 kernel = self._kernel(source, options, workers)
             warn_of_gamma(source, kernel)

@@ -230,14 +230,20 @@ class BlockLMO(SampledLMO):
     """
 
     def __init__(
-        self, source: RowSource, labels: Int8Array, engine: Engine, sampler: Sampler
+        self,
+        source: RowSource,
+        labels: Int8Array,
+        engine: Engine,
+        sampler: Sampler,
+        max_block: int = LARGEST_BLOCK,
     ) -> None:
         super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
+        self._max_block = max_block
         self._progress = _Progress(source.n_rows, np.zeros(source.n_rows, dtype=np.float32))
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         now = self._progress
-        size = block_rows(request.limit, now.share)
+        size = min(self._max_block, block_rows(request.limit, now.share))
         if now.unseen > 0:
             row_ids = self._sampler.sample(size, rng)
             now.unseen -= len(row_ids)

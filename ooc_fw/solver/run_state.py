@@ -175,6 +175,7 @@ def _make_oracle(setting: Setting, rule: StepRule) -> LMO:
         )
         return LazyLMO(full) if options.lmo == "lazy" else full
     if rule.takes_many:
-        return BlockLMO(rows, labels, engine, block_sampler(setting.sampler, rows.n_rows))
+        blocks = block_sampler(setting.sampler, rows.n_rows)
+        return BlockLMO(rows, labels, engine, blocks, plan.max_block)
     sampled = RandomLMO if options.lmo == "random" else SampledLMO
     return sampled(rows, labels, engine, **sampling)

@@ -30,6 +30,7 @@ from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_tota
 logger = logging.getLogger(__name__)
 
 _PROBE_ROWS = 1024  # rows that the arithmetic of products is chosen by
+_FEW_BYTES = 32 << 20  # of rows that are looked at together where memory is short, or once
 _FULL_LIMIT = 10_000  # rows up to which steps that take one vertex use the full oracle
 _FLOAT32_ROWS = 1 << 14  # rows whose kernel values with each other take 1 GiB in float32
 _GAMMA_STRETCHES, _GAMMA_ROWS = 16, 16  # stretches of a source, and rows of each, to try gamma on
@@ -84,7 +85,8 @@ def prepare(
         plan = _plan_before(MemoryPlan(**before[1]["plan"]), plan, session.resume)
     options = replace(options, threads=min(options.threads, plan.max_threads))
     sampler = make_sampler(source, problem.labels)
-    probe = source.take(sampler.sample(_PROBE_ROWS, np.random.default_rng(options.seed)))
+    n_probe = few_rows(source, _PROBE_ROWS)
+    probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
     with ExitStack() as stack:
         arithmetic = choose_arithmetic(problem.kernel, probe)
         engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
@@ -146,10 +148,17 @@ def _check_oracle(method: str, lmo: str, certify: bool) -> None:
         )
 
 
-def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
-    """Memory plan of an exact run; `held` is as for `ooc_fw.solver.session.Session`.
+def few_rows(source: RowSource, most: int) -> int:
+    """Number of rows, up to `most`, that take little memory."""
+    row_bytes = max(1, source.decoded_bytes // source.n_rows)
+    return min(most, source.n_rows, max(1, _FEW_BYTES // row_bytes))
 
-    InputError is raised when the limit cannot be met.
+
+def plan_run(source: RowSource, options: TrainOptions, held: int | None = None) -> MemoryPlan:
+    """Memory plan of an exact run of two classes, or of one pair of more.
+
+    `held` is as for `ooc_fw.solver.session.Session`. OverLimitError is raised when the limit
+    cannot be met.
     """
     return plan_memory(workload(source, options, held), options.memory_limit, memory_total())
 
@@ -159,15 +168,18 @@ def workload(source: RowSource, options: TrainOptions, held: int | None = None) 
     method, lmo, _ = choose_method(options, source.n_rows)
     if held is None:
         held = source.decoded_bytes if source.in_memory else 0
-    row_bytes = source.decoded_bytes / max(1, source.n_rows)
-    rows_at_once = LARGEST_BLOCK if STEP_RULES[method].takes_many else options.sample_size
+    takes_many = STEP_RULES[method].takes_many
+    block_rows = min(source.n_rows, LARGEST_BLOCK if takes_many else options.sample_size)
     return Workload(
         n_rows=source.n_rows,
         decoded_bytes=source.decoded_bytes,
-        block_bytes=int(max(2 * CHUNK_BYTES, rows_at_once * row_bytes)),
+        block_bytes=2 * CHUNK_BYTES,
+        block_rows=block_rows,
+        # A sample that was asked for is not made smaller.
+        least_rows=few_rows(source, block_rows) if takes_many else block_rows,
         n_features=source.n_features,
-        read_bytes=source.read_bytes,
-        chunk_bytes=int(source.chunk_rows * row_bytes),
+        read_bytes=source.read_bytes + source.label_bytes,
+        chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
         held_bytes=held,
         sparse=source.sparse,
         cacheable=not source.in_memory,
@@ -225,7 +237,9 @@ def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
         return
     stretches = np.linspace(0, source.n_rows, _GAMMA_STRETCHES, endpoint=False).astype(np.int64)
     row_ids = np.unique(stretches[:, None] + np.arange(_GAMMA_ROWS))
-    rows = source.take(row_ids[row_ids < source.n_rows])
+    row_ids = row_ids[row_ids < source.n_rows]
+    step = -(-len(row_ids) // few_rows(source, len(row_ids)))
+    rows = source.take(row_ids[::step])
     with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
         x = engine.prepare(rows)
         values = np.empty((len(x), len(x)), dtype=np.float32)

@@ -38,6 +38,8 @@ _SPARSE_THREAD_BYTES = 3 << 20  # in addition, for tiles of sparse rows,
 _THREAD_FEATURE_BYTES = 4  # and for each of their columns
 _ROW_BYTES = 64  # for each row of the file: label, class, margin, bounds of screening and of a pass
 _FULL_ORACLE_BYTES = 32  # in addition for a full oracle: its gradient, and the one before
+_ORDER_BYTES = 8  # in addition where rows are set apart by class
+_PARTS_BYTES = 32 << 20  # for reading these from files, beside row pointers
 _FEATURE_BYTES = 64  # for each column: mean and sums
 _VERTEX_BYTES = 256  # for each vertex beside its row: weight, gradient, label, slot, position
 _LARGE_CHUNK = 8 << 20  # ooc-fw convert writes smaller ones
@@ -49,15 +51,20 @@ _BLOCK_COPIES = 6  # of a block of rows on its way from the file to the kernel
 _MOST_THREADS = 64
 _LEAST_VERTICES = 500
 
-# Of a landmark model. Rows of the sample for each landmark, fewer where rows are wide; bytes.
+# Of a landmark model. Landmarks that may be asked for, at least.
+_LEAST_LANDMARKS = 20
+# Rows of the sample for each landmark, fewer where rows are wide; bytes.
 _SAMPLE_ROWS, _LEAST_SAMPLE_ROWS, _MOST_SAMPLE_ROWS = 20, 4, 80
 _SAMPLE_BYTES = 64 << 20  # of a sample of wide rows, or those of a matrix if these are more
 _CHEAP_BYTES = 32 << 20  # of a sample that may have more rows
 _SPAN_ROW_BYTES = 8  # for each row of the file: class; and of the sample
 _PENALTY_BYTES = 8  # in addition where rows have weights, and for each row of the sample
+_TARGET_BYTES = 16  # in addition: a target in units of the spread, and its residual
 _SPAN_DECISION_BYTES = 14  # in addition for each classifier: sign, decision values of three points
 _LANDMARK_BYTES = 5 << 10  # for each landmark: a block of products on its way to the Hessian
 _LANDMARK_THREAD_BYTES = 2 << 10  # for each landmark and thread: columns of the Hessian
+_SMALL_RUN_BYTES = 1 << 30  # of a run that is begun without a limit, whatever is available
+_LANDMARK_THREADS = 2  # that more landmarks than the fewest leave room for
 _STRIP_BYTES = 4 << 20  # for each thread: a strip of products
 _MOST_LOADED = 8 << 20  # for each thread: landmarks that stay loaded, all columns counted
 
@@ -74,15 +81,37 @@ class Workload:
 
     n_rows: int
     decoded_bytes: int  # of all rows in memory
-    block_bytes: int  # of the largest block of rows that is read at once
+    block_bytes: int  # of a block of rows of a pass, at most
+    block_rows: int = 0  # that a step looks at together, and
+    least_rows: int = 0  # the fewest that will do where memory is short
     n_features: int = 1
     read_bytes: int = 0  # that reading takes besides the rows: `RowSource.read_bytes`
     chunk_bytes: int = 0  # of the rows that the storage reads together
-    held_bytes: int = 0  # of rows that the caller holds in memory anyway
+    held_bytes: int = 0  # of rows, and of numbers for them, that are in memory anyway
     sparse: bool = False
     cacheable: bool = True  # whether rows come from a file, so that keeping them is an option
     full_oracle: bool = False  # whether the gradient of every row is kept
     weighted: bool = False  # whether rows have weights of their own
+    targets: bool = False  # whether they have targets of a regression
+    n_classifiers: int = 1  # of a landmark model: one of each class, but one of two
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, rounded up."""
+        return -(-self.decoded_bytes // max(1, self.n_rows))
+
+    def buffers(self, rows: int) -> int:
+        """Bytes of read buffers where so many rows are looked at together."""
+        block = max(self.block_bytes, self.row_bytes, rows * self.decoded_bytes // self.n_rows)
+        return _BLOCK_COPIES * block + self.read_bytes
+
+
+class OverLimitError(InputError):
+    """A memory limit cannot be met; `needed` is the smallest that can, in bytes."""
+
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 _TERMS = {
@@ -113,6 +142,7 @@ class MemoryPlan:
     max_vertices: int
     max_threads: int
     limit: int | None  # of the sum of the parts; None where none was given
+    max_block: int = 1 << 14  # rows that a step looks at together, at most
 
     def terms(self) -> dict[str, int]:
         """The parts by name, in bytes."""
@@ -144,33 +174,24 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 
     Raises
     ------
-    InputError
+    OverLimitError
         When the limit cannot be met; names the largest part and the smallest sufficient limit.
     """
-    row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
-    vertex_bytes = _VERTEX_COPIES * row_bytes + _VERTEX_BYTES
-    full = int(work.full_oracle)
-    row_numbers = work.n_rows * (_ROW_BYTES + full * _FULL_ORACLE_BYTES)
-    fixed = {
-        "program": PROGRAM_BYTES + work.held_bytes,
-        "row_numbers": row_numbers + work.n_features * _FEATURE_BYTES,
-        "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
-    }
-    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
-    # A full oracle keeps a copy of the rows that is prepared for products.
-    cache = work.decoded_bytes * (int(work.cacheable) + full)
-    columns = 2 * 4 * full * work.n_rows
-    least = {
-        **fixed,
-        "scratch": thread_bytes,
-        "column_cache": columns,
-        "vertices": min(work.n_rows, _LEAST_VERTICES) * vertex_bytes,
-        "kernel_rows": _LEAST_KERNEL_ROWS,
-    }
+    least = _least(work)
     needed = sum(least.values())
     if limit is not None and limit < needed:
-        raise InputError(_too_small(limit, least, work.chunk_bytes))
+        raise _over_limit(limit, {_TERMS[name]: size for name, size in least.items()}, work)
+    full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), least["scratch"]
+    # A full oracle keeps a copy of the rows that is prepared for products.
+    cache = work.decoded_bytes * (int(work.cacheable) + full)
     rest = (max(needed, int(_DEFAULT_SHARE * available)) if limit is None else limit) - needed
+    buffers, max_block = work.buffers(work.least_rows), work.block_rows
+    more_buffers = work.buffers(work.block_rows) - buffers
+    if more_buffers > rest:
+        more_buffers = rest // 2
+        block = (buffers + more_buffers - work.read_bytes) // _BLOCK_COPIES
+        max_block = max(work.least_rows, block * work.n_rows // work.decoded_bytes)
+    rest -= more_buffers
     # A full oracle reads all rows for each new vertex.
     wanted = work.full_oracle or work.decoded_bytes <= _CACHE_BYTES
     keeps_rows = wanted and cache <= _CACHE_SHARE * rest
@@ -183,16 +204,44 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     vertices = max_vertices * vertex_bytes
     all_kernel_rows = max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
     return MemoryPlan(
-        **fixed,
+        program=least["program"],
+        row_numbers=least["row_numbers"],
+        buffers=least["buffers"] + more_buffers,
         scratch=max_threads * thread_bytes,
         row_cache=keeps_rows * cache,
-        column_cache=columns + more_columns,
+        column_cache=least["column_cache"] + more_columns,
         vertices=vertices,
         kernel_rows=min(rest - vertices, max(_LEAST_KERNEL_ROWS, all_kernel_rows)),
         max_vertices=max_vertices,
         max_threads=max_threads,
         limit=limit,
+        max_block=max_block,
     )
+
+
+def least_bytes(work: Workload) -> int:
+    """The smallest limit that `plan_memory` takes."""
+    return sum(_least(work).values())
+
+
+def _least(work: Workload) -> dict[str, int]:
+    """The fewest bytes of each part of a run, but of rows that are kept."""
+    full, parted = int(work.full_oracle), int(work.n_classifiers > 1)
+    row_numbers = _ROW_BYTES + full * _FULL_ORACLE_BYTES + parted * _ORDER_BYTES
+    parts = _PARTS_BYTES + work.sparse * 8 * work.n_rows if work.cacheable else work.decoded_bytes
+    return {
+        "program": PROGRAM_BYTES + work.held_bytes,
+        "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
+        "buffers": work.buffers(work.least_rows) + parted * parts,
+        "scratch": _THREAD_BYTES + _sparse_thread_bytes(work),
+        "column_cache": 2 * 4 * full * work.n_rows,
+        "vertices": min(work.n_rows, _LEAST_VERTICES) * _vertex_bytes(work),
+        "kernel_rows": _LEAST_KERNEL_ROWS,
+    }
+
+
+def _vertex_bytes(work: Workload) -> int:
+    return _VERTEX_COPIES * work.row_bytes + _VERTEX_BYTES
 
 
 _SPAN_TERMS = {
@@ -222,64 +271,112 @@ def _sparse_thread_bytes(work: Workload) -> int:
     return work.sparse * (_SPARSE_THREAD_BYTES + _THREAD_FEATURE_BYTES * work.n_features)
 
 
-def landmark_terms(
-    work: Workload, n_classifiers: int, n_landmarks: int, threads: int = 1
-) -> dict[str, int]:
+def landmark_terms(work: Workload, n_landmarks: int, threads: int = 1) -> dict[str, int]:
     """Bytes that a run with landmarks takes at most, part by part.
 
     Of the N x N matrices there are one of the landmarks, and one for each classifier: its Hessian
     in one triangle and the factor of the preconditioner in the other.
     """
-    row_bytes = -(-work.decoded_bytes // max(1, work.n_rows))
-    numbers = _SPAN_ROW_BYTES + n_classifiers * _SPAN_DECISION_BYTES
-    loaded = min(_MOST_LOADED, 8 * work.n_features * n_landmarks)
-    n_sample = min(work.n_rows, sample_rows(n_landmarks, row_bytes))
+    numbers = _SPAN_ROW_BYTES + work.n_classifiers * _SPAN_DECISION_BYTES
+    n_sample = min(work.n_rows, sample_rows(n_landmarks, work.row_bytes))
     if n_sample > _SAMPLE_ROWS * n_landmarks:  # so many of them are held a second time
         n_sample += _SAMPLE_ROWS * n_landmarks
-    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
-    thread_bytes += _STRIP_BYTES + loaded + _LANDMARK_THREAD_BYTES * n_landmarks
+    row_numbers = numbers + work.weighted * _PENALTY_BYTES + work.targets * _TARGET_BYTES
     sizes = {
         "program": PROGRAM_BYTES + work.held_bytes,
-        "row_numbers": work.n_rows * (numbers + work.weighted * _PENALTY_BYTES)
-        + work.n_features * _FEATURE_BYTES,
-        "buffers": _BLOCK_COPIES * work.block_bytes + work.read_bytes,
-        "scratch": threads * thread_bytes,
-        "sample": n_sample * (row_bytes + numbers + _PENALTY_BYTES),
-        "landmarks": n_landmarks * (_VERTEX_COPIES * row_bytes + _LANDMARK_BYTES),
-        "matrices": 8 * n_landmarks**2 * (1 + n_classifiers),
+        "row_numbers": work.n_rows * row_numbers + work.n_features * _FEATURE_BYTES,
+        "buffers": work.buffers(0),
+        "scratch": threads * _landmark_thread_bytes(work, n_landmarks),
+        "sample": n_sample * (work.row_bytes + numbers + _PENALTY_BYTES),
+        "landmarks": n_landmarks * (_VERTEX_COPIES * work.row_bytes + _LANDMARK_BYTES),
+        "matrices": 8 * n_landmarks**2 * (1 + work.n_classifiers),
     }
     return {text: sizes[name] for name, text in _SPAN_TERMS.items()}
 
 
-def landmarks_that_fit(
-    work: Workload, n_classifiers: int, limit: int | None, available: int, threads: int = 1
-) -> int:
-    """Largest number of landmarks whose `landmark_terms` add up to no more than the limit.
+def _landmark_thread_bytes(work: Workload, n_landmarks: int) -> int:
+    loaded = min(_MOST_LOADED, 8 * work.n_features * n_landmarks)
+    scratch = _THREAD_BYTES + _sparse_thread_bytes(work)
+    return scratch + _STRIP_BYTES + loaded + _LANDMARK_THREAD_BYTES * n_landmarks
 
-    `solve_landmarks` takes no more than these. The limit is as for `plan_memory`: None stands for
-    half of what is available. 0 where not even one landmark fits.
+
+@dataclass(frozen=True)
+class LandmarkPlan:
+    """Bytes for each part of a run with landmarks, and the numbers that fit."""
+
+    parts: dict[str, int]
+    landmarks: int
+    max_threads: int
+    limit: int | None
+    row_cache: int  # bytes that are left for rows
+
+    def terms(self) -> dict[str, int]:
+        """The parts by name, in bytes."""
+        return self.parts
+
+    def total(self) -> int:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+
+def plan_landmarks(
+    work: Workload,
+    limit: int | None,
+    available: int,
+    fewest: int,
+    wanted: int | None = None,
+    threads: int = 1,
+) -> LandmarkPlan:
+    """Memory of a run with as many landmarks as fit, from `fewest` to `wanted`.
+
+    How many they are does not depend on `threads`, of which as many start as fit beside them.
+    `limit` and `available` are as for `plan_memory`, but without a limit half of what is available
+    is not exceeded, except by the `fewest` alone where they take little.
+
+    Raises
+    ------
+    OverLimitError
+        When there is no room for the fewest.
     """
+    least = landmark_terms(work, fewest)
     budget = int(_DEFAULT_SHARE * available) if limit is None else limit
+    if limit is None and wanted is None:
+        budget = max(budget, min(sum(least.values()), _SMALL_RUN_BYTES))
 
-    def fits(n_landmarks: int) -> bool:
-        return sum(landmark_terms(work, n_classifiers, n_landmarks, threads).values()) <= budget
+    def most(low: int, high: int, least_threads: int) -> int:
+        def over(n_landmarks: int) -> bool:
+            return sum(landmark_terms(work, n_landmarks, least_threads).values()) > budget
 
-    return bisect.bisect_left(range(1, work.n_rows + 1), True, key=lambda n: not fits(n))
+        return low + bisect.bisect_left(range(low + 1, high + 1), True, key=over)
+
+    if sum(least.values()) > budget:
+        raise _over_limit(limit, least, work, most(0, fewest, 1))
+    found = fewest if wanted is None else most(fewest, wanted, _LANDMARK_THREADS)
+    rest = budget - sum(landmark_terms(work, found).values())
+    threads = min(threads, 1 + rest // _landmark_thread_bytes(work, found))
+    parts = landmark_terms(work, found, threads)
+    cache = min(_CACHE_BYTES, budget - sum(parts.values()))
+    return LandmarkPlan(parts, found, threads, limit, cache * work.cacheable)
 
 
-def _too_small(limit: int, least: dict[str, int], chunk_bytes: int) -> str:
-    largest = max(least, key=lambda name: least[name])
-    needed = -(-sum(least.values()) // (1 << 20))
-    chunks = ""
-    if largest == "buffers" and chunk_bytes > _LARGE_CHUNK:
-        chunks = (
-            f" (the rows are stored in chunks of {format_bytes(chunk_bytes)}; ooc-fw convert "
+def _over_limit(
+    limit: int | None, least: dict[str, int], work: Workload, landmarks: int = 0
+) -> OverLimitError:
+    """The error for a limit below the sum of the parts, beside which so many `landmarks` fit."""
+    part = max(least, key=lambda name: least[name])
+    needed = sum(least.values())
+    more = ""
+    if part == _TERMS["buffers"] and work.chunk_bytes > _LARGE_CHUNK:
+        more = (
+            f" (the rows are stored in chunks of {format_bytes(work.chunk_bytes)}; ooc-fw convert "
             f"writes smaller ones)"
         )
-    return (
-        f"a memory limit of {format_bytes(limit)} cannot be met: the largest part, "
-        f"{_TERMS[largest]}, takes {format_bytes(least[largest])} alone{chunks}; the smallest "
-        f"limit that would do is {needed}MiB"
+    fewer = f"; --landmarks {landmarks} would fit" if landmarks >= _LEAST_LANDMARKS else ""
+    given = "half of all memory" if limit is None else f"a memory limit of {format_bytes(limit)}"
+    return OverLimitError(
+        f"{given} cannot be met: the largest part, {part}, takes {format_bytes(least[part])} "
+        f"alone{more}{fewer}; the smallest limit that would do is {-(-needed >> 20)}MiB",
+        needed,
     )
 
 

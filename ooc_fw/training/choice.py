@@ -8,19 +8,25 @@ import os
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ooc_fw.data.sources.base import CHUNK_BYTES
+from ooc_fw.data.labels import encode_labels, label_values
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources import RowSource
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import Problem, RegressionProblem
+from ooc_fw.problem import Problem, RegressionProblem, classifiers_of
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run, workload
+from ooc_fw.solver.setup import few_rows, workload
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import (
+    PROGRAM_BYTES,
+    LandmarkPlan,
+    MemoryPlan,
+    OverLimitError,
     Workload,
-    format_bytes,
-    landmark_terms,
-    landmarks_that_fit,
+    least_bytes,
     memory_total,
+    plan_landmarks,
+    plan_memory,
 )
 from ooc_fw.training.estimate import SAMPLE_ROWS, exact_seconds, expect_support, kernel_speed
 
@@ -62,6 +68,63 @@ class Choice:
         return replace(options, landmarks=self.landmarks, exact=self.landmarks is None)
 
 
+def plan_training(work: Workload, options: TrainOptions) -> MemoryPlan | LandmarkPlan:
+    """Memory of the model that will be trained.
+
+    That is an exact one unless landmarks are asked for; or the fewest landmarks, where there is no
+    room for an exact one and none was asked for. It takes no memory itself.
+
+    Raises
+    ------
+    OverLimitError
+        When there is no room; it names the smallest limit with which there is, for either model.
+    """
+    refused = []
+    if options.landmarks is None:
+        try:
+            return plan_memory(work, options.memory_limit, memory_total())
+        except OverLimitError as error:
+            if _why_exact(options) is not None:
+                raise
+            refused.append(error)
+    try:
+        return plan_span(work, options, options.landmarks or START_ROWS)
+    except OverLimitError as error:
+        raise min([*refused, error], key=lambda each: each.needed) from None
+
+
+def plan_span(
+    work: Workload, options: TrainOptions, fewest: int, wanted: int | None = None
+) -> LandmarkPlan:
+    """Memory of as many landmarks as there is room for, from `fewest` to `wanted`."""
+    fewest = min(fewest, work.n_rows)
+    wanted = None if wanted is None else min(wanted, work.n_rows)
+    limit, available = options.memory_limit, memory_total()
+    return plan_landmarks(work, limit, available, fewest, wanted, options.threads)
+
+
+def read_classes(
+    source: RowSource, options: TrainOptions, *, weighted: bool = False
+) -> tuple[AnyArray, Int64Array, MemoryPlan | LandmarkPlan]:
+    """Classes and codes as `encode_labels` gives them, and the plan of the model.
+
+    OverLimitError is raised before the codes of the rows take memory, if there is no room for it.
+    """
+    work = replace(workload(source, options), weighted=weighted)
+    try:
+        plan_training(work, options)  # of two classes
+    except OverLimitError:
+        room = (options.memory_limit or 0) - PROGRAM_BYTES
+        if source.label_bytes > max(room, PROGRAM_BYTES // 4):
+            raise  # without counting the classes
+        n_classes = len(label_values(source))
+        plan_training(replace(work, n_classifiers=classifiers_of(n_classes)), options)
+        raise
+    classes, codes = encode_labels(source)
+    work = replace(work, n_classifiers=classifiers_of(len(classes)))
+    return classes, codes, plan_training(work, options)
+
+
 def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     """Choose between the exact model and landmarks.
 
@@ -81,18 +144,22 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
     reason = _why_exact(options)
     if reason is not None and options.landmarks is None:
         return Choice(None, reason)
-    plan = plan_run(problem.source, options, session.held)
-    options = replace(options, threads=min(options.threads, plan.max_threads))
     if options.landmarks is not None:
         return _as_asked(problem, options, session)
+    work = workload_of(problem, options, session)
+    plan = plan_training(work, options)
+    options = replace(options, threads=min(options.threads, plan.max_threads))
+    if isinstance(plan, LandmarkPlan):
+        n_landmarks = _affordable(problem, options, session, _speed(problem, options))
+        needed = f"{-(-least_bytes(work) >> 20)}MiB"
+        why = f"an exact model takes {needed} of memory at least"
+        return Choice(n_landmarks, f"{n_landmarks} landmarks: {why}")
     limit = min(options.max_support or MOST_SUPPORT, plan.max_vertices)
     if n_rows <= limit and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
         return Choice(None, f"exact: there are {n_rows} rows; --landmarks N takes landmarks")
     support = expect_support(problem, options, session, limit, plan.max_vertices)
-    seconds, speed = 0.0, None
-    if options.max_time is not None:
-        rows = problem.source.read(0, min(_SPEED_ROWS, n_rows))
-        speed, _ = kernel_speed(problem.kernel, rows, options.threads)
+    seconds, speed = 0.0, _speed(problem, options)
+    if speed is not None:
         seconds = exact_seconds(n_rows, support.expected, speed)
     about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
     if support.late:
@@ -103,8 +170,9 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
         why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
     else:
         return Choice(None, f"exact: {about}; --landmarks N takes landmarks")
-    n_landmarks = _affordable(problem, options, session, speed)
-    if n_landmarks < min(START_ROWS, n_rows):
+    try:
+        n_landmarks = _affordable(problem, options, session, speed)
+    except OverLimitError:
         return Choice(None, "exact: there is no memory for landmarks")
     many = ""
     if speed is not None and n_landmarks < _affordable(problem, options, session, None):
@@ -114,17 +182,9 @@ def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
 
 def choose_number(problem: AnyProblem, options: TrainOptions, session: Session) -> int:
     """Number of landmarks: as asked, or as many as the limits of memory and time afford."""
-    plan = plan_run(problem.source, options, session.held)
-    options = replace(options, threads=min(options.threads, plan.max_threads))
     if options.landmarks is not None:
-        found = _as_asked(problem, options, session).landmarks
-        assert found is not None
-        return found
-    speed = None
-    if options.max_time is not None:
-        rows = problem.source.read(0, min(_SPEED_ROWS, problem.source.n_rows))
-        speed, _ = kernel_speed(problem.kernel, rows, options.threads)
-    return _affordable(problem, options, session, speed)
+        return landmark_plan(problem, options, session, options.landmarks).landmarks
+    return _affordable(problem, options, session, _speed(problem, options))
 
 
 def _as_before(
@@ -150,16 +210,8 @@ def _as_before(
 def _as_asked(
     problem: AnyProblem, options: TrainOptions, session: Session, reason: str = "as asked"
 ) -> Choice:
-    wanted = options.landmarks
-    assert wanted is not None
-    wanted = min(wanted, problem.source.n_rows)
-    most = _most_by_memory(problem, options, session)
-    if wanted > most:
-        size = sum(landmark_memory(problem, options, session, wanted).values())
-        raise InputError(
-            f"{wanted} landmarks take {format_bytes(size)} of memory, and there is room for "
-            f"{most}; give --landmarks {most}, or more --memory"
-        )
+    assert options.landmarks is not None
+    wanted = landmark_plan(problem, options, session, options.landmarks).landmarks
     return Choice(wanted, f"{wanted} landmarks: {reason}; --exact takes the optimum")
 
 
@@ -190,7 +242,8 @@ def _affordable(
     n_rows = problem.source.n_rows
     by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / n_rows)
     wanted = options.max_support or max(START_ROWS, int(by_default))
-    most = min(wanted, _most_by_memory(problem, options, session), n_rows)
+    fewest = min(START_ROWS, wanted)
+    most = landmark_plan(problem, options, session, fewest, wanted).landmarks
     if speed is None:
         return most
     left = _LANDMARK_TIME * session.deadline(options).left()
@@ -198,7 +251,7 @@ def _affordable(
     def late(n_landmarks: int) -> bool:
         return landmark_seconds(problem, n_landmarks, speed) > left
 
-    fewest = min(START_ROWS, most)
+    fewest = min(fewest, most)
     return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
 
 
@@ -210,22 +263,30 @@ def landmark_seconds(problem: AnyProblem, n_landmarks: int, speed: float) -> flo
     return rows * n_landmarks / speed + algebra
 
 
-def landmark_memory(
-    problem: AnyProblem, options: TrainOptions, session: Session, n_landmarks: int
-) -> dict[str, int]:
-    """Bytes that a run with so many landmarks takes at most, part by part."""
-    work = _workload(problem, options, session)
-    return landmark_terms(work, problem.n_classifiers, n_landmarks, options.threads)
+def landmark_plan(
+    problem: AnyProblem,
+    options: TrainOptions,
+    session: Session,
+    fewest: int,
+    wanted: int | None = None,
+) -> LandmarkPlan:
+    """Memory of as many landmarks as there is room for; see `plan_span`."""
+    return plan_span(workload_of(problem, options, session), options, fewest, wanted)
 
 
-def _most_by_memory(problem: AnyProblem, options: TrainOptions, session: Session) -> int:
-    work = _workload(problem, options, session)
-    k = problem.n_classifiers
-    return landmarks_that_fit(work, k, options.memory_limit, memory_total(), options.threads)
+def workload_of(problem: AnyProblem, options: TrainOptions, session: Session) -> Workload:
+    """The sizes that the memory of a run depends on."""
+    return replace(
+        workload(problem.source, options, session.held),
+        n_classifiers=problem.n_classifiers,
+        weighted=problem.penalties is not None,
+        targets=isinstance(problem, RegressionProblem),
+    )
 
 
-def _workload(problem: AnyProblem, options: TrainOptions, session: Session) -> Workload:
-    """Sizes of a run with landmarks, whose blocks of rows are those of a pass."""
-    work = workload(problem.source, options, session.held)
-    weighted = problem.penalties is not None
-    return replace(work, block_bytes=2 * CHUNK_BYTES, weighted=weighted)
+def _speed(problem: AnyProblem, options: TrainOptions) -> float | None:
+    """Kernel values a second, where a time limit asks for them."""
+    if options.max_time is None:
+        return None
+    rows = problem.source.read(0, few_rows(problem.source, _SPEED_ROWS))
+    return kernel_speed(problem.kernel, rows, options.threads)[0]

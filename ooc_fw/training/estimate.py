@@ -17,9 +17,11 @@ from ooc_fw.model.pairs import union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import workload
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.interrupt import interruption
+from ooc_fw.system.memory import least_bytes
 from ooc_fw.training.pairs import train_pairs
 
 SAMPLE_ROWS = 2_000, 8_000
@@ -103,18 +105,18 @@ def _solve_sample(
     """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
     source = problem.source
     small, ids = draw_sample(source, problem.codes, size, options.seed)
-    held = source.decoded_bytes if source.in_memory else 0
-    own = TrainOptions(
-        C=options.C,
-        tol=_SAMPLE_TOL,
-        threads=options.threads,
-        memory_limit=options.memory_limit,
-    )
+    held = small.decoded_bytes + problem.codes.nbytes
+    held += source.decoded_bytes if source.in_memory else 0
+    own = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
+    if options.memory_limit is not None:
+        # The plan of the run has room for these rows, if only as its vertices.
+        work = replace(workload(small, own, held), n_classifiers=problem.n_classifiers)
+        own = replace(own, memory_limit=max(options.memory_limit, least_bytes(work)))
     if options.max_time is not None:
         deadline = session.deadline(options)
         deadline.check()
         own = replace(own, max_time=_SAMPLE_TIME * deadline.left())
-    alone = Session(held=small.decoded_bytes + held)
+    alone = Session(held=held)
     try:
         pairs = train_pairs(problem.subset(small, ids), own, alone)
     except OutOfTimeError:

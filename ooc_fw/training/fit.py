@@ -14,10 +14,9 @@ from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Status
-from ooc_fw.training.choice import Choice, choose
+from ooc_fw.training.choice import Choice, choose, landmark_plan
 from ooc_fw.training.pairs import model_of, train_pairs
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def open_landmark_path(
     """Trainer of models with landmarks, on as many threads as memory allows."""
     from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
-    plan = plan_run(problem.source, options, session.held)
+    plan = landmark_plan(problem, options, session, n_landmarks)
     options = replace(options, threads=min(options.threads, plan.max_threads))
     start = warm if isinstance(warm, LandmarkStart) else None
     if start is not None and len(start.rows) > n_landmarks:

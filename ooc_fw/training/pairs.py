@@ -68,7 +68,7 @@ def train_pairs(
     with ExitStack() as opened:
         with source.limited(session.deadline(options).check):
             partition = opened.enter_context(
-                partition_classes(source, problem.codes, n_classes, options.memory_limit)
+                partition_classes(source, problem.codes, n_classes, options)
             )
         trainer = PairTrainer(problem, partition, options, session.callbacks)
         return opened.enter_context(trainer).fit(options.C, warm, session.started)

@@ -24,9 +24,11 @@ from ooc_fw.data.sources import (
     iter_blocks,
     open_source,
 )
+from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.solver.setup import workload
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.memory import format_bytes
+from ooc_fw.system.memory import format_bytes, least_bytes
 from ooc_fw.system.scratch import scratch_directory
 
 _RAM_BYTES = 256 << 20
@@ -126,19 +128,23 @@ class Partition:
 
 @contextmanager
 def partition_classes(
-    source: RowSource, codes: Int64Array, n_classes: int, memory_limit: int | None = None
+    source: RowSource, codes: Int64Array, n_classes: int, options: TrainOptions | None = None
 ) -> Iterator[Partition]:
     """Partition the rows of a source by class; those of two classes stay where they are.
 
-    `codes` has the class of each row, from 0; every class occurs. Rows that would take much of
-    `memory_limit`, in bytes, go to disk; InputError where there is no room for them.
+    `codes` has the class of each row, from 0; every class occurs. Rows that would take much of the
+    memory limit of the `options` go to disk; InputError where there is no room for them.
     """
     if n_classes == 2:
         yield Partition(source, codes)
         return
     order = np.argsort(codes, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
-    most = _RAM_BYTES if memory_limit is None else min(_RAM_BYTES, _RAM_SHARE * memory_limit)
+    most: float = _RAM_BYTES
+    if options is not None and options.memory_limit is not None:
+        limit = options.memory_limit
+        work = replace(workload(source, options), n_classifiers=n_classes)
+        most = min(most, _RAM_SHARE * limit, limit - least_bytes(work))
     with ExitStack() as opened:
         if source.in_memory or source.decoded_bytes <= most:
             sources = _in_ram(source, codes, n_classes)

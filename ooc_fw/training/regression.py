@@ -21,13 +21,14 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks.solution import LandmarkSolution, relative_target
 from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.setup import workload
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.choice import choose_number
+from ooc_fw.system.memory import LandmarkPlan
+from ooc_fw.training.choice import choose_number, landmark_plan, plan_span
 
 if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
@@ -115,7 +116,7 @@ def fit_regression(
         )
     n_landmarks, reason = _choose(problem, options, session)
     logger.info("%s", reason)
-    plan = plan_run(source, options, session.held)
+    plan = landmark_plan(problem, options, session, n_landmarks)
     own = replace(options, threads=min(options.threads, plan.max_threads))
     with LandmarkPath(problem, n_landmarks, own, session) as path:
         solution = path.solve(options.C)
@@ -138,6 +139,17 @@ def fit_regression(
     return RegressionFit(model, solution, reason, scope)
 
 
+def is_exact(n_rows: int, options: TrainOptions) -> bool:
+    """Whether all rows are landmarks."""
+    return options.landmarks is None and (options.exact or n_rows <= EXACT_ROWS)
+
+
+def plan_regression(source: RowSource, options: TrainOptions) -> LandmarkPlan:
+    """Memory of a model with the fewest landmarks; OverLimitError where there is no room for it."""
+    fewest = source.n_rows if is_exact(source.n_rows, options) else options.landmarks or START_ROWS
+    return plan_span(replace(workload(source, options), targets=True), options, fewest)
+
+
 def check_regression(options: TrainOptions) -> None:
     """Raise InputError for options that have no meaning for regression."""
     for name, given in (
@@ -155,7 +167,7 @@ def check_regression(options: TrainOptions) -> None:
 
 def _choose(problem: RegressionProblem, options: TrainOptions, session: Session) -> tuple[int, str]:
     n_rows = problem.source.n_rows
-    if options.landmarks is None and (options.exact or n_rows <= EXACT_ROWS):
+    if is_exact(n_rows, options):
         return n_rows, f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
     n_landmarks = choose_number(problem, options, session)
     return n_landmarks, f"{n_landmarks} landmarks of {n_rows} rows"

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
 from ooc_fw.data.sources.views import complement, draw_parts
@@ -41,12 +40,12 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.report.figures import draw_errors, save
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import interruption, signal_of
-from ooc_fw.training.choice import choose
+from ooc_fw.system.memory import LandmarkPlan, MemoryPlan
+from ooc_fw.training.choice import choose, read_classes
 from ooc_fw.training.fit import landmark_model, open_landmark_path
 from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
@@ -408,15 +407,18 @@ def tune(
     wanted = TuneOptions(**search)
     grid = wanted.grid()
     with borrow_source(data, labels) as source:
-        classes, codes = encode_labels(source)
+        # Models without landmarks are exact.
+        options = replace(options, exact=options.landmarks is None)
+        classes, codes, plan = read_classes(source, options)
         if wanted.metric == "auc" and len(classes) > 2:
             raise InputError(
                 f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
                 f"balanced_accuracy or accuracy"
             )
-        kernels = wanted.kernels(grid.sigma2s, source, options.threads)
+        threads = min(options.threads, plan.max_threads)
+        kernels = wanted.kernels(grid.sigma2s, source, threads)
         problems = [Problem(source, codes, kernel, class_labels=classes) for kernel in kernels]
-        tuner = _Tuner(problems, grid.Cs, options, wanted, callbacks, on_point)
+        tuner = _Tuner(problems, grid.Cs, options, plan, wanted, callbacks, on_point)
         started = time.perf_counter()
         parts = _validation_parts(source, codes, grid.folds, wanted.validation_share, options.seed)
         tuner.run(parts)
@@ -496,6 +498,7 @@ class _Tuner:
         problems: Sequence[Problem],
         Cs: Sequence[float],
         options: TrainOptions,
+        plan: MemoryPlan | LandmarkPlan,
         search: TuneOptions,
         callbacks: Sequence[Callback],
         on_point: Callable[[Point], None] | None,
@@ -509,7 +512,7 @@ class _Tuner:
         self.options = replace(
             options, tol=path_tol, stopping="relative", certify=False, max_iter=None
         )
-        self.plan = plan_run(problems[0].source, options)
+        self.plan = plan
         self.rows_of_points = [[Point(C, problem.kernel.gamma) for C in Cs] for problem in problems]
         self.points = [point for points in self.rows_of_points for point in points]
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
@@ -570,7 +573,7 @@ class _Tuner:
         """Rows by class, which exact models of pairs of classes are trained on."""
         if self.options.landmarks is not None:
             return nullcontext()
-        return partition_classes(source, codes, self.n_classes, self.options.memory_limit)
+        return partition_classes(source, codes, self.n_classes, self.options)
 
     @contextmanager
     def _trainer(
@@ -593,6 +596,7 @@ class _Tuner:
             with open_landmark_path(problem, n_landmarks, options, session) as path:
                 yield with_landmarks
             return
+        assert isinstance(self.plan, MemoryPlan)
         with PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer:
             yield exact
 

@@ -52,6 +52,32 @@ def test_the_peak_stays_below_the_limit(noisy, tmp_path):
     assert result["peak_rss_bytes"] <= limit << 20
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--landmarks", "300"],
+        ["--exact", "--max-iter", "3", "--no-certify"],
+        ["--task", "regression", "--landmarks", "100"],
+    ],
+)
+def test_the_smallest_limit_that_is_named_suffices(options, tmp_path):
+    """For few rows that are wide, with words as labels where there are classes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 8000)).astype(np.float32)
+    X[::2] += 0.2
+    numbers = "regression" in options
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", X[:, 0] if numbers else np.resize(["benign", "malign"], len(X)))
+    run = ["train", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", *options, "--json"]
+    refused = command(*run, "--memory", "1MiB")
+    smallest = int(re.search(r"would do is (\d+)MiB$", refused.stderr.strip())[1])
+    done = command(*run, "--memory", f"{smallest}MiB")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["peak_rss_bytes"] <= smallest << 20
+    less = command(*run, "--memory", f"{smallest - 1}MiB")
+    assert (less.returncode, f"would do is {smallest}MiB" in less.stderr) == (2, True)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("density", [1.0, 0.1])
 def test_program_and_compiled_code_take_no_more_than_planned(density, tmp_path):
@@ -96,7 +122,7 @@ def test_one_command_gives_the_same_bytes_whatever_threads_and_after_a_resume(tm
 
 
 def test_a_run_without_a_limit_says_what_it_may_take(tmp_path, ooc_fw, monkeypatch):
-    monkeypatch.setattr("ooc_fw.solver.setup.memory_total", lambda: 8 << 30)
+    monkeypatch.setattr("ooc_fw.training.choice.memory_total", lambda: 8 << 30)
     X = np.arange(40_000, dtype=np.float32)[:, None] / 40_000
     data = write_dense(tmp_path / "plain.h5", X, np.where(X[:, 0] > 0.5, 1.0, -1.0))
     command = ["train", data, "--gamma", "1", "--max-iter", "1", "--no-certify"]

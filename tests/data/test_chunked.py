@@ -159,12 +159,13 @@ def test_a_chunk_that_cannot_be_decoded_is_tried_again():
 
 
 def test_what_is_kept_is_bounded():
-    chunks = DecodedChunks(
-        (100_000, 512), np.int64, lambda start, stop: np.arange(start, stop), 100
-    )
+    def decode(start, stop):
+        return np.repeat(np.arange(start, stop)[:, None], 512, axis=1)
+
+    chunks = DecodedChunks((100_000, 512), np.int64, decode, 100)
     for start in range(50, 90_000, 100):
-        assert chunks[start : start + 100].tolist() == list(range(start, start + 100))
-        held = sum(len(kept.result()) for kept in chunks._kept.values()) << 12
+        assert chunks[start : start + 100][:, 0].tolist() == list(range(start, start + 100))
+        held = sum(kept.result().nbytes for kept in chunks._kept.values())
         assert held <= chunks.kept_bytes
     assert chunks.kept_bytes == 32 << 20
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
-from ooc_fw.data.labels import TwoLabels, encode_labels
+from ooc_fw.data.labels import TwoLabels, encode_labels, label_blocks, label_values
 from ooc_fw.data.sources import open_source
 from ooc_fw.system.errors import InputError
 
@@ -27,7 +27,8 @@ def test_labels_of_any_type(labels):
 def test_against_definition(labels, part):
     source = open_source(np.eye(len(labels)), np.array(labels))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labels_module, "LABEL_ROWS", part)
+        patch.setattr(labels_module, "_FIRST_LABELS", part)
+        patch.setattr(labels_module, "LABEL_BYTES", part)
         names = sorted(set(labels))
         if len(names) == 1:
             with pytest.raises(InputError, match=r"have the label"):
@@ -60,10 +61,21 @@ def test_whole_numbers_that_float64_merges(kind):
     ],
 )
 def test_unusable_labels(labels, message, monkeypatch):
-    monkeypatch.setattr(labels_module, "LABEL_ROWS", 2)
+    monkeypatch.setattr(labels_module, "_FIRST_LABELS", 2)
+    monkeypatch.setattr(labels_module, "LABEL_BYTES", 16)
     source = open_source(np.eye(5 if labels is None else len(labels)), labels)
     with pytest.raises(InputError, match=message):
         encode_labels(source)
+
+
+def test_words_are_read_in_blocks_of_bytes(monkeypatch):
+    """Long words in fewer rows, after a first block that tells how long they are."""
+    words = np.array([f"{k % 3:0>1000}" for k in range(5000)])
+    source = open_source(np.eye(5000, 1), words)
+    monkeypatch.setattr(labels_module, "LABEL_BYTES", 400_000)
+    lengths = [len(labels) for _, labels in label_blocks(source)]
+    assert (lengths[0], set(lengths[1:-1]), sum(lengths)) == (1024, {100}, 5000)
+    assert label_values(source).tolist() == sorted(set(words.tolist()))
 
 
 # -- labels of streams --------------------------------------------------------------------------

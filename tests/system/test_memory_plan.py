@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import (
+    OverLimitError,
     Workload,
     format_bytes,
     landmark_terms,
-    landmarks_that_fit,
+    least_bytes,
     memory_total,
     parse_bytes,
     peak_rss_bytes,
+    plan_landmarks,
     plan_memory,
     rss_bytes,
 )
@@ -29,12 +31,17 @@ def workloads(draw):
         n_rows=n_rows,
         decoded_bytes=n_rows * draw(st.integers(0, 20_000)),
         block_bytes=draw(st.integers(0, 64 * MIB)),
+        block_rows=(block_rows := draw(st.integers(0, 1 << 14))),
+        least_rows=draw(st.integers(0, block_rows)),
         n_features=draw(st.integers(1, 10**7)),
         read_bytes=draw(st.integers(0, 64 * MIB)),
         held_bytes=draw(st.integers(0, 64 * MIB)),
         sparse=draw(st.booleans()),
         cacheable=draw(st.booleans()),
         full_oracle=draw(st.booleans()),
+        weighted=draw(st.booleans()),
+        targets=draw(st.booleans()),
+        n_classifiers=draw(st.integers(1, 50)),
     )
 
 
@@ -125,13 +132,79 @@ def test_peak_rss_is_that_of_this_process():
     assert 10 * MIB < rss_bytes() <= peak_rss_bytes() < 1 << 40
 
 
-@given(workloads(), st.integers(1, 50), st.integers(0, 1 << 42), st.integers(1, 8))
-def test_landmarks_fit_and_no_more_of_them_would(work, n_classifiers, limit, threads):
-    most = landmarks_that_fit(work, n_classifiers, limit, 0, threads)
-    assert most == landmarks_that_fit(work, n_classifiers, None, 2 * limit, threads)
-    sizes = [
-        sum(landmark_terms(work, n_classifiers, n, threads).values()) for n in (most, most + 1)
-    ]
-    assert most == 0 or sizes[0] <= limit
-    assert most == work.n_rows or sizes[1] > limit
-    assert sizes[0] >= 8 * most**2 * (1 + n_classifiers)
+def refusal(*arguments):
+    """The error of `plan_landmarks`, if it raises one."""
+    try:
+        plan_landmarks(*arguments)
+    except OverLimitError as error:
+        return error
+    return None
+
+
+@given(workloads(), st.integers(0, 1 << 42), st.integers(1, 8))
+def test_landmarks_fit_and_no_more_of_them_would(work, limit, threads):
+    refused = refusal(work, limit, 0, 1)
+    if refused is not None:
+        assert limit < refused.needed == plan_landmarks(work, refused.needed, 0, 1).total()
+        return
+    plan = plan_landmarks(work, limit, 0, 1, work.n_rows, threads)
+    without = plan_landmarks(work, None, 2 * limit, 1, work.n_rows, threads)
+    assert plan == replace(without, limit=limit)
+    assert plan.total() + plan.row_cache <= limit
+    assert 8 * plan.landmarks**2 * (1 + work.n_classifiers) <= plan.total()
+    assert 1 <= plan.max_threads <= threads
+    other = plan_landmarks(work, limit, 0, 1, work.n_rows, 9 - threads)
+    assert other.landmarks == plan.landmarks
+    more = sum(landmark_terms(work, plan.landmarks + 1, 2).values())
+    assert plan.landmarks == work.n_rows or more > limit
+
+
+@given(workloads(), st.integers(1, 10_000), st.integers(0, 1 << 40))
+def test_landmarks_that_are_asked_for_take_the_smallest_limit_that_is_named(work, wanted, limit):
+    refused = refusal(work, limit, 0, wanted, None, 4)
+    if refused is None:
+        assert plan_landmarks(work, limit, 0, wanted).landmarks == wanted
+        return
+    needed = parse_bytes(str(refused).rpartition(" ")[2])
+    assert needed >= refused.needed > limit
+    assert refusal(work, needed, 0, wanted) is None
+    assert refusal(work, refused.needed - 1, 0, wanted) is not None
+    fewer = re.search(r"--landmarks (\d+) would fit", str(refused))
+    if fewer is not None:
+        assert 20 <= int(fewer[1]) < wanted
+        assert refusal(work, limit, 0, int(fewer[1])) is None
+        assert refusal(work, limit, 0, int(fewer[1]) + 1) is not None
+
+
+def test_a_small_run_that_is_asked_for_is_begun_wherever_no_limit_is_given():
+    work = Workload(n_rows=4000, decoded_bytes=MIB, block_bytes=MIB)
+    assert plan_landmarks(work, None, 0, 4000).landmarks == 4000
+    assert refusal(work, None, 0, 20, 4000) is not None
+    assert refusal(replace(work, n_rows=10**6), None, 0, 10**5) is not None
+
+
+def test_rows_that_are_set_apart_by_class_are_planned():
+    """In files, or a second time in memory."""
+    two = Workload(n_rows=1000, decoded_bytes=500 * MIB, block_bytes=MIB)
+    many = replace(two, n_classifiers=5)
+    assert least_bytes(many) == least_bytes(two) + 8 * 1000 + 32 * MIB
+    assert least_bytes(replace(many, sparse=True)) == (
+        least_bytes(replace(two, sparse=True)) + 16 * 1000 + 32 * MIB
+    )
+    held = least_bytes(replace(many, cacheable=False))
+    assert held == least_bytes(two) + 8 * 1000 + 500 * MIB
+
+
+def test_blocks_are_as_long_as_the_rows_and_the_limit_allow():
+    few = Workload(n_rows=300, decoded_bytes=24 * MIB, block_bytes=4 * MIB, block_rows=300)
+    assert plan_memory(few, 1 << 30, 0).buffers == 6 * 24 * MIB
+    wide = replace(few, n_rows=20_000, decoded_bytes=20_000 * MIB, block_rows=16_384, least_rows=32)
+    least = least_bytes(wide)
+    assert plan_memory(wide, least, 0).max_block == 32
+    between = plan_memory(wide, least + 1200 * MIB, 0)
+    assert (between.max_block, between.buffers) == (132, 6 * 132 * MIB)
+    assert plan_memory(wide, 200 << 30, 0).max_block == 16_384
+    # A long block leaves for the rest what it always left.
+    enough = least + 6 * (16_384 - 32) * MIB
+    assert plan_memory(wide, enough - 1, 0).max_block < 16_384
+    assert plan_memory(wide, enough, 0).total() <= enough

@@ -1,5 +1,6 @@
 """The choice between an exact model and landmarks: each rule, and models as they were chosen."""
 
+import dataclasses
 import math
 import re
 
@@ -14,7 +15,8 @@ from ooc_fw.solver.checkpoint import run_identity, save_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.training.choice import choose
+from ooc_fw.system.memory import LandmarkPlan, MemoryPlan, OverLimitError, least_bytes
+from ooc_fw.training.choice import choose, plan_training, read_classes, workload_of
 from ooc_fw.training.estimate import expect_support
 from ooc_fw.training.fit import fit
 
@@ -125,8 +127,51 @@ def test_memory_limit(monkeypatch):
     assert choice.landmarks is not None
     assert "that memory holds" in choice.reason
     many = Problem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
-    with pytest.raises(InputError, match=r"1200 landmarks take .* room for \d+; give --landmarks"):
+    with pytest.raises(InputError, match=r"; --landmarks \d+ would fit; .* is \d+MiB$"):
         choose(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+
+
+def refusal(function, *arguments):
+    with pytest.raises(OverLimitError) as caught:
+        function(*arguments)
+    return int(re.search(r"would do is (\d+)MiB$", str(caught.value))[1]) << 20
+
+
+@pytest.mark.parametrize("n_classes", [2, 60])
+@pytest.mark.parametrize("asked", [{}, {"exact": True}, {"landmarks": 500}])
+def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes, asked):
+    X, _ = rows()
+    source = open_source(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
+    least = refusal(read_classes, source, TrainOptions(memory_limit=1, **asked))
+    options = TrainOptions(memory_limit=least, **asked)
+    classes, codes, plan = read_classes(source, options)
+    assert plan.total() <= least
+    problem = Problem(source, codes, KERNEL, class_labels=classes)
+    found = choose(problem, options, Session()).landmarks
+    exact = least_bytes(workload_of(problem, options, Session()))
+    if "landmarks" in asked or (not asked and exact > least):
+        assert found >= plan.landmarks == asked.get("landmarks", 20)
+    else:
+        assert isinstance(plan, MemoryPlan)
+    less = TrainOptions(memory_limit=least - (1 << 20), **asked)
+    assert refusal(read_classes, source, less) == least
+
+
+def test_without_room_for_an_exact_model_there_are_landmarks():
+    """Many rows take fewer numbers each, and no sample is solved."""
+    problem = Problem(open_source(rows(3000)[0]), rows(3000)[1], KERNEL)
+    wide = dataclasses.replace(
+        problem, source=open_source(np.pad(rows(3000)[0], ((0, 0), (0, 4000))))
+    )
+    work = workload_of(wide, TrainOptions(), Session())
+    options = TrainOptions(memory_limit=least_bytes(work) - 1)
+    assert isinstance(plan_training(work, options), LandmarkPlan)
+    choice = choose(wide, options, Session())
+    assert choice.landmarks >= 20
+    assert "an exact model takes" in choice.reason
+    assert wide.source.rows_read == 0
+    with pytest.raises(OverLimitError):
+        plan_training(work, dataclasses.replace(options, exact=True))
 
 
 def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):

@@ -238,6 +238,12 @@ class RowSource(ABC):
         return span_bytes + self.overhead_bytes + sum(part.read_bytes for part in self._parents)
 
     @property
+    def label_bytes(self) -> int:
+        """Bytes that are kept of labels at most, in addition to those asked for."""
+        own: int = getattr(self._labels, "kept_bytes", 0)
+        return own + sum(part.label_bytes for part in self._parents)
+
+    @property
     def bytes_read(self) -> int:
         """Bytes (uncompressed) fetched from storage so far, a compressed chunk always whole."""
         own = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)

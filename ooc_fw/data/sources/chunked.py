@@ -111,12 +111,12 @@ class DecodedChunks:
         """Drop the chunks that were not used for longest until the others fit."""
         with self._choosing:
             done = {k: kept.result() for k, kept in self._kept.items() if kept.done()}
-            held = sum(len(rows) for rows in done.values()) * self._row_bytes
-            for number, rows in done.items():
+            held = sum(rows.nbytes for rows in done.values())
+            for number, rows in list(done.items())[:-1]:  # the last one is in use
                 if held <= self.kept_bytes:
                     return
                 del self._kept[number]
-                held -= len(rows) * self._row_bytes
+                held -= rows.nbytes
 
 
 def is_chunked(data: Any) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,7 +93,8 @@ class DatasetSlices:
         self._dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
         self._chunks: DecodedChunks | None = None
         self.kept_bytes = 0
-        if dataset.chunks is None or not dataset.id.get_create_plist().get_nfilters():
+        compressed = dataset.chunks and dataset.id.get_create_plist().get_nfilters()
+        if not compressed or dataset.dtype.kind == "O":  # words take many times what is stored
             return
         length = dataset.chunks[0]
         band_bytes = length * dataset.nbytes // max(1, len(dataset))
@@ -415,13 +416,13 @@ def _open_csr(
         raise InputError(
             f"{name} has {n_stored} sparse values but {n_columns} column numbers; write it again"
         )
-    pointers = _row_pointers(indptr, shape, len(data), sums)
+    pointers = _RowPointers(indptr, shape, len(data), sums)
     check_shape(name, shape)
     chunk_rows = None
     if data.chunks is not None:
         chunk_rows = max(1, data.chunks[0] * shape[0] // max(1, len(data)))
     arrays = {node: open_array(node) for node in (data, indices)}
-    rows_of = partial(rows_of_values, pointers)
+    rows_of = pointers.rows_of
     values = checked(arrays[data], data, "X/data", sums, rows_of)
     columns = checked(arrays[indices], indices, "X/indices", sums, rows_of)
     matrix = SimpleNamespace(data=values, indices=columns, indptr=pointers, shape=shape)
@@ -516,26 +517,47 @@ def csr_shape(group: Node, name: str, *, known: bool = False) -> tuple[int, int]
     return int(shape[0]), int(shape[1])
 
 
-def _row_pointers(
-    indptr: Node, shape: tuple[int, int], n_stored: int, sums: Mapping[str, Checksums]
-) -> Int64Array:
-    """Row pointers in RAM, after checks that they can be used."""
-    name, n_rows = file_name(indptr), shape[0]
-    if len(indptr) != n_rows + 1:
-        by_column = "is it stored by columns (CSC)? " if len(indptr) == shape[1] + 1 else ""
-        raise InputError(
-            f"{name} has {n_rows} sparse rows but {len(indptr)} row pointers instead of "
-            f"{n_rows + 1}; {by_column}write it again as CSR"
-        )
-    check_storage(indptr)
-    array = checked(DatasetSlices(indptr), indptr, "X/indptr", sums, rows_of_pointers)
-    pointers = np.asarray(array[: n_rows + 1], dtype=np.int64)
-    if pointers[0] != 0 or pointers[-1] != n_stored or np.any(pointers[1:] < pointers[:-1]):
-        raise InputError(
-            f"{name}: the row pointers {indptr.name!r} do not rise from 0 to the {n_stored} "
-            f"values stored; write it again"
-        )
-    return pointers
+class _RowPointers:
+    """Row pointers, which are read, checked and kept in RAM when rows are first asked for.
+
+    Until then, a memory limit that they exceed may be refused.
+    """
+
+    def __init__(
+        self, indptr: Node, shape: tuple[int, int], n_stored: int, sums: Mapping[str, Checksums]
+    ) -> None:
+        n_rows = shape[0]
+        if len(indptr) != n_rows + 1:
+            by_column = "is it stored by columns (CSC)? " if len(indptr) == shape[1] + 1 else ""
+            raise InputError(
+                f"{file_name(indptr)} has {n_rows} sparse rows but {len(indptr)} row pointers "
+                f"instead of {n_rows + 1}; {by_column}write it again as CSR"
+            )
+        check_storage(indptr)
+        self._dataset, self._n_stored = indptr, n_stored
+        self._array = checked(DatasetSlices(indptr), indptr, "X/indptr", sums, rows_of_pointers)
+        self._found: Int64Array | None = None
+        self._reading = threading.Lock()
+
+    def __getitem__(self, key: slice | int) -> Any:
+        return self._n_stored if key == -1 else self._read()[key]
+
+    def _read(self) -> Int64Array:
+        with self._reading:
+            if self._found is None:
+                found = np.asarray(self._array[: len(self._dataset)], dtype=np.int64)
+                falls = np.any(found[1:] < found[:-1])
+                if found[0] != 0 or found[-1] != self._n_stored or falls:
+                    raise InputError(
+                        f"{file_name(self._dataset)}: the row pointers {self._dataset.name!r} do "
+                        f"not rise from 0 to the {self._n_stored} values stored; write it again"
+                    )
+                self._found = found
+            return self._found
+
+    def rows_of(self, first: int, stop: int) -> Range:
+        """Rows that the stored values ``first:stop`` belong to."""
+        return rows_of_values(self._read(), first, stop)
 
 
 def _check_column(node: Node, name: str, kinds: str, length: int | None = None) -> None:

@@ -49,6 +49,7 @@ _DECOMPRESSORS: dict[str, Any] = {
     "bz2": bz2.BZ2Decompressor,
     "lzma": lzma.LZMADecompressor,
 }
+_WORD_BYTES = 512  # of a word on its way from its chunk
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
 
 
@@ -243,6 +244,8 @@ class StoredArray(DecodedChunks):
         text = np.dtype(array.dtype).kind not in "biuf"
         dtype = np.dtype(object) if text else array.dtype
         super().__init__(array.shape, dtype, self._read, int(array.chunks[0]))
+        if text:
+            self.kept_bytes = _WORD_BYTES * self.chunk_rows
 
     def _read(self, start: int, stop: int) -> AnyArray:
         try:
