@@ -666,6 +666,19 @@ def test_landmark_models(table, several):
         assert fitted.set_params(exact=True).fit(X, y).kind_ == "exact"
 
 
+def test_classes_that_no_file_holds(table):
+    y = np.array(["\udc80", "a"])[(table.y == 3).astype(int)]
+    for labels in (y, y.astype(object)):
+        with pytest.raises(InputError, match="is not UTF-8 text"):
+            FrankWolfeSVC().fit(table.X, labels)
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        FrankWolfeSVC().partial_fit(*table, classes=np.unique(y))
+    with pytest.raises(InputError, match="the label of row 2 of classes is missing"):
+        FrankWolfeSVC().partial_fit(*table, classes=[-7, 3, np.nan])
+    with pytest.raises(InputError, match=r"must be 'balanced' or a weight .*, not \[1, 2\]"):
+        FrankWolfeSVC(class_weight=[1, 2]).fit(*table)
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_classes_that_a_model_file_would_merge(table, kind):
     y = np.where(table.y == table.y[0], 2**53, 2**53 + 1).astype(kind)

@@ -54,7 +54,10 @@ def read_like(path: str) -> TrainingFile:
     """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; --like takes a converted file")
-    strange = InputError(f"{path} is not a converted file; --like takes one made by ooc-fw convert")
+    strange = InputError(
+        f"{path} is not a converted file or a model, or is damaged; --like takes what ooc-fw "
+        f"convert and train make"
+    )
     try:
         opened = open_file(path)
     except DamageError:
@@ -103,7 +106,8 @@ def _read_model(file: h5py.File) -> TrainingFile:
         )
     names, record = file.attrs["class_names"], None
     if RECORD in file:
-        record = TableRecord.from_json(file[RECORD][...].tobytes().decode("utf-8"), name)
+        text = file[RECORD][...].tobytes().decode("utf-8")
+        record = TableRecord.from_json(text, name, get_texts(file, COLUMNS))
     targets = "spread" in file.attrs
     known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
     known["columns"] = get_texts(file, COLUMNS)

@@ -38,7 +38,7 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.data.attributes import RECORD, get_text, put_text
+from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, get_texts, put_text
 from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import is_folder
 from ooc_fw.data.labels import is_exact_label
@@ -100,11 +100,15 @@ class TableRecord:
         """Read what `write` stored; None when the file was no table. Raises as `from_json` does."""
         if RECORD not in attributes:
             return None
-        return TableRecord.from_json(get_text(attributes, RECORD), name)
+        features = get_texts(attributes, COLUMNS)
+        return TableRecord.from_json(get_text(attributes, RECORD), name, features)
 
     @staticmethod
-    def from_json(text: str, name: str) -> TableRecord:
-        """Read the JSON of a record in the file `name`; DamageError if it makes no sense."""
+    def from_json(text: str, name: str, features: Sequence[str] | None) -> TableRecord:
+        """Read the JSON of a record in the file `name`; DamageError if it makes no sense.
+
+        It makes none where it makes other `features` than those that the file names.
+        """
         try:
             stored = json.loads(text)
             means = stored["means"]
@@ -115,10 +119,14 @@ class TableRecord:
                 None if means is None else tuple(map(float, means)),
                 bool(stored.get("header", True)),
             )
-            fine = all(isinstance(word, str) for word in (*record.columns, *record.features))
+            words = (record.label, *record.columns, *record.features)
             of_columns = [part for part in (record.categories, record.means) if part is not None]
-            if not fine or any(len(part) != len(record.columns) for part in of_columns):
+            if any(len(part) != len(record.columns) for part in of_columns):
                 raise ValueError("not one entry for each column")
+            if not all(isinstance(word, str) for word in words):
+                raise ValueError("a name is no text")
+            if features is not None and record.features != list(features):
+                raise ValueError("the features are others")
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(
                 f"{name} is damaged: what it says of the columns of its table makes no sense "

@@ -79,11 +79,11 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
 def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray:
     """Label values of `encode_labels`; their places are written into `codes`, if given."""
     found = source.labels(0, 1)
-    _check_labels(found, 0, source.name)
+    check_labels(found, 0, source.name)
     for start, labels in label_blocks(source):
         places, known = _places(labels, found)
         if not known.all():
-            _check_labels(labels, start, source.name)
+            check_labels(labels, start, source.name)
             more = np.union1d(found, labels[~known])
             if len(more) > MAX_CLASSES:
                 raise InputError(
@@ -167,13 +167,13 @@ def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[
     return places, found[places] == labels
 
 
-def _check_labels(labels: AnyArray, start: int, name: str) -> None:
+def check_labels(labels: AnyArray, start: int, name: str) -> None:
     """Raise InputError for a label that is missing or infinite, or that no file can hold."""
     for place in np.flatnonzero(inexact_labels(labels))[:1].tolist():
         raise inexact_label(labels[place], f"row {start + place} of {name}: ")
-    for word in np.unique(labels).tolist() if labels.dtype.kind in "SU" else ():
+    for word in np.unique(labels).tolist() if labels.dtype.kind in "SUO" else ():
         try:
-            word.decode("ascii") if isinstance(word, bytes) else word.encode("utf-8")
+            word.decode("ascii") if isinstance(word, bytes) else str(word).encode("utf-8")
         except UnicodeError:
             place = int(np.flatnonzero(labels == word)[0])
             raise InputError(

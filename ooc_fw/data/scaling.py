@@ -177,7 +177,7 @@ class Scaling:
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")
-        log1p = bool(group.attrs.get("log1p", False))
+        log1p = bool(int(group.attrs.get("log1p", False)))
         if kind == "none":
             return Scaling("none", log1p)
         try:
@@ -187,6 +187,12 @@ class Scaling:
                 f"{group.file.filename} says scaling {kind!r} but lacks /scaling/offset or "
                 "/scaling/factor; convert the data again"
             ) from None
+        for values in (offset, factor):
+            if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+                raise InputError(
+                    f"{group.file.filename} has a /scaling/offset or /scaling/factor that is no "
+                    f"finite number; convert the data again"
+                )
         return Scaling(kind, log1p, offset.astype(np.float64), factor.astype(np.float64))
 
 

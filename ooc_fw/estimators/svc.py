@@ -21,7 +21,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from ooc_fw.data.labels import codes_of, inexact_label, inexact_labels
+from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -594,9 +594,9 @@ def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolu
 
 def _encode(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64Array]:
     """Classes in order, and the place of each label among them."""
+    check_labels(y, 0, "y")
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
-    _check_exact(classes)
     if len(classes) < 2:
         raise InputError(
             f"y holds one class only, {format_labels(classes)}; give rows of two classes"
@@ -614,7 +614,8 @@ def _agreed_classes(
             "classes must be given in the first call of partial_fit, since a chunk may lack one of "
             "them"
         )
-    _check_exact(given)
+    check_labels(given, 0, "classes")
+    check_classification_targets(given)
     if known is not None and not np.array_equal(known, given):
         raise InputError(
             f"classes {format_labels(given)} differ from those of earlier calls, "
@@ -623,9 +624,3 @@ def _agreed_classes(
     if len(given) < 2:
         raise InputError(f"partial_fit needs two classes or more, not {format_labels(given)}")
     return given
-
-
-def _check_exact(classes: npt.NDArray[Any]) -> None:
-    """Raise InputError for a class that a model file, which holds float64, would round."""
-    for label in classes[inexact_labels(classes)][:1].tolist():
-        raise inexact_label(label)

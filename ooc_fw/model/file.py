@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from io import BytesIO
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -37,7 +38,15 @@ from ooc_fw.data.sources.checksums import CONTENT, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel
 from ooc_fw.kernels.given import GivenKernel, same_values
-from ooc_fw.model.pairs import BinaryClassifier, Classifier, LandmarkClassifier, decision_of
+from ooc_fw.model.pairs import (
+    REST,
+    BinaryClassifier,
+    Classifier,
+    LandmarkClassifier,
+    class_pairs,
+    decision_of,
+)
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 if TYPE_CHECKING:
@@ -47,7 +56,11 @@ FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION = 1, 2, 3,
 """Formats of exact models, landmark models, exact models with many classifiers, other tasks."""
 
 _WEIGHTED = "weighted_rows"
-_OF_OTHER_TASKS = ("offset", "spread", "epsilon")
+_OF_TASKS = {
+    "classification": (),
+    "novelty": ("offset",),
+    "regression": ("offset", "spread", "epsilon"),
+}
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
 
@@ -108,7 +121,7 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     if "kernel" not in attributes:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
-    version = int(attributes["format_version"])
+    version = index(attributes["format_version"])
     if version not in (FORMAT_VERSION, LANDMARKS_VERSION, TABLE_VERSION, OTHER_TASKS_VERSION):
         raise InputError(
             f"its format is {version}, and this ooc-fw reads {FORMAT_VERSION} to "
@@ -126,28 +139,51 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         classifiers = _read_table(machines)
     else:
         classifiers = [_read_classifier(machines[str(k)]) for k in range(len(machines))]
+    task = get_text(attributes, "task") if "task" in attributes else "classification"
+    of_task = {
+        name: _number(attributes, name) for name in _OF_TASKS["regression"] if name in attributes
+    }
+    if tuple(of_task) != _OF_TASKS.get(task):
+        raise InputError(f"it has {list(of_task)}, which are not the numbers of a model of {task}")
+    _check_classifiers(classifiers, classes.tolist(), task)
     decision = decision_of(classifiers, len(classes))
     if "decision" in attributes and get_text(attributes, "decision") != decision:
         raise InputError(
             f"its decision is {get_text(attributes, 'decision')!r}, and its classifiers are those "
             f"of {decision!r}"
         )
+    scaling = Scaling.read(file)
+    if "scaling" in file and scaling is None:
+        raise InputError("it lacks the kind of its scaling")
     return {
-        **{
-            name: float(attributes[name]) if name in attributes else None
-            for name in _OF_OTHER_TASKS
-        },
+        **of_task,
         "columns": tuple(get_texts(file, COLUMNS) or ()) or None,
         "table": file[RECORD][...].tobytes().decode("utf-8") if RECORD in file else None,
         "weighted_rows": _vector(file[_WEIGHTED], np.uint8) if _WEIGHTED in file else None,
         "kernel": kernel,
-        "C": float(attributes["C"]),
+        "C": _number(attributes, "C"),
         "classes": classes,
-        "scaling": Scaling.read(file) if "scaling" in attributes else None,
-        "status": get_text(attributes, "status"),
+        "scaling": scaling,
+        "status": str(Status(get_text(attributes, "status"))),
         "support_vectors": vectors,
         "classifiers": classifiers,
     }
+
+
+def _check_classifiers(classifiers: Sequence[Classifier], classes: list[Any], task: str) -> None:
+    """Raise InputError for classifiers that have a vector twice, or are of other classes."""
+    for own in classifiers:
+        for name, numbers in (("support vector", own.sv), ("row", own.rows)):
+            if len(set(numbers.tolist())) < len(numbers):
+                raise InputError(f"a classifier has a {name} twice")
+    names = [(classes[j], classes[i]) for i, j in class_pairs(len(classes))]
+    if decision_of(classifiers, len(classes)) == "ovr":
+        names = [(label, REST) for label in classes]
+    if names != [(own.positive, own.negative) for own in classifiers]:
+        raise InputError("its classifiers are not those of its classes")
+    kinds = {"novelty": "exact", "regression": "landmarks"}
+    if task in kinds and (classes != [-1, 1] or classifiers[0].kind != kinds[task]):
+        raise InputError(f"its classes or classifiers are not those of {task}")
 
 
 def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None) -> Kernel:
@@ -156,9 +192,9 @@ def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None
     if name != GivenKernel.name:
         return make_kernel(
             name,
-            gamma=float(attributes["gamma"]),
-            degree=int(attributes["degree"]),
-            coef0=float(attributes["coef0"]),
+            gamma=_number(attributes, "gamma"),
+            degree=index(attributes["degree"]),
+            coef0=_number(attributes, "coef0"),
         )
     trained = get_text(attributes, "kernel_function")
     if function is None:
@@ -189,9 +225,8 @@ def _write(file: h5py.File, model: Model) -> None:
     if model.task != "classification":
         file.attrs["format_version"] = OTHER_TASKS_VERSION
         put_text(file.attrs, "task", model.task)
-        for name in _OF_OTHER_TASKS:
-            if getattr(model, name) is not None:
-                file.attrs[name] = getattr(model, name)
+        for name in _OF_TASKS[model.task]:
+            file.attrs[name] = getattr(model, name)
     if not exact:
         put_text(file.attrs, "decision", model.decision)
     put_text(file.attrs, "kernel", model.kernel.name)
@@ -286,16 +321,32 @@ def _read_classifier(group: h5py.Group) -> Classifier:
         elif name in _CLASSES:
             found[name] = _class_values(place[name]).item()
         else:
-            found[name] = float(place[name])
+            found[name] = _number(place, name)
     return records[kind](**found)
 
 
-def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
-    """Vector of `dtype`; InputError where real numbers are stored in place of whole ones."""
+def _number(attributes: Any, name: str) -> float:
+    value = np.asarray(attributes[name])
+    if value.ndim > 0 or value.dtype.kind not in "iuf":
+        raise InputError(f"its {name} is no number")
+    return float(value)
+
+
+def _vector(stored: h5py.Dataset, dtype: type, n_dims: int = 1) -> npt.NDArray[Any]:
+    """Array of `dtype`.
+
+    InputError where real numbers are stored in place of whole ones, or numbers that `dtype` does
+    not hold.
+    """
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
-    if stored.ndim != 1 or stored.dtype.kind not in kinds:
+    if stored.ndim != n_dims or stored.dtype.kind not in kinds:
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
-    return np.asarray(stored[...].astype(dtype))
+    values = stored[...]
+    with np.errstate(over="ignore"):  # what is beyond float32 is found where it is not finite
+        found: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
+    if kinds == "iu" and (found != values).any():
+        raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
+    return found
 
 
 def _storable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -307,6 +358,8 @@ def _class_values(stored: Any) -> npt.NDArray[Any]:
     values = np.asarray(stored)
     if values.dtype.kind == "S":
         return np.asarray(np.char.decode(values, "utf-8"))
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"its classes are of type {values.dtype}")
     return values.astype(np.float64)
 
 
@@ -324,11 +377,10 @@ def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:
 
 def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
     if isinstance(stored, h5py.Dataset):
-        dense: npt.NDArray[np.float32] = np.ascontiguousarray(stored[...], dtype=np.float32)
-        if dense.ndim != 2:
-            raise InputError(f"support_vectors has {dense.ndim} dimensions instead of 2")
+        dense = _vector(stored, np.float32, 2)
+        _check_finite(dense, dense.shape[1])
         return dense
-    n_rows, n_features = (int(size) for size in stored.attrs["shape"])
+    n_rows, n_features = (index(size) for size in stored.attrs["shape"])
     data = _vector(stored["data"], np.float32)
     columns, pointers = _vector(stored["indices"], np.int32), _vector(stored["indptr"], np.int64)
     # Damaged arrays are refused here, since compiled code would trust them.
@@ -342,4 +394,12 @@ def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
         or canonical_csr(data, columns, pointers, n_features, "it").indices is not columns
     ):
         raise InputError("support_vectors is no valid CSR group")
+    _check_finite(data, n_features)
     return CSRRows(data, columns, pointers, n_features)
+
+
+def _check_finite(values: npt.NDArray[Any], n_features: int) -> None:
+    if not 0 < n_features <= np.iinfo(np.int32).max:
+        raise InputError(f"support_vectors cannot have {n_features} columns")
+    if not -np.inf < values.min(initial=0) <= values.max(initial=0) < np.inf:
+        raise InputError("support_vectors has a value that is not a finite number in float32")

@@ -76,7 +76,7 @@ class BinaryClassifier:
             raise InputError(f"alpha must be non-negative with sum 1, not {self.alpha.sum()}")
         if not (np.abs(self.labels) == 1).all():
             raise InputError("labels must be -1 or +1")
-        if not 0 < self.rho < np.inf:
+        if not np.finfo(np.float64).tiny <= self.rho < np.inf:
             raise InputError(f"rho must be a positive number, not {self.rho}")
 
 
@@ -178,8 +178,11 @@ def _check_common(own: Classifier, names: Sequence[str]) -> None:
         raise InputError(
             f"{', '.join(names)} and C must be of one length above 0, not {sorted(sizes)}"
         )
-    if not all(np.isfinite(x) for x in (own.sigmoid_a, own.sigmoid_b) if x is not None):
+    sigmoid = [number for number in (own.sigmoid_a, own.sigmoid_b) if number is not None]
+    if len(sigmoid) == 1 or not np.isfinite(sigmoid).all():
         raise InputError(f"no sigmoid has a {own.sigmoid_a} and b {own.sigmoid_b}")
+    if own.certified_gap is not None and not own.certified_gap >= 0:
+        raise InputError(f"certified_gap cannot be {own.certified_gap}")
 
 
 @dataclass(frozen=True)

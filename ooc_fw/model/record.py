@@ -106,6 +106,26 @@ class _Record:
             for name in ("sv", "rows", "jitter")
         ):
             raise InputError("all classifiers of a landmark model have the same landmarks")
+        self._check_values()
+
+    def _check_values(self) -> None:
+        """Raise InputError for classes and numbers that no training gives."""
+        finite = self.classes.dtype.kind != "f" or np.isfinite(self.classes).all()
+        if not finite or len(set(self.classes.tolist())) < len(self.classes):
+            raise InputError("classes must be words or finite numbers, all different")
+        usable = {
+            "C": 0 < self.C < np.inf,
+            "offset": self.offset is None or np.isfinite(self.offset),
+            "spread": self.spread is None or 0 < self.spread < np.inf,
+            "epsilon": self.epsilon is None or 0 <= self.epsilon < np.inf,
+        }
+        for name in (name for name, is_usable in usable.items() if not is_usable):
+            raise InputError(f"the {name} of a model cannot be {getattr(self, name)}")
+        if self.spread is not None and None in (self.offset, self.epsilon):
+            raise InputError("a model of regression needs an offset and an epsilon")
+        for given in (self.columns, None if self.scaling is None else self.scaling.offset):
+            if given is not None and len(given) != self.n_features:
+                raise InputError(f"it describes {len(given)} columns and has {self.n_features}")
 
     @property
     def one_class(self) -> bool:

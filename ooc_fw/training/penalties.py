@@ -54,15 +54,15 @@ def class_factors(
 ) -> Float64Array:
     """Factor of C of each class, shape (n_classes,); arguments are those of `row_penalties`."""
     per_class = np.ones(len(classes))
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
+    if isinstance(class_weight, Mapping):
+        per_class = _listed(class_weight, classes)
+    elif class_weight is not None:
+        if not isinstance(class_weight, str) or class_weight != "balanced":
             raise InputError(
                 f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
             )
         counts = np.bincount(codes, weights=sample_weight, minlength=len(classes))
         per_class = counts.sum() / (len(classes) * counts)
-    elif class_weight is not None:
-        per_class = _listed(class_weight, classes)
     return per_class
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.data.attributes import RECORD
+from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.model.record import load_model
 
 CITIES = ("Rom", "Köln, am Rhein", "Oslo")
@@ -50,6 +53,16 @@ def test_a_table_gives_what_its_converted_file_gives(ooc_fw, trained):
     )
     assert found["accuracy"] == expected["accuracy"] > 0.9
     assert found["confusion"] == expected["confusion"]
+
+
+def test_a_damaged_record_of_the_table_is_refused(ooc_fw, trained):
+    table, _, model = trained
+    with h5py.File(model, "r+") as file:
+        text = file[RECORD][...].tobytes().decode()
+        assert CITIES[0] in text
+        del file.attrs[CONTENT], file[RECORD]
+        file[RECORD] = np.frombuffer(text.replace(CITIES[0], "Ulm").encode(), dtype=np.uint8)
+    ooc_fw("predict", model, table).assert_refused("m.h5", "is damaged")
 
 
 def test_columns_are_found_by_name_and_labels_are_not_needed(

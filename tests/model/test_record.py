@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import SubsetSource, open_source
 from ooc_fw.data.sources.checksums import CONTENT
+from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.record import Model, load_model
@@ -437,6 +438,15 @@ def compress(file):
     file["machines/0"].create_dataset("alpha", data=np.zeros(10**6), compression="gzip")
 
 
+def add_to(file, name, number):
+    replace_part(file, name, file[name][...] + number)
+
+
+def one_class_twice(file):
+    file.attrs["class_names"] = [3.0, 3.0]
+    file["machines/0"].attrs["negative"] = 3.0
+
+
 def replace_part(file, name, values):
     del file[name]
     file[name] = values
@@ -456,11 +466,38 @@ def replace_part(file, name, values):
         (lambda f: f["support_vectors/indices"].__setitem__(0, 99), "no valid CSR group"),
         (lambda f: f["support_vectors/indptr"].__setitem__(1, 99), "no valid CSR group"),
         (lambda f: replace_part(f, "machines/0/sv", np.ones(4)), "of type float64"),
+        (lambda f: f["machines/0/sv"].__setitem__(0, f["machines/0/sv"][1]), "vector twice"),
+        (lambda f: f["machines/0/rows"].__setitem__(0, f["machines/0/rows"][1]), "row twice"),
+        (
+            lambda f: add_to(f, "machines/0/labels", np.int64(256)),
+            "a number that int8 does not hold",
+        ),
+        (
+            lambda f: add_to(f, "support_vectors/indices", np.int64(2**32)),
+            "that int32 does not hold",
+        ),
+        (lambda f: f["support_vectors/data"].__setitem__(0, np.nan), "no.* finite number"),
+        (lambda f: add_to(f, "support_vectors/data", np.array([1e300])), "no.* finite number"),
+        (lambda f: f["support_vectors"].attrs.__setitem__("shape", [4, 0]), "CSR|columns"),
+        (lambda f: f["support_vectors"].attrs.__setitem__("shape", [4, 2**40]), "columns"),
+        (lambda f: f.attrs.__setitem__("class_names", [np.nan, 3.0]), "not those of its"),
+        (lambda f: one_class_twice(f), "classes must be .* all different"),
+        (lambda f: f.attrs.__setitem__("class_names", [1.0, 3.0]), "not those of its classes"),
+        (lambda f: f.attrs.__setitem__("C", np.nan), "the C of a model cannot be nan"),
+        (lambda f: f.attrs.__setitem__("C", b"2"), "its C is no number"),
+        (lambda f: f.attrs.__setitem__("offset", 1.0), "not the numbers of a model of class"),
+        (lambda f: f.attrs.__setitem__("status", "fine"), "damaged"),
+        (lambda f: f.attrs.__delitem__("scaling"), "lacks the kind of its scaling"),
+        (lambda f: f["scaling/factor"].__setitem__(0, np.inf), "no finite number"),
+        (lambda f: replace_part(f, "scaling/offset", np.ones(2)), "differ in shape"),
+        (lambda f: f["machines/0"].attrs.__setitem__("certified_gap", -1.0), "cannot be -1"),
+        (lambda f: f["machines/0"].attrs.__setitem__("sigmoid_a", 1.0), "no sigmoid"),
+        (lambda f: f["machines/0"].attrs.__setitem__("rho", 1e-320), "rho must be"),
     ],
 )
 def test_damaged_file(tmp_path, edit, message):
     path = tmp_path / "model.h5"
-    make_model(random_rows(4), sparse=True).save(path)
+    make_model(random_rows(4), sparse=True, scaling=minmax()).save(path)
     good = path.read_bytes()
     change_file(path, lambda file: file.attrs.__delitem__(CONTENT))  # as if without checksum
     change_file(path, edit)
@@ -470,6 +507,26 @@ def test_damaged_file(tmp_path, edit, message):
     change_file(path, edit)
     with pytest.raises(InputError, match=f"{message}|does not match its checksum"):
         load_model(path)
+
+
+@pytest.mark.parametrize("task", ["novelty", "regression"])
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_damaged_numbers_of_other_tasks(ooc_fw, tmp_path, task, value):
+    X, path = random_rows(50), tmp_path / "model.h5"
+    own = FrankWolfeOneClass() if task == "novelty" else FrankWolfeSVR()
+    own.fit(X, X[:, 0]).save(path)
+    np.save(tmp_path / "X.npy", X)
+    good = path.read_bytes()
+    for name in ("offset",) if task == "novelty" else ("offset", "spread", "epsilon"):
+        path.write_bytes(good)
+        with h5py.File(path, "r+") as file:
+            del file.attrs[CONTENT], file.attrs[name]
+            if value is not None:
+                file.attrs[name] = value
+        outcome = ooc_fw("predict", path, tmp_path / "X.npy")
+        outcome.assert_refused(
+            "model.h5 is not a usable model file", task if value is None else name
+        )
 
 
 def test_files_without_a_checksum_are_read(tmp_path):
