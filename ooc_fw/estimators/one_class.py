@@ -79,7 +79,8 @@ class _FittedOneClass(OutlierMixin, Trainer):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
-        return 2 * self.model_.class_places(self._decide(X, labels_only=True)) - 1
+        values = self._decide(X, labels_only=True)
+        return 2 * self.model_.class_places(values) - 1
 
 
 @dataclass(eq=False, repr=False)

@@ -615,7 +615,6 @@ def _agreed_classes(
             "them"
         )
     check_labels(given, 0, "classes")
-    check_classification_targets(given)
     if known is not None and not np.array_equal(known, given):
         raise InputError(
             f"classes {format_labels(given)} differ from those of earlier calls, "

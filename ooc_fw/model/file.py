@@ -34,7 +34,7 @@ import numpy.typing as npt
 from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.checksums import CONTENT, content_crc32
+from ooc_fw.data.sources.checksums import CONTENT, LIBRARY_VERSIONS, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel
 from ooc_fw.kernels.given import GivenKernel, same_values
@@ -62,6 +62,7 @@ _OF_TASKS = {
     "regression": ("offset", "spread", "epsilon"),
 }
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
+_LARGE_ATTRIBUTE = 60_000  # bytes
 _FEW = 10  # classifiers that have a group each, as programs read that know no tables
 
 # Fields of classifiers; all others are numbers.
@@ -80,7 +81,9 @@ _CLASSES = ("positive", "negative")
 def image_of(model: Model) -> bytes:
     """Content of the file of a model."""
     image = BytesIO()
-    with h5py.File(image, "w") as file:
+    # An attribute of more bytes needs a younger form of HDF5.
+    versions = None if _storable(model.classes).nbytes < _LARGE_ATTRIBUTE else LIBRARY_VERSIONS
+    with h5py.File(image, "w", libver=versions) as file:
         _write(file, model)
         file.attrs[CONTENT] = np.uint32(content_crc32(file))
     return image.getvalue()

@@ -234,7 +234,7 @@ class _Record:
         if self.weighted_rows is None:
             return None
         rows = np.flatnonzero(np.unpackbits(self.weighted_rows))
-        if len(self.weighted_rows) != -(-n_rows // 8) or rows.max(initial=0) >= n_rows:
+        if len(self.weighted_rows) != -(-n_rows // 8) or not 0 <= rows.max(initial=-1) < n_rows:
             raise InputError(
                 f"{name} has {n_rows} rows, but the model was trained on another number of them, "
                 f"with those of weight 0; give the file it was trained on"
@@ -311,10 +311,7 @@ class Model(_Record):
         With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
         """
         classifiers = [replace(own, rows=rows[own.rows]) for own in self.classifiers]
-        weighted = None if n_rows is None else np.zeros(n_rows, dtype=bool)
-        if weighted is not None:
-            weighted[rows] = True
-            weighted = np.packbits(weighted)
+        weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
 
     def among_weighted(self, source: RowSource) -> tuple[Model, RowSource]:
@@ -322,9 +319,11 @@ class Model(_Record):
         rows = self.rows_of_weight(source.n_rows, source.name)
         if rows is None:
             return self, source
-        places = np.full(source.n_rows, -1)
-        places[rows] = np.arange(len(rows))
-        return self.renumbered(places), SubsetSource(source, ranges_of(rows))
+        classifiers = [
+            replace(own, rows=np.searchsorted(rows, own.rows)) for own in self.classifiers
+        ]
+        model = replace(self, classifiers=classifiers, weighted_rows=None)
+        return model, SubsetSource(source, ranges_of(rows))
 
     def knowing(self, source: RowSource) -> Model:
         """Same model, with the names and the table of the training data."""

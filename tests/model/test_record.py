@@ -371,6 +371,15 @@ def assert_same_fields(found, expected):
             assert a.dtype == b.dtype, field.name
 
 
+def test_long_names_of_classes(tmp_path):
+    names = np.array(["x" * 40_000, "y"])
+    own = make_model(random_rows(4)).classifiers[0]
+    own = dataclasses.replace(own, negative=names[0], positive=names[1])
+    model = dataclasses.replace(make_model(random_rows(4)), classes=names, classifiers=[own])
+    model.save(tmp_path / "model.h5")
+    assert load_model(tmp_path / "model.h5").classes.tolist() == names.tolist()
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_layout_is_the_documented_one(tmp_path, sparse):
     model = make_model(random_rows(4), scaling=minmax(), sparse=sparse)
