@@ -350,7 +350,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatc
         tries.append(0)
         raise error
 
-    monkeypatch.setattr("ooc_fw.system.files._flush_to_disk", fail)
+    monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
     plan = CheckpointPlan(path, every_s=0)
     assert train(problem, method="swap2", resume=path, checkpoint=plan).status is Status.CONVERGED
     assert len(tries) > 10
