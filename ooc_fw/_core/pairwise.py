@@ -269,8 +269,8 @@ def take_steps(course, thread):
     _find_least(course, thread, lanes)
     while True:
         i, least = _least_found(course.found[_LEAST])
-        gap = 1.0 - least / rho
-        if gap <= course.tol or steps >= course.max_steps:
+        gap = 1.0 - least / rho if rho > 0.0 else np.inf  # rounding may hide rho
+        if gap <= course.tol or gap == np.inf or steps >= course.max_steps:
             break
         if slots[i] < 0:
             missing = i

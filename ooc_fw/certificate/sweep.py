@@ -330,7 +330,7 @@ def certify(
     labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
     decisions = _decisions(lambda: engine, rows, alpha, labels)
     support = weights.gradient or _support_gradient(decisions, rows, labels, slack)
-    rho, least = float(alpha @ support.grad), float(support.grad.min())
+    rho, least = _rho(alpha, slack, support.grad), float(support.grad.min())
     target = _Target(
         engine.kernel, rho * (1 - search.tol), least, search.n_worst, screen is not None
     )
@@ -363,29 +363,40 @@ def certify(
                 if on_block is not None:
                     on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
-    return _certificate(rho, support.grad, findings)
+    return _certificate(alpha, slack, support.grad, findings)
 
 
-def certificate_of_all(alpha: Float64Array, grad: Float64Array, rounding: float) -> Certificate:
+def certificate_of_all(
+    alpha: Float64Array, slack: Float64Array, grad: Float64Array, rounding: float
+) -> Certificate:
     """Bound the duality gap of some weights, given the gradient of every row in float64.
 
-    `rounding` bounds the error of each gradient. Violators are not looked for.
+    `slack` is alpha_i / C_i; `rounding` bounds the error of each gradient. Violators are not looked
+    for.
     """
     none = np.empty(0, dtype=np.int64)
     findings = _Findings(float(grad.min()), rounding, 0, none, np.empty(0))
-    return _certificate(float(alpha @ grad), grad[alpha > 0], findings)
+    return _certificate(alpha, slack, grad, findings)
 
 
-def _certificate(rho: float, support_grad: Float64Array, findings: _Findings) -> Certificate:
-    """The gap that follows from rho, the gradients of the support and what the blocks hold."""
+def _rho(alpha: Float64Array, slack: Float64Array, grad: Float64Array) -> float:
+    """The number alpha' g = |w|^2 + b^2 + alpha' slack, never below its last term by rounding."""
+    return max(float(alpha @ grad), float(alpha @ slack))
+
+
+def _certificate(
+    alpha: Float64Array, slack: Float64Array, grad: Float64Array, findings: _Findings
+) -> Certificate:
+    """The gap that follows from the weights, their gradient and what the blocks hold."""
+    support_grad = grad[alpha > 0]
     # The error of sums over the support: of its weights, and of weights times gradients.
     terms = (len(support_grad) + 4) * FLOAT64_UNIT
     rounding = findings.rounding + terms * (1 + float(np.abs(support_grad).max()))
-    least = findings.least
-    gap, upper = max(0.0, (rho - least) / rho), math.inf
-    if rho > rounding:  # else nothing is known of rho, not even its sign
-        # rho is a convex combination of gradients, so it errs by no more than they do.
-        upper = max(0.0, (rho - least + 2 * rounding) / (rho - rounding))
+    rho, least = _rho(alpha, slack, grad), findings.least
+    gap = max(0.0, (rho - least) / rho)
+    # rho is a convex combination of gradients, so it errs by no more than they do.
+    least_rho = max(rho - rounding, (1 - terms) * float(alpha @ slack))
+    upper = max(0.0, (rho - least + 2 * rounding) / least_rho)
     return Certificate(
         certified_gap=upper,
         rounding=upper - gap,

@@ -90,6 +90,7 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
     """
     import numpy as np
 
+    from ooc_fw.landmarks.solution import relative_gap
     from ooc_fw.model.certificate import certify_landmarks, regression_problem
     from ooc_fw.problem import Problem, RegressionProblem
     from ooc_fw.training.regression import EXACT_ROWS
@@ -125,7 +126,7 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
             told = stack.enter_context(bar)
             dual = view.dual(engine, workers, lambda share: told(round(share * total)))
             columns["exact_kernel_dual"] = dual
-            columns["exact_kernel_gap"] = (certificate.primal - dual) / certificate.primal
+            columns["exact_kernel_gap"] = relative_gap(certificate.primal, dual)
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

@@ -166,12 +166,15 @@ class Engine:
         with np.errstate(over="ignore"):  # of rows that are refused
             method = arithmetic.exact if exact else arithmetic.fast
             x = arithmetic.prepare(self.kernel, rows, method)
-            largest = max(x.norms.max(initial=0), self.kernel.diagonal(x.norms).max(initial=0))
-        if max(1.0, self.kernel.gamma) * largest > _LARGEST:
+            largest = max(x.norms.max(initial=1), self.kernel.diagonal(x.norms).max(initial=1))
+        gamma = self.kernel.gamma if self.kernel.uses_gamma else 1.0
+        if max(1.0, gamma) * largest > _LARGEST:
+            what = f"gamma {gamma:.3g}"
+            if gamma <= largest:
+                what = f"a row of norm {x.norms.max():.3g}"
             raise InputError(
-                f"a row of norm {x.norms.max():.3g} is too large for the {self.kernel.name} kernel "
-                f"in float32; scale the features first (ooc-fw convert --scale maxabs) or lower "
-                f"gamma"
+                f"{what} is too large for the {self.kernel.name} kernel in float32; scale the "
+                f"features first (ooc-fw convert --scale maxabs) or lower gamma"
             )
         return x
 

@@ -17,6 +17,7 @@ from scipy.linalg import cho_solve
 from ooc_fw._core.strips import slack_slopes, tube_slopes
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
+from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Span, factorise
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
@@ -53,7 +54,7 @@ class Point:
     @property
     def gap(self) -> Float64Array:
         """(P - D*) / P of each classifier, 0 where rounding makes it negative."""
-        return np.maximum(0.0, (self.primal - self.dual) / self.primal)
+        return np.maximum(0.0, relative_gap(self.primal, self.dual))
 
     def or_better(self, other: Point) -> Point:
         """For each classifier, whichever of the two points has less P; the other one if b = 0."""
@@ -311,8 +312,8 @@ class Newton:
                 continue
             there = self._best_step(point, target, wanted, exact)
             assert self.course.descent is not None
-            promised = np.maximum(target, self.course.descent.promised / point.primal)
-            missed = bool((wanted & (there.gap > _MISSED * promised)).any())
+            promised = np.maximum(target * point.primal, self.course.descent.promised)
+            missed = bool((wanted & (there.gap * point.primal > _MISSED * promised)).any())
             self.course.exact_products |= point.exact and missed
             gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
             settled = not gained[wanted].any()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.solver.state import Status
 
@@ -19,7 +21,7 @@ class LandmarkSolution:
     beta: Float64Array  # (k, N)
     jitter: float
     primal: Float64Array | None  # (k,), over all rows; None where no pass over them ended
-    dual: Float64Array | None  # (k,)
+    dual: Float64Array | None  # (k,): lower bounds on the least P; None without a certificate
     certified_gap: Float64Array | None  # (k,): (P - D*) / P at most, from float64 kernel values
     sampled_gap: Float64Array | None  # (k,): the same from float32, or of the sample alone
     iterations: int
@@ -38,6 +40,11 @@ class LandmarkStart:
 
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
+
+
+def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
+    """(P - D) / P; 0 where P is 0, and no weights have less."""
+    return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal > 0)
 
 
 def relative_target(tol: float) -> float:

@@ -33,7 +33,12 @@ from ooc_fw.landmarks.exact_kernel import ExactKernelView
 from ooc_fw.landmarks.newton import Course, Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem, slacks
 from ooc_fw.landmarks.sample import Sample
-from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_target
+from ooc_fw.landmarks.solution import (
+    LandmarkSolution,
+    LandmarkStart,
+    relative_gap,
+    relative_target,
+)
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem, RegressionProblem
@@ -522,7 +527,7 @@ class _Run:
         """Bounds on P and D* of the weights kept, which are of all rows, and the gap of these."""
         kept = self._best()
         primal, dual = certify_point(kept.newton.span, kept.point, self.problem)
-        return primal, dual, (primal - dual) / primal
+        return primal, dual, relative_gap(primal, dual)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify weights that had to stop early, which may pass the test all the same."""
@@ -545,7 +550,7 @@ class _Run:
         point, passes, n = kept.point, kept.newton.passes, len(kept.places)
         primal = dual = gap = None
         if kept.problem.n_rows == self.source.n_rows:
-            primal, dual = point.primal, point.dual
+            primal = point.primal
             if point.exact:
                 primal, dual, gap = self._certificate()
         evaluations = self.engine.evaluations

@@ -18,6 +18,7 @@ from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.exact_kernel import ExactKernelView
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model
@@ -46,7 +47,7 @@ class SpanCertificate:
     @property
     def certified_gap(self) -> Float64Array:
         """(P - D) / P of each classifier."""
-        return (self.primal - self.dual) / self.primal
+        return relative_gap(self.primal, self.dual)
 
     def to_the_optimum(self, engine: Engine, dask: Any = None) -> SpanCertificate:
         """The same with a bound on the least P of the exact kernel, from float64 kernel values."""

@@ -92,7 +92,7 @@ class LandmarkClassifier:
         Positions in `Model.support_vectors`, and row numbers in the training data.
     primal, dual : float or None
         P of the weights and D of the best multiple of the dual point that belongs to them, over all
-        rows, see `ooc_fw.landmarks.span`; None when unknown.
+        rows, see `ooc_fw.landmarks.span`; None when unknown, as is a D that was not certified.
     certified_gap, sampled_gap : float or None
         (primal - dual) / primal, within the span of the landmarks: an upper bound from float64
         kernel values, and what training saw without one.

@@ -23,6 +23,18 @@ _SETTLED_GAP = 1e-2  # relative gap on the vertices to which a run that stops ea
 _UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
 
 
+def polish(state: RunState, gap: float) -> None:
+    """Optimise on the vertices to a relative gap, unless rounding makes the one there larger."""
+    active = state.active
+    state.refresh()
+    alpha, before = active.alpha.copy(), active.relative_gap()
+    most = INNER_STEPS_PER_VERTEX * len(active)
+    active.optimise(gap, most, lambda: state.deadline.left() <= 0)
+    state.refresh()
+    if active.relative_gap() > before:
+        active.set_weights(alpha)
+
+
 def settle(state: RunState, seconds: float) -> bool:
     """Take the best weights of a run that stops early: optimal on their vertices, of least P.
 
@@ -37,11 +49,11 @@ def settle(state: RunState, seconds: float) -> bool:
     best = _least_primal(state, [*others, last], seconds)
     if best is last:
         return moved
-    _return_to(state, best)
+    return_to(state, best)
     # An optimum on few vertices may be a worse model than the weights on the way to it.
     if _optimise_vertices(state, seconds):
         if _least_primal(state, [KeptState.of(state.active), last], seconds) is last:
-            _return_to(state, last)
+            return_to(state, last)
     return True
 
 
@@ -69,7 +81,7 @@ def _least_primal(state: RunState, candidates: Sequence[KeptState], seconds: flo
     return best
 
 
-def _return_to(state: RunState, kept: KeptState) -> None:
+def return_to(state: RunState, kept: KeptState) -> None:
     """Take the weights of an earlier state."""
     rows, labels = state.setting.rows_of(kept.ids), state.setting.problem.labels[kept.ids]
     state.active.clear()

@@ -49,6 +49,7 @@ class KeptStates:
 
     states: list[KeptState] = field(default_factory=list)
     size: int = 0  # vertices when the last one was kept
+    best: KeptState | None = None  # of least certified gap, if any was above the tolerance
 
     def offer(self, active: ActiveSet) -> None:
         """Keep the weights of now if the active set has grown enough; O(1) otherwise."""
@@ -58,16 +59,18 @@ class KeptStates:
 
     def state(self) -> dict[str, Any]:
         """Arrays, and values for JSON, of a checkpoint."""
+        states = self.states if self.best is None else [*self.states, self.best]
         joined = {
-            name: np.concatenate([getattr(kept, name) for kept in self.states])
+            name: np.concatenate([getattr(kept, name) for kept in states])
             for name in ("ids", "labels", "alpha")
-            if self.states
+            if states
         }
         return joined | {
             "size": self.size,
-            "lengths": [len(kept.ids) for kept in self.states],
-            "rho": [kept.rho for kept in self.states],
-            "squared_norm": [kept.squared_norm for kept in self.states],
+            "best": self.best is not None,
+            "lengths": [len(kept.ids) for kept in states],
+            "rho": [kept.rho for kept in states],
+            "squared_norm": [kept.squared_norm for kept in states],
         }
 
     @classmethod
@@ -76,7 +79,9 @@ class KeptStates:
         cuts = np.cumsum(state["lengths"])[:-1]
         arrays = [np.split(state[name], cuts) for name in ("ids", "labels", "alpha")]
         numbers = state["rho"], state["squared_norm"]
-        return cls(list(map(KeptState, *arrays, *numbers)), state["size"])
+        states = list(map(KeptState, *arrays, *numbers))
+        best = states.pop() if state.get("best") else None
+        return cls(states, state["size"], best)
 
 
 def _sample(setting: Setting) -> Iterator[Int64Array]:

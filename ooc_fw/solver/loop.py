@@ -38,7 +38,8 @@ from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.certification import certify
 from ooc_fw.solver.deadline import Deadline
-from ooc_fw.solver.ending import last_sampled_gap, settle
+from ooc_fw.solver.ending import last_sampled_gap, polish, return_to, settle
+from ooc_fw.solver.kept import KeptState
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.reporter import Reporter
 from ooc_fw.solver.run_state import RunState
@@ -58,6 +59,8 @@ _LITTLE_ROOM = 64  # with less room than this part of the vertices allowed, none
 _IDLE_ROUNDS = 8  # rounds without new violators or a smaller gap that end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps on the same vertices without progress before a change
 _LEAST_PROGRESS = 1e-3  # share of the gap by which such a step must lower the objective
+_LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which rho must fall
+_STILL = 1e-8  # relative decrease of rho that leads nowhere in as many steps
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
 
@@ -245,6 +248,7 @@ class _Run:
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
             state.renew()
+            course.begin_watch()
             course.renewed = True
             course.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
@@ -322,6 +326,7 @@ class _Run:
         state, active, rule = self.state, self.state.active, self.state.rule
         state.seen = None
         worst, toward = candidates.least, None
+        before = len(active)
         if candidates.rows is not None:
             active.add(candidates.row_ids, candidates.rows, candidates.labels)
             state.course.n_added += len(candidates.row_ids)
@@ -335,7 +340,7 @@ class _Run:
         record = rule.step(active, int(np.argmin(active.grad)) if toward is None else toward)
         self.deadline.inner.add(time.perf_counter() - started, rule.inner_steps * m)
         state.oracle.update(record, active)
-        self._watch(added=candidates.rows is not None)
+        self._watch(grown=bool(active.alpha[before:].any()))
         rule.prune(active)
         state.progress.count_step(record.kind, record.drops)
         self.interrupt.defer()
@@ -356,30 +361,44 @@ class _Run:
                 self.reporter.save()
             raise
 
-    def _watch(self, added: bool) -> None:
-        """Turn to more precise kernel values where corrective steps are misled by rounding.
+    def _watch(self, grown: bool) -> None:
+        """Turn to more precise kernel values where rounding misleads the steps, or end the run."""
+        if self._is_still() or self._is_misled(grown):
+            if not self.state.active.widen():
+                raise Stop(Status.ROUNDING)
+            self.state.course.begin_watch()
 
-        The signs: no vertex was added, the step ended above its target gap, and the objective,
-        computed anew, has hardly fallen.
+    def _is_still(self) -> bool:
+        """Whether steps have hardly lowered the objective for a long time."""
+        course, rho = self.state.course, self.state.active.rho
+        course.still += 1
+        if rho < course.fallen_rho * (1 - _STILL):
+            course.still, course.fallen_rho = 0, rho
+        long = _LONG_CORRECTIVE if isinstance(self.state.rule, FullyCorrective) else _LONG
+        return course.still >= max(long, self.state.progress.iteration // 2)
+
+    def _is_misled(self, grown: bool) -> bool:
+        """Whether corrective steps have got nowhere again and again.
+
+        New vertices get no weight, the gap ends above its target or no lower than before, and the
+        objective, computed anew, hardly falls.
         """
         rule, active, course = self.state.rule, self.state.active, self.state.course
         if not isinstance(rule, FullyCorrective):
-            return
+            return False
         gap = active.relative_gap()
-        if added or rule.cut or gap <= rule.inner_tol:
-            course.unfinished, course.least_rho = 0, math.inf
-            return
+        if grown or rule.cut or (gap <= rule.inner_tol and gap < course.solved_gap):
+            course.unfinished, course.least_rho, course.solved_gap = 0, math.inf, gap
+            return False
         course.unfinished += 1
         if course.unfinished == 1:
-            return
+            return False
         self.state.refresh()
-        progress = 0.0 if active.precise else _LEAST_PROGRESS * min(gap, 1.0)
+        slow = active.precise and gap < 1  # no other values would be faster
+        progress = 0.0 if slow else _LEAST_PROGRESS * min(gap, 1.0)
         if active.rho < course.least_rho * (1 - progress):
             course.unfinished, course.least_rho = 1, active.rho
-        elif course.unfinished > _UNFINISHED:
-            if not active.widen():
-                raise Stop(Status.ROUNDING)
-            course.unfinished, course.least_rho = 0, math.inf
+        return course.unfinished > _UNFINISHED
 
     # -- certificate and end ---------------------------------------------------------------------
 
@@ -406,6 +425,7 @@ class _Run:
         )
         if certificate.certified_gap < course.least_gap:
             course.least_gap, course.idle_rounds = certificate.certified_gap, 0
+            self.state.kept.best = KeptState.of(self.state.active)
         if len(self.state.active.outside(worst)) == 0:
             return False
         self.state.add_vertices(worst[: self._room()])
@@ -417,15 +437,18 @@ class _Run:
         state, interrupted = self.state, status is Status.INTERRUPTED
         if not status.reached:
             self.interrupt.defer()
-            seconds = min(_BRIEF if interrupted else math.inf, self.deadline.settle_takes() / 2)
-            moved = settle(state, seconds)
-            # The certificate of a full active set stays if its weights do.
-            if moved or status is not Status.SUPPORT_LIMIT:
-                state.renew()
-                state.certificate = None
-                in_time = self.deadline.allows_sweep(state.pass_work())
-                if self.options.certify and not interrupted and in_time:
-                    status = self._status_of(lambda: self._certify_late(status))
+            if status is Status.ROUNDING:
+                polish(state, self._tolerance())
+                status = self._certify_late(status)
+                best, found = state.kept.best, state.certificate
+                if best and found and found.certified_gap > state.course.least_gap:
+                    return_to(state, best)
+                    status = self._certify_late(status)
+            else:
+                seconds = min(_BRIEF if interrupted else math.inf, self.deadline.settle_takes() / 2)
+                # The certificate of a full active set stays if its weights do.
+                if settle(state, seconds) or status is not Status.SUPPORT_LIMIT:
+                    status = self._certify_late(status)
         sampled_gap = last_sampled_gap(state)
         certificate = state.certificate
         penalties = self.setting.problem.penalties
@@ -467,8 +490,18 @@ class _Run:
         return replace(solution, **known)
 
     def _certify_late(self, status: Status) -> Status:
-        """Certify weights that had to stop early, which may pass the test all the same."""
-        self.state.course.phase = Phase.CERTIFY
-        tolerance = self.stopping.relative_tolerance(self.state.active.rho)
-        passed = self._certify(tolerance).certified_gap <= tolerance
-        return Status.CONVERGED if passed else status
+        """Certify weights that had to stop early, if there is time; they may pass all the same."""
+        state = self.state
+        state.renew()
+        state.certificate = None
+        in_time = self.deadline.allows_sweep(state.pass_work())
+        if not self.options.certify or status is Status.INTERRUPTED or not in_time:
+            return status
+        state.course.phase = Phase.CERTIFY
+        tolerance = self.stopping.relative_tolerance(state.active.rho)
+
+        def certified() -> Status:
+            passed = self._certify(tolerance).certified_gap <= tolerance
+            return Status.CONVERGED if passed else status
+
+        return self._status_of(certified)

@@ -38,7 +38,8 @@ class Minimum:
 
     def __post_init__(self) -> None:
         self.grad = self.gradient(self.alpha)
-        self.rho = float(self.alpha @ self.grad)
+        rho = float(self.alpha @ self.grad)
+        self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
 
     def done(self) -> bool:
         """Whether the gap is small enough."""

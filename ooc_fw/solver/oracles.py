@@ -370,14 +370,18 @@ class FullLMO(LMO):
         rows, labels = self._source.take(best), self._labels[best]
         return replace(seen, row_ids=best, rows=rows, labels=labels, grads=grad[best])
 
+    def _vertices(self, row_ids: Int64Array, active: ActiveSet) -> Operand:
+        """Rows that are vertices, or were when the step was taken of which the oracle learns."""
+        if len(active.outside(row_ids)) > 0:
+            return active.prepare(self._source.take(row_ids))
+        return active.operand.take(active.places_of(row_ids))
+
     def _column(self, row_id: int, active: ActiveSet) -> npt.NDArray[Any]:
         """Kernel values between a vertex and all rows, from the cache where possible."""
         column = self._columns.get(row_id)
         if column is None:
             column = np.empty(self._source.n_rows, np.float64 if self._precise else np.float32)
-            place = active.place_of(row_id)
-            assert place is not None
-            vertex = active.operand[place : place + 1]
+            vertex = self._vertices(np.array([row_id]), active)
             for start, x in self._operands(active):
                 self._engine.block(vertex, x, column[None, start : start + len(x)])
             if len(self._columns) >= max(2, self._column_bytes // column.nbytes):
@@ -414,10 +418,7 @@ class FullLMO(LMO):
     def _add_moved(self, record: StepRecord, active: ActiveSet) -> None:
         """Add the part of many vertices in one pass over the rows, which keeps no columns."""
         assert self._grad is not None
-        if len(active.outside(record.ids)) > 0:  # dropped since, and removed
-            vertices = active.prepare(self._source.take(record.ids))
-        else:
-            vertices = active.operand.take(active.places_of(record.ids))
+        vertices = self._vertices(record.ids, active)
         beta = record.weights * self._y[record.ids]
         for start, x in self._operands(active):
             part = slice(start, start + len(x))

@@ -45,8 +45,16 @@ class Course:
     renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
     unfinished: int = 0  # corrective steps on the same vertices that got nowhere
     least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
+    solved_gap: float = math.inf  # least gap at which a corrective step on them reached its target
+    still: int = 0  # steps in which rho has hardly fallen below `fallen_rho`
+    fallen_rho: float = math.inf
     least_gap: float = math.inf  # least certified gap
     idle_rounds: int = 0  # certificates since the least one
+
+    def begin_watch(self) -> None:
+        """Watch the progress of steps from here on."""
+        self.unfinished, self.least_rho, self.solved_gap = 0, math.inf, math.inf
+        self.still, self.fallen_rho = 0, math.inf
 
 
 @dataclass
@@ -123,7 +131,7 @@ class RunState:
         }
         if self.screen is not None:
             parts["certification"] |= self.screen.state()
-        if self.kept.states:
+        if self.kept.states or self.kept.best is not None:
             parts["kept"] = self.kept.state()
         if self.course.phase is Phase.CERTIFY and self.seen is not None:
             parts["seen"] = {

@@ -31,7 +31,7 @@ class Penalties(Protocol):
 
 
 class VertexTable:
-    """What is known of each vertex, without kernel values; `rho` is alpha' g."""
+    """What is known of each vertex, without kernel values."""
 
     # Vectors of shape (m,)
     ids: Int64Array = _vector("ids")  # rows of the vertices in the source
@@ -47,7 +47,7 @@ class VertexTable:
 
     def __init__(self, engine: Engine, C: float, penalties: Penalties | None) -> None:
         self.engine = engine
-        self.rho = math.nan
+        self._rho = math.nan
         self._C, self._penalties = C, penalties
         self._places: dict[int, int] = {}  # by source row
         self._rows = GrowingRows()
@@ -80,6 +80,24 @@ class VertexTable:
         return self._C if self._penalties is None else self._penalties[row_ids]
 
     @property
+    def rho(self) -> float:
+        """The number alpha' g = |w|^2 + b^2 + sum alpha_i^2 / C_i.
+
+        It is never set below the last sum, which is what is left where rounding hides the norms.
+        """
+        return self._rho
+
+    @rho.setter
+    def rho(self, value: float) -> None:
+        self._rho = max(value, self._slack_norm())
+
+    def _slack_norm(self) -> float:
+        """Sum of all alpha_i^2 / C_i."""
+        if self._penalties is None:
+            return float(self.alpha @ self.alpha) / self._C
+        return float(self.alpha @ (self.alpha / self.penalties))
+
+    @property
     def plain_grad(self) -> Float64Array:
         """Gradient without each vertex's own alpha_i / C_i, shape (m,)."""
         return self.grad - self.alpha / self.penalties
@@ -108,9 +126,7 @@ class VertexTable:
 
     def squared_norm(self) -> float:
         """|w|^2 + b^2 = rho - sum alpha_i^2 / C_i."""
-        if self._penalties is None:
-            return self.rho - float(self.alpha @ self.alpha) / self._C
-        return self.rho - float(self.alpha @ (self.alpha / self.penalties))
+        return self.rho - self._slack_norm()
 
     def _append(self, row_ids: Int64Array, rows: Rows, operand: Operand, y: Float64Array) -> None:
         """Add new vertices; their weight, gradient and pin are still to be added to `_vectors`."""

@@ -19,7 +19,7 @@ import numpy as np
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks.solution import LandmarkSolution, relative_target
+from ooc_fw.landmarks.solution import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import RegressionProblem
@@ -48,8 +48,8 @@ _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 class RegressionFit:
     """A model of regression, and the solution that it was made of, in units of the spread.
 
-    `gap_scope` is "all" where the certified gap is one to the exact optimum, and "span" where it is
-    one to the best weights of these landmarks.
+    `gap_scope` is "all" where the certified gap is one to the exact optimum, and "span" where gaps
+    are to the best weights of these landmarks.
     """
 
     model: Model
@@ -103,24 +103,32 @@ def fit_regression(
             f"{_LARGEST_TARGET:g}"
         )
     mean, spread = float(targets.mean()), float(targets.std())
-    if not spread > 0:
+    difference = float(np.ptp(targets))
+    if 0 < difference < 1 / _LARGEST_TARGET:
+        raise InputError(
+            f"the targets of {source.name} differ by {difference:.3g} at most, which is too little "
+            f"for float64 arithmetic; multiply them, and epsilon, by a number that brings that "
+            f"above {1 / _LARGEST_TARGET:g}"
+        )
+    if difference == 0:
         raise InputError(
             f"all targets of {source.name} are {mean:g}, so that there is nothing to learn"
         )
-    scaled = (targets - mean) / spread
-    problem = RegressionProblem(source, scaled, kernel, epsilon / spread, penalties)
-    if np.abs(scaled).max() <= problem.epsilon:
+    if np.abs(targets - mean).max() <= epsilon:
         raise InputError(
             f"epsilon {epsilon:g} is so large that the mean of the targets, {mean:g}, loses "
             f"nothing; give a smaller one"
         )
+    scaled = (targets - mean) / spread
+    problem = RegressionProblem(source, scaled, kernel, epsilon / spread, penalties)
     n_landmarks, reason = _choose(problem, options, session)
     logger.info("%s", reason)
     plan = landmark_plan(problem, options, session, n_landmarks)
     own = replace(options, threads=min(options.threads, plan.max_threads))
     with LandmarkPath(problem, n_landmarks, own, session) as path:
         solution = path.solve(options.C)
-        if n_landmarks == source.n_rows and solution.certified_gap is not None:
+        exact = n_landmarks == source.n_rows and solution.certified_gap is not None
+        if exact:
             solution = _to_the_optimum(path, solution, relative_target(options.tol))
     n_kept = len(solution.rows)
     if n_kept < n_landmarks < source.n_rows:
@@ -135,8 +143,7 @@ def fit_regression(
         epsilon=epsilon,
         penalties=penalties,
     ).knowing(source)
-    scope = "all" if n_landmarks == source.n_rows else "span"
-    return RegressionFit(model, solution, reason, scope)
+    return RegressionFit(model, solution, reason, "all" if exact else "span")
 
 
 def is_exact(n_rows: int, options: TrainOptions) -> bool:
@@ -179,7 +186,7 @@ def _to_the_optimum(
     """The solution of all rows as landmarks, with a gap to the optimum of the exact kernel."""
     dual = path.exact_kernel_dual()
     assert solution.primal is not None
-    gap = (solution.primal - dual) / solution.primal
+    gap = relative_gap(solution.primal, dual)
     status = solution.status
     if status is Status.CONVERGED and (gap > target).any():
         status = Status.ROUNDING

@@ -78,13 +78,14 @@ def _classifier(own: Classifier) -> dict[str, Any]:
     """Classes, size, objectives and gaps of a binary classifier.
 
     Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
-    objective of at most 1 / (2 rho (1 - d)^2).
+    objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
     """
+    primal: float | None
     dual: float | None
     if isinstance(own, BinaryClassifier):
         gap, least = own.certified_gap, 0.5 / own.rho
         primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
-        dual = least
+        dual = least if gap is None or gap < 1 else None
     else:
         primal, dual = own.primal, own.dual
     return {

@@ -276,8 +276,9 @@ class SmallPairs:
         for n_rounds in range(_ROUNDS + 1):
             alpha /= alpha.sum()
             beta = alpha * y
-            grad = y * (Q @ beta + beta.sum()) + alpha / penalties
-            own = certificate_of_all(alpha, grad, self._error)
+            slack = alpha / penalties
+            grad = y * (Q @ beta + beta.sum()) + slack
+            own = certificate_of_all(alpha, slack, grad, self._error)
             if own.certified_gap <= test.relative_tolerance(own.rho):
                 return _Trained(alpha, own, n_rounds, drops)
             vertices, aim = Vertices(alpha, grad, diag, y), test.target(own.rho, share)

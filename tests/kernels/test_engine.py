@@ -191,6 +191,20 @@ def test_rows_whose_products_or_values_float32_cannot_hold_are_refused(name, val
             engine.prepare(to_csr(X) if sparse else X)
 
 
+@pytest.mark.parametrize("name", ["rbf", "poly", "laplacian"])
+def test_a_gamma_that_float32_cannot_hold_is_named(name):
+    """As "auto" finds it for tiny rows."""
+    X = np.full((2, 3), 1e-37, dtype=np.float32)
+    with Engine(make_kernel(name, gamma=1e73)) as engine:
+        with pytest.raises(InputError, match=rf"gamma 1e\+73 is too large for the {name} kernel"):
+            engine.prepare(X)
+
+
+def test_a_gamma_that_the_kernel_ignores_is_no_matter():
+    with Engine(make_kernel("linear", gamma=1e73)) as engine:
+        assert len(engine.prepare(np.ones((2, 3), dtype=np.float32))) == 2
+
+
 # -- BLAS and memory -----------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from sklearn import datasets
 
 import ooc_fw.solver.deadline
@@ -465,6 +467,59 @@ def test_linear_and_polynomial_kernels_on_raw_columns(kernel, name, C, method):
     best = share_right(K, np.arange(len(y)), optimum.alpha * y, y)
     assert right == pytest.approx(best, abs=0.01)
     assert solution.certified_gap >= problem.truth(solution.rows, solution.alpha).gap
+
+
+def kernel_beyond_float64(seed):
+    """Kernel values up to 1e24 beside 1/C, so that float64 hides rho or most of the gap."""
+    rng = np.random.default_rng(seed)
+    kernel = make_kernel("linear") if seed % 2 else make_kernel("poly", gamma=1.0)
+    n_rows, scale = int(rng.integers(4, 60)), 10.0 ** rng.integers(2, 7)
+    X = (rng.normal(size=(n_rows, int(rng.integers(1, 4)))) * scale).astype(np.float32)
+    y = np.where(rng.random(n_rows) < 0.5, 1, -1).astype(np.int8)
+    y[:2] = 1, -1
+    return SmallProblem(kernel, X, y, 10.0 ** rng.integers(-4, 5))
+
+
+@given(st.integers(0, 100_000), st.sampled_from(["corrective", "cvm"]), st.sampled_from(ORACLES))
+@example(50, "corrective", "sampled")
+@example(388, "cvm", "full")
+@example(288, "corrective", "sampled")
+def test_a_rho_that_rounding_hides_ends_the_run_with_its_best_model(seed, method, lmo):
+    problem, gaps = kernel_beyond_float64(seed), []
+
+    def note(state):
+        if state.certified_gap is not None:
+            gaps.append(state.certified_gap)
+
+    solution = train(problem, method=method, lmo=lmo, callbacks=[note])
+    assert solution.status in (Status.CONVERGED, Status.ROUNDING)
+    assert 0 < solution.rho < np.inf
+    truth = problem.truth(solution.rows, solution.alpha)
+    assert solution.certified_gap < np.inf
+    if truth.rho > 0:  # of longdouble
+        assert solution.certified_gap >= truth.gap
+    assert solution.certified_gap <= 1.05 * min(gaps, default=np.inf)
+
+
+@pytest.mark.parametrize("method", ["mfw", "swap", "swap2", "bpcg", "cvm", "corrective"])
+def test_single_steps_that_get_nowhere_end_the_run(method):
+    X = (np.random.default_rng(1).normal(size=(10, 1)) * 1e5).astype(np.float32)
+    y = np.where(np.arange(10) % 2, -1, 1).astype(np.int8)
+    problem = SmallProblem(make_kernel("linear"), X, y, 100.0)
+    solution = train(problem, method=method, lmo="auto")
+    assert solution.status is Status.ROUNDING
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap < 0.1
+
+
+@pytest.mark.parametrize("n_features", [1, 4])
+def test_gaps_that_go_up_and_down_end_the_run(n_features):
+    """Weights come back again and again, in cycles of some corrective steps."""
+    X = np.random.default_rng(1).normal(size=(38, n_features)) * 1e5
+    y = np.where(np.arange(38) % 2, -1, 1).astype(np.int8)
+    problem = SmallProblem(make_kernel("linear"), X.astype(np.float32), y, 100.0)
+    solution = train(problem, method="corrective", lmo="auto")
+    assert solution.status in (Status.CONVERGED, Status.ROUNDING)
+    assert problem.truth(solution.rows, solution.alpha).gap <= solution.certified_gap
 
 
 def test_a_large_penalty_on_noisy_rows():

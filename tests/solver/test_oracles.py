@@ -22,7 +22,8 @@ from ooc_fw.solver.oracles import (
     Request,
     SampledLMO,
 )
-from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.solver.state import StepKind
+from ooc_fw.solver.steps import STEP_RULES, StepRecord
 from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.testing.reference import make_problem
 from ooc_fw.testing.strategies import SEEDS
@@ -318,6 +319,30 @@ def test_lazy_oracle_knows_of_the_steps_it_was_not_asked_after(name):
         bench.step(rule, lmo)
     lmo._gap = np.inf  # ask now
     bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lazy_oracle_learns_of_a_single_vertex_that_has_left(seed):
+    bench = Bench(start=20, seed=seed)
+    lmo = bench.lazy()
+    bench.propose(lmo, Request())
+    j = int(bench.active.alpha.argmin())
+    row_id = int(bench.active.ids[j])
+    lmo.update(away_step_to_the_bound(bench.active, j), bench.active)
+    bench.active.grad[j] = bench.active.rho  # no violator, so that it may go
+    bench.active.prune(spare=0.0)
+    assert bench.active.place_of(row_id) is None
+    lmo._gap = np.inf  # ask now
+    bench.assert_proposal(bench.propose(lmo, Request()), atol=1e-4)
+
+
+def away_step_to_the_bound(active, j):
+    """Take all weight from vertex j."""
+    size = float(active.alpha[j] / (1 - active.alpha[j]))
+    active.move(1 + size, j, -size)
+    active.alpha[j] = 0.0
+    ids = active.ids[[j]].copy()
+    return StepRecord(StepKind.AWAY, 1 + size, ids, np.array([-size]), drops=1)
 
 
 def test_lazy_oracle_leaves_the_rows_alone_while_the_active_set_has_a_good_step():

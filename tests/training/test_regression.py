@@ -27,6 +27,8 @@ from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import RegressionProblem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
 from ooc_fw.testing.reference import kernel_values
@@ -300,6 +302,37 @@ def test_slopes_along_a_line(seed, epsilon):
     np.testing.assert_allclose(out, (loss(t + h) - loss(t - h)) / (2 * h), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("certify", [True, False])
+def test_what_is_no_bound_is_not_stored_as_one(certify):
+    """The dual of the landmarks' problem, with its jitter, is above the optimum of the rows'."""
+    rng = np.random.default_rng(0)
+    X, C = rng.normal(size=(300, 3)).astype(np.float32), 1e6
+    y = np.sin(3 * X[:, 0]) + rng.normal(size=300)
+    session = Session([lambda state: state.iteration < 3])
+    found = fit_regression(
+        open_source(X),
+        y,
+        make_kernel("rbf", gamma=0.1),
+        TrainOptions(C=C, certify=certify),
+        session,
+    )
+    assert found.solution.status is Status.INTERRUPTED
+    (own,) = found.model.classifiers
+    assert own.dual is own.certified_gap is None
+    assert found.gap_scope == "span"  # that of `sampled_gap`
+    assert own.primal > 0
+
+
+@pytest.mark.parametrize("certify", [True, False])
+def test_a_pilot_whose_rows_lose_nothing(certify):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 3)).astype(np.float32), np.zeros(3000)
+    y[:3] = 5.0
+    options = TrainOptions(landmarks=20, certify=certify)
+    found = fit_regression(open_source(X), y, make_kernel("rbf", gamma=0.5), options, epsilon=0.5)
+    assert found.solution.status.reached
+
+
 def test_what_cannot_be_trained(waves):
     X, y = waves
     kernel = make_kernel("linear")
@@ -312,6 +345,13 @@ def test_what_cannot_be_trained(waves):
             fit_regression(open_source(X), y, kernel, TrainOptions(**options))
     with pytest.raises(InputError, match="all targets of array are 3, so that there is nothing"):
         FrankWolfeSVR().fit(X, np.full(700, 3.0))
+    with pytest.raises(
+        InputError, match=r"all targets of array are 0\.1, so that there is nothing"
+    ):
+        FrankWolfeSVR().fit(X, np.full(700, 0.1))
+    for factor in (1e-160, 1e-302):
+        with pytest.raises(InputError, match=r"the targets of array differ by .* too little"):
+            FrankWolfeSVR().fit(X, factor * y)
     with pytest.raises(InputError, match="epsilon 1000 is so large"):
         FrankWolfeSVR(epsilon=1000.0).fit(X, y)
     with pytest.raises(InputError, match="epsilon must be a number that is not negative, not -1"):
