@@ -11,7 +11,8 @@
         if the certified gap is above the tolerance: add the violators found; where there are none,
             or the float64 gradient fails the test, rounding has misled training: aim at a smaller
             gap, and after some rounds compute kernel values more precisely
-    until certified, out of budget, or at the limit of float64 (status "rounding")
+    until certified, out of budget, or where steps get nowhere, as at the limit of float64
+        (status "rounding": the weights of least certified gap are the result)
 
 Between two iterations, and before a certifying pass, a checkpoint can hold the whole state. A run
 that resumes from it takes the same course to the last bit.
@@ -61,6 +62,7 @@ _UNFINISHED = 4  # corrective steps on the same vertices without progress before
 _LEAST_PROGRESS = 1e-3  # share of the gap by which such a step must lower the objective
 _LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which rho must fall
 _STILL = 1e-8  # relative decrease of rho that leads nowhere in as many steps
+_WORSE = 1.01  # factor of the least certified gap from which its weights are better than the last
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
 
@@ -441,7 +443,7 @@ class _Run:
                 polish(state, self._tolerance())
                 status = self._certify_late(status)
                 best, found = state.kept.best, state.certificate
-                if best and found and found.certified_gap > state.course.least_gap:
+                if best and found and found.certified_gap > _WORSE * state.course.least_gap:
                     return_to(state, best)
                     status = self._certify_late(status)
             else:

@@ -23,8 +23,8 @@ class Status(enum.StrEnum):
 
     `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
     certificate was wanted, and the gap of the rows drawn last is within the tolerance; the gap of
-    all rows is usually larger. `ROUNDING`: float64 allows no smaller gap. `UNSETTLED`: the last
-    chunk of a stream still has rows that violate their margin.
+    all rows is usually larger. `ROUNDING`: float64 allows no smaller gap, or steps lead nowhere.
+    `UNSETTLED`: the last chunk of a stream still has rows that violate their margin.
     """
 
     CONVERGED = "converged"

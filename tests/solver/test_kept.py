@@ -12,6 +12,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.kept import KeptState, KeptStates
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
@@ -151,3 +152,18 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
     assert solution.status is Status.INTERRUPTED
     assert len(calls) == 1500
     assert not (tmp_path / "run.ckpt").exists()  # the cut is not on the course of the run
+
+
+@pytest.mark.parametrize(("n_states", "has_best"), [(0, True), (2, True), (2, False)])
+def test_states_and_the_best_one_survive_a_checkpoint(n_states, has_best):
+    def kept(k):
+        ids = np.arange(3 + k)
+        return KeptState(ids, np.ones(3 + k, dtype=np.int8), ids / ids.sum(), 0.1 * k, 0.2 * k)
+
+    expected = KeptStates(list(map(kept, range(n_states))), 5, kept(7) if has_best else None)
+    found = KeptStates.from_state(expected.state())
+    assert (len(found.states), found.size, found.best is None) == (n_states, 5, not has_best)
+    pairs = list(zip(found.states, expected.states, strict=True))
+    for one, other in pairs + ([(found.best, expected.best)] if has_best else []):
+        for name, value in vars(one).items():
+            np.testing.assert_array_equal(value, getattr(other, name))
