@@ -28,12 +28,12 @@ from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing.contracts import to_dense
 from ooc_fw.testing.estimator_checks import (
     EXPECTED_FAILED_CHECKS,
     EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
 )
-from ooc_fw.testing.reference import SmallProblem, kernel_values
+from tests.support.contracts import to_dense
+from tests.support.reference import SmallProblem, kernel_values
 
 try:
     import zarr

@@ -6,7 +6,7 @@ import pytest
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import StoppingTest, check_signs, pair_gap, relative_gap
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import make_problem
+from tests.support.reference import make_problem
 
 
 def test_gaps_on_the_scale_of_rho_are_never_negative():

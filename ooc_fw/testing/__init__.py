@@ -1,4 +1,1 @@
-"""Parts of tests: contracts to inherit, references to compare with, strategies, files.
-
-The rest of the package does not import it.
-"""
+"""For tests of what is built on the estimators; the rest of the package does not import it."""

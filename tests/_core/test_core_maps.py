@@ -18,7 +18,7 @@ from ooc_fw._core.maps import (
     sum_tile,
 )
 from ooc_fw._core.strips import add_weighted_rows
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.strategies import SEEDS
 
 PRECISIONS = pytest.mark.parametrize(
     ("number", "unit"), [(np.float32, 2.0**-24), (np.float64, 2.0**-53)]

@@ -14,8 +14,8 @@ from ooc_fw._core.products import (
     scatter_columns,
     sparse_difference_tile,
 )
-from ooc_fw.testing.reference import to_csr
-from ooc_fw.testing.strategies import tables
+from tests.support.reference import to_csr
+from tests.support.strategies import tables
 
 PRECISIONS = pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-5), (np.float64, 1e-13)])
 

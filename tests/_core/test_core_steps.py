@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ooc_fw._core import steps as core
 from ooc_fw._core.pairwise import LANES, optimise_pairwise, second_order_away
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.testing.reference import kernel_values, make_problem, minimise
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.reference import kernel_values, make_problem, minimise
+from tests.support.strategies import SEEDS
 
 
 def in_slots(block, slots, n_slots):

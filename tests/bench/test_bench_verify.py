@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 from bench.process import ROOT
 from bench.verify import hinge_pair_gap, model_gaps, rbf_sums, squared_hinge_gaps
 from ooc_fw.cli.main import main
-from ooc_fw.testing.files import write_dense
+from tests.support.files import write_dense
 
 
 def naive_kernel(X: np.ndarray, gamma: float) -> np.ndarray:

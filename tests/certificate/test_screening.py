@@ -11,8 +11,8 @@ from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.testing.reference import kernel_values
-from ooc_fw.testing.strategies import models, problems
+from tests.support.reference import kernel_values
+from tests.support.strategies import models, problems
 
 
 @st.composite

@@ -13,8 +13,8 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Computed, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import SmallProblem, make_problem
-from ooc_fw.testing.strategies import SEEDS, models, powers_of_ten, problems
+from tests.support.reference import SmallProblem, make_problem
+from tests.support.strategies import SEEDS, models, powers_of_ten, problems
 
 
 class ReadInStrips(ArraySource):

@@ -18,7 +18,7 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.contracts import to_dense
+from tests.support.contracts import to_dense
 
 TYPES = np.array(["B", "NK", "T"])
 

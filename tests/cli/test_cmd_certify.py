@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model
-from ooc_fw.testing.reference import kernel_values
+from tests.support.reference import kernel_values
 
 
 def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):

@@ -11,8 +11,8 @@ import pytest
 
 from ooc_fw.cli.train import read_problem
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
-from ooc_fw.testing.reference import make_problem
+from tests.support.files import write_csr_group, write_dense, write_sparse
+from tests.support.reference import make_problem
 
 
 @pytest.fixture

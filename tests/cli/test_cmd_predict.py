@@ -13,7 +13,7 @@ import pytest
 from ooc_fw.cli.common import format_label
 from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
-from ooc_fw.testing.files import write_dense
+from tests.support.files import write_dense
 
 
 def numbers(text):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.sources import open_source
-from ooc_fw.testing.contracts import to_dense
+from tests.support.contracts import to_dense
 
 
 def rows_of(path):

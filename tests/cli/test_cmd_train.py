@@ -9,7 +9,7 @@ import pytest
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.record import load_model
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.testing.reference import SmallProblem
+from tests.support.reference import SmallProblem
 
 KEYS = {
     *("status", "method", "lmo", "kernel", "gamma", "C", "tol", "stopping", "n_rows", "n_features"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.system import memory
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 6000, 12
 

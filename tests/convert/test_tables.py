@@ -29,7 +29,7 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.checksums import GROUP, HEADER
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.files import write_csr_group
+from tests.support.files import write_csr_group
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -19,8 +19,8 @@ from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import checksums, iter_blocks, open_source
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import small_table, to_dense
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.contracts import small_table, to_dense
+from tests.support.files import write_dense, write_sparse
 
 KINDS = {
     "dense": {"dense": True, "scale": "minmax"},

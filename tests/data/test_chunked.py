@@ -19,7 +19,7 @@ from ooc_fw.data.sources import iter_blocks, open_source
 from ooc_fw.data.sources.chunked import DecodedChunks
 from ooc_fw.data.statistics import fit_scaling
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import small_table
+from tests.support.contracts import small_table
 
 
 class Slices:

@@ -24,8 +24,8 @@ from ooc_fw.data.sources import (
     SubsetSource,
     open_source,
 )
-from ooc_fw.testing.contracts import RowSourceContract, to_dense
-from ooc_fw.testing.files import write_csr_group, write_dense, write_sparse
+from tests.support.contracts import RowSourceContract, to_dense
+from tests.support.files import write_csr_group, write_dense, write_sparse
 
 IDENTITY = Scaling("maxabs", False, np.zeros(5), np.ones(5))
 

@@ -23,7 +23,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a sweep
 SUPPORT = np.sort(np.random.default_rng(1).permutation(N_ROWS)[:150])

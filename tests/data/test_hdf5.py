@@ -11,8 +11,8 @@ import pytest
 from ooc_fw.data.sources import hdf5, open_source
 from ooc_fw.data.sources.flatfile import FileArray
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import small_table
-from ooc_fw.testing.files import write_dense
+from tests.support.contracts import small_table
+from tests.support.files import write_dense
 
 
 @pytest.fixture

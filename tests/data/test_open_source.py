@@ -11,8 +11,8 @@ import scipy.sparse
 
 from ooc_fw.data.sources import CSRSource, flatfile, open_source
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.contracts import small_table, to_dense
-from ooc_fw.testing.files import write_dense
+from tests.support.contracts import small_table, to_dense
+from tests.support.files import write_dense
 
 X = small_table()
 

@@ -12,7 +12,7 @@ import pytest
 from ooc_fw.data.sources import open_source
 from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node, structure_errors
 from ooc_fw.system.errors import DamageError, InputError
-from ooc_fw.testing.contracts import small_table
+from tests.support.contracts import small_table
 
 X = small_table(60, 4)
 y = (X[:, 0] > 0).astype(np.float64)

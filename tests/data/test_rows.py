@@ -11,7 +11,7 @@ from ooc_fw.data.rows import CSRRows, canonical_csr, check_finite, concat_rows, 
 from ooc_fw.data.sources import iter_blocks, open_source
 from ooc_fw.data.sources.base import split_spans
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.contracts import small_table, to_dense
+from tests.support.contracts import small_table, to_dense
 
 both_kinds = pytest.mark.parametrize("kind", [np.asarray, CSRRows.from_dense])
 

@@ -16,9 +16,9 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ScaledSource, base, open_source
 from ooc_fw.data.statistics import fit_scaling, sigma2
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing.contracts import small_table, to_dense
-from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.testing.reference import to_csr
+from tests.support.contracts import small_table, to_dense
+from tests.support.files import write_dense, write_sparse
+from tests.support.reference import to_csr
 
 
 def naive_sigma2(X):

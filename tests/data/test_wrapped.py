@@ -12,8 +12,8 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
 from ooc_fw.data.sources.views import complement, draw_parts, ranges_of
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.contracts import small_table, to_dense
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.contracts import small_table, to_dense
+from tests.support.files import write_dense, write_sparse
 
 MOVING = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
 both_writers = pytest.mark.parametrize("write", [write_dense, write_sparse])

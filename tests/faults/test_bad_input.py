@@ -14,7 +14,7 @@ import pytest
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.data.sources import checksums
 from ooc_fw.solver import checkpoint
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.files import write_dense, write_sparse
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from ooc_fw.convert import text as text_module
 from ooc_fw.data import formats
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.files import write_dense, write_sparse
 
 
 class Faults:

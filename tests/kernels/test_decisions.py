@@ -11,8 +11,8 @@ from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_d
 from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor
 from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import exact_sum, kernel_values, make_problem, to_csr
-from ooc_fw.testing.strategies import SEEDS, powers_of_ten, raw_tables
+from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
+from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
 def machine_of(rng, n_vectors, negative, positive, rho):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import ooc_fw.kernels.distinct
 from ooc_fw.kernels.distinct import distinct_rows, row_hashes
-from ooc_fw.testing.reference import to_csr
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.reference import to_csr
+from tests.support.strategies import SEEDS
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, to_csr])
 

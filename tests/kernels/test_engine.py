@@ -23,8 +23,8 @@ from ooc_fw.kernels.functions import (
 )
 from ooc_fw.kernels.products import TILE
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import kernel_values, make_problem, to_csr
-from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
+from tests.support.reference import kernel_values, make_problem, to_csr
+from tests.support.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
 
 SPARSE = pytest.mark.parametrize("sparse", [False, True])
 NAMES = pytest.mark.parametrize("name", KERNELS)

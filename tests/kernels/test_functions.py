@@ -19,8 +19,8 @@ from ooc_fw.kernels.functions import (
     resolve_gamma,
 )
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import DEFINITIONS, kernel_values, to_csr
-from ooc_fw.testing.strategies import kernels, tables
+from tests.support.reference import DEFINITIONS, kernel_values, to_csr
+from tests.support.strategies import kernels, tables
 
 
 def never() -> float:

@@ -14,7 +14,7 @@ import ooc_fw.kernels.products
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.functions import Linear, Method
 from ooc_fw.kernels.products import FEW_ROWS, STEP, Workspace, _DenseProduct, is_in_order
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.strategies import SEEDS
 
 
 def products(workspace, rows, vertices):

@@ -10,7 +10,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
-from ooc_fw.testing.reference import SmallProblem
+from tests.support.reference import SmallProblem
 
 N_ROWS = 400
 

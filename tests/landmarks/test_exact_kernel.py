@@ -12,7 +12,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.session import Session
-from ooc_fw.testing.reference import kernel_values, to_csr
+from tests.support.reference import kernel_values, to_csr
 
 
 def make_view(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0):

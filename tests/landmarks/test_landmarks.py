@@ -24,7 +24,7 @@ from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing.reference import kernel_values, to_csr
+from tests.support.reference import kernel_values, to_csr
 
 
 def noisy(n_rows, n_classes=2, seed=0, n_features=6):

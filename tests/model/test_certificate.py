@@ -17,8 +17,8 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import kernel_values, to_csr
-from ooc_fw.testing.strategies import SEEDS, kernels, raw_tables, tables
+from tests.support.reference import kernel_values, to_csr
+from tests.support.strategies import SEEDS, kernels, raw_tables, tables
 
 C, N_ROWS = 2.0, 600
 

@@ -23,7 +23,7 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import kernel_values, to_csr
+from tests.support.reference import kernel_values, to_csr
 
 N, D = 12, 3
 

@@ -14,7 +14,7 @@ from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import kernel_values
+from tests.support.reference import kernel_values
 
 
 def run(model, X, **options):

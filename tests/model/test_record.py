@@ -28,8 +28,8 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.contracts import to_dense
-from ooc_fw.testing.reference import kernel_values, to_csr
+from tests.support.contracts import to_dense
+from tests.support.reference import kernel_values, to_csr
 
 D = 3
 
@@ -575,7 +575,7 @@ FLIP = """
 import random, sys
 from pathlib import Path
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import kernel_values, to_csr
+from tests.support.reference import kernel_values, to_csr
 from ooc_fw.model.record import load_model
 
 for path in map(Path, sys.argv[1:]):

@@ -13,7 +13,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.testing.reference import SmallProblem
+from tests.support.reference import SmallProblem
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FILES = {"a8a": (DATA / "a9a" / "a8a.xz", 123), "w7a": (DATA / "w8a" / "w7a.xz", 300)}

@@ -8,7 +8,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.testing.strategies import SEEDS, problems
+from tests.support.strategies import SEEDS, problems
 
 MAX_ITER = 60
 

@@ -7,7 +7,7 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
-from ooc_fw.testing.files import write_dense, write_sparse
+from tests.support.files import write_dense, write_sparse
 
 N_ROWS, N_FEATURES = 1500, 6
 TRAINING = {

@@ -3,7 +3,7 @@
 import pytest
 
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.testing.reference import SmallProblem, make_problem
+from tests.support.reference import SmallProblem, make_problem
 
 
 @pytest.fixture

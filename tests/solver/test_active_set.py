@@ -20,7 +20,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.active_set import ActiveSet, BlockBudgetError
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.testing.reference import kernel_values, make_problem
+from tests.support.reference import kernel_values, make_problem
 
 N_ROWS = 40
 

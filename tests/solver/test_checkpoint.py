@@ -18,8 +18,8 @@ from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.testing.reference import SmallProblem, make_problem
+from tests.support.files import write_dense, write_sparse
+from tests.support.reference import SmallProblem, make_problem
 
 METHODS = pytest.mark.parametrize("method", STEP_RULES)
 LMOS = pytest.mark.parametrize("lmo", ["full", "sampled"])

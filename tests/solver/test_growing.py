@@ -5,7 +5,7 @@ import pytest
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.solver.growing import GrowingArray, GrowingRows
-from ooc_fw.testing.reference import to_csr
+from tests.support.reference import to_csr
 
 
 def test_array_holds_what_was_appended_and_kept():

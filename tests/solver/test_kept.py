@@ -16,7 +16,7 @@ from ooc_fw.solver.kept import KeptState, KeptStates
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.testing.reference import make_problem
+from tests.support.reference import make_problem
 
 FACTOR = 5  # of the penalty of positive rows
 

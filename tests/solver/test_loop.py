@@ -27,8 +27,8 @@ from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.solver.stream import Stream
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import Terminated, terminating
-from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.testing.reference import SmallProblem, kernel_values, make_problem, minimise
+from tests.support.files import write_dense, write_sparse
+from tests.support.reference import SmallProblem, kernel_values, make_problem, minimise
 
 ORACLES = ("full", "sampled")
 NOT_LAZY = {"partan", "corrective"}  # methods that the lazy oracle does not go with

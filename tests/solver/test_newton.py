@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.solver.newton import minimise
-from ooc_fw.testing import reference
+from tests.support import reference
 
 
 def labelled(n_rows, scale, C, seed):

@@ -24,9 +24,9 @@ from ooc_fw.solver.oracles import (
 )
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import STEP_RULES, StepRecord
-from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.testing.reference import make_problem
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.files import write_dense, write_sparse
+from tests.support.reference import make_problem
+from tests.support.strategies import SEEDS
 
 N_ROWS = 60
 EVERYTHING = Request(limit=N_ROWS)

@@ -18,8 +18,8 @@ from ooc_fw.solver.steps import (
     pairwise_step,
     toward_step,
 )
-from ooc_fw.testing.reference import SmallProblem, make_problem
-from ooc_fw.testing.strategies import SEEDS
+from tests.support.reference import SmallProblem, make_problem
+from tests.support.strategies import SEEDS
 
 KERNEL_NAMES = st.sampled_from(sorted(KERNELS))
 RULES = pytest.mark.parametrize("name", STEP_RULES)

@@ -15,7 +15,7 @@ from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.stream import Stream, pools, vertex_ids
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import SmallProblem, make_problem, to_csr
+from tests.support.reference import SmallProblem, make_problem, to_csr
 
 TOL = 1e-4
 

@@ -17,12 +17,12 @@ from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing.contracts import to_dense
-from ooc_fw.testing.files import write_dense, write_sparse
-from ooc_fw.testing.reference import SmallProblem
 from ooc_fw.training.fit import fit
 from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import partition_classes
+from tests.support.contracts import to_dense
+from tests.support.files import write_dense, write_sparse
+from tests.support.reference import SmallProblem
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0, tol=1e-3)

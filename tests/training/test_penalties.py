@@ -20,10 +20,10 @@ from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.reference import SmallProblem, make_problem
-from ooc_fw.testing.strategies import SEEDS, powers_of_ten, problems
 from ooc_fw.training.fit import fit
 from ooc_fw.training.penalties import check_sample_weight, row_penalties
+from tests.support.reference import SmallProblem, make_problem
+from tests.support.strategies import SEEDS, powers_of_ten, problems
 
 SLOW = {"fw", "partan"}
 

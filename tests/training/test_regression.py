@@ -31,9 +31,9 @@ from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
-from ooc_fw.testing.reference import kernel_values
-from ooc_fw.testing.strategies import SEEDS, kernels, powers_of_ten, tables
 from ooc_fw.training.regression import fit_regression
+from tests.support.reference import kernel_values
+from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables
 
 
 def objective(K, beta, y, C, epsilon):

@@ -14,11 +14,11 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
-from ooc_fw.testing.reference import SmallProblem, to_csr
-from ooc_fw.testing.strategies import SEEDS
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
 from ooc_fw.training.partition import partition_classes
+from tests.support.reference import SmallProblem, to_csr
+from tests.support.strategies import SEEDS
 
 KERNELS = [
     make_kernel("rbf", gamma=0.5),

@@ -22,10 +22,10 @@ from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.files import write_dense, write_sparse
 from ooc_fw.training import tuning
 from ooc_fw.training.fit import fit, landmark_model, open_landmark_path
 from ooc_fw.training.tuning import PRESETS, Point, draw, tune
+from tests.support.files import write_dense, write_sparse
 
 
 def rings(n, seed=0, noise=0.3):

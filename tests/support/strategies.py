@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array
 from ooc_fw.kernels.functions import KERNELS, Kernel
-from ooc_fw.testing.reference import SmallProblem
+from tests.support.reference import SmallProblem
 
 SEEDS = st.integers(0, 2**32 - 1)
 

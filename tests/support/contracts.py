@@ -3,8 +3,6 @@
 What is special about one storage, and its error messages, is tested with it.
 """
 
-# ruff: noqa: D102, N802  (the name of a test says what it checks; X is a table)
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

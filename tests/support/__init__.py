@@ -1,0 +1,1 @@
+"""Parts of tests: contracts to inherit, references to compare with, strategies, files."""
