@@ -43,7 +43,13 @@ Record = TypeVar("Record")
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence, like all others."""
+    """Argument parser whose errors are one sentence, like all others.
+
+    Names of options are written in full: a new option would change what an abbreviation means.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
@@ -57,7 +63,10 @@ class Parser(argparse.ArgumentParser):
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            start = unknown[0].partition("=")[0]
+            names = [name for name in self._option_string_actions if name.startswith(start)]
+            full = f"; names are written in full: {', '.join(names)}" if names else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{full}")
         return parsed, unknown
 
 

@@ -74,27 +74,11 @@ def add_commands(commands: common.Commands) -> None:
         "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
     )
     common.add_results(parser)
-    for old, new in (("--Cs", "--C"), ("--gammas", "--gamma"), ("--sigma2s", "--sigma2")):
-        same: Any = parser._option_string_actions[new].type
-        parser.add_argument(old, dest=new[2:], type=same, action=_OldName, new=new)
-    parser.add_argument("--model", action=_OldName, new="--output")
 
 
 def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
     read = common.argument_type(partial(value_list, declared=declared))
     group.add_argument(name, type=read, metavar="VALUES", help=text)
-
-
-class _OldName(argparse.Action):
-    """An option under its former name, which the help does not list."""
-
-    def __init__(self, new: str, **options: Any) -> None:
-        super().__init__(**options, help=argparse.SUPPRESS)
-        self._new = new
-
-    def __call__(self, _: Any, namespace: Any, values: Any, option: str | None = None) -> None:
-        logger.warning("%s is now called %s; the old name will go", option, self._new)
-        setattr(namespace, self.dest, values)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -191,12 +175,6 @@ def _show(metric: str, point: Point) -> None:
 
 def _check_outputs(args: argparse.Namespace) -> Path:
     """Path of the model; InputError if an output cannot be written."""
-    if args.output and args.output.endswith(".json") and not args.points:
-        logger.warning("-o names the model now; -o %s is read as --points", args.output)
-        args.output, args.points = None, args.output
-    if args.output and args.model:
-        raise InputError("-o and --model both name the model; leave out --model")
-    args.output = args.output or args.model
     if args.output and not args.refit:
         raise InputError("-o MODEL is written by the refit; leave out one of -o and --no-refit")
     model = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")

@@ -68,21 +68,6 @@ def test_landmarks(ooc_fw, data_file, tmp_path):
     assert f"within the span of the {n_landmarks} landmarks" in outcome.out
 
 
-def test_old_names_work_with_a_warning(ooc_fw, data_file, tmp_path):
-    new, old = tmp_path / "new.h5", tmp_path / "old.h5"
-    assert ooc_fw("tune", data_file, "--C", 1, "--gamma", 0.5, "-o", new, "--quiet").err == ""
-    outcome = ooc_fw(
-        *("tune", data_file, "--Cs", 1, "--gammas", 0.5, "--model", old, "--quiet"),
-        *("-o", tmp_path / "points.json"),
-    )
-    assert outcome.status == 0
-    for name in ("--C", "--gamma", "--output", "--points"):
-        assert f" {name}" in outcome.err
-    assert outcome.err.count("warning") == 4
-    assert old.read_bytes() == new.read_bytes()
-    assert len(json.loads((tmp_path / "points.json").read_text())["points"]) == 1
-
-
 def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypatch):
     from ooc_fw.training import tuning
 
@@ -154,7 +139,6 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
         (["--no-refit", "-o", "m.h5"], ["--no-refit"]),
         (["-o", "{data}"], ["would replace the input"]),
         (["-o", "x.h5", "--points", "x.h5"], ["would both be"]),
-        (["-o", "x.h5", "--model", "y.h5"], ["-o", "--model"]),
         (["--figure", "f.doc"], ["f.doc", ".png"]),
     ],
 )

@@ -103,6 +103,8 @@ def test_warnings_are_one_line_each_and_the_status_is_that_of_the_command(failin
         (("train",), "required: DATA; see ooc-fw train --help"),
         (("train", "d.h5", "--speed"), "unrecognized arguments: --speed; see ooc-fw train --help"),
         (("--speed", "train", "d.h5"), "unrecognized arguments: --speed; see ooc-fw --help"),
+        (("train", "d.h5", "--thread=2"), "--thread=2; names are written in full: --threads; see"),
+        (("tune", "d.h5", "--Cs", "1"), "unrecognized arguments: --Cs 1; see ooc-fw tune --help"),
         (("train", "d.h5", "--quiet", "--verbose"), "not allowed with"),
         (("convert", "d.txt"), "convert needs IN and OUT.h5"),
         (("convert", "d.txt", "d.h5", "--dense", "--sparse"), "not allowed with"),
