@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ooc_fw.data.parallel import Workers
+from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource, SubsetSource
 from ooc_fw.data.sources.annotated import is_annotated
@@ -29,6 +33,10 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
+from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.groups import cpu_count
@@ -42,19 +50,147 @@ _CHECKED_ROWS = 64
 """Rows on which a kernel that is a function is looked at before training."""
 
 
+@dataclass
+class Run:
+    """What one call of `fit` works with, as it made it of its arguments."""
+
+    source: RowSource  # the rows whose weight is not 0
+    options: TrainOptions
+    y: Any  # labels or targets of these rows, or where they are stored
+    weights: Float64Array | None  # of these rows; None where none were given
+    kept: Int64Array | None  # their numbers among the rows given; None where these are all
+    n_given: int  # number of rows that were given
+    # Set before training.
+    targets: Any = field(init=False)  # what `Trainer._read` gave
+    kernel: Kernel = field(init=False)
+    session: Session = field(init=False)
+
+
 class Trainer(BaseEstimator):
-    """Parameters of training, and what follows from them."""
+    """Parameters of training, `fit`, and what follows from them.
+
+    `fit` is the same for all estimators. Each says what it reads in `_read`, and how it trains in
+    `_train`.
+    """
 
     kernel: str | KernelFunction
     gamma: float | str
     degree: int
     coef0: float
+    C: float
     n_jobs: int | None
     random_state: int | np.random.RandomState | None
     verbose: int
-
     dask: str | None
+    class_weight: Mapping[Any, float] | str | None = None
+
     model_: Model
+
+    _checks_of_y: ClassVar[Mapping[str, bool] | None] = {}
+    """What scikit-learn is to check of labels or targets; None where `y` is not looked at."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: npt.ArrayLike | None = None,
+        *,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: float | str = CheckpointPlan.every_s,
+        resume: PathLike | None = None,
+        log: PathLike | None = None,
+    ) -> Self:
+        """Train on the rows of `X`.
+
+        Parameters
+        ----------
+        X : anything `ooc_fw.open_dataset` takes
+            Rows; `FrankWolfeOneClass` takes all of them for ordinary.
+        y : array-like of shape (n_rows,), path or None
+            Labels of two classes or more, for `FrankWolfeSVR` targets; None takes those stored in
+            the file `X`. `FrankWolfeOneClass` does not look at it.
+        sample_weight : array-like of shape (n_rows,), optional
+            Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
+            They must not be negative; rows of weight 0 are left out.
+        checkpoint, checkpoint_every : path and duration, optional
+            Where the state of the run is written, and how often: seconds, or text such as "5m".
+            Exact models of more than two classes have no checkpoints.
+        resume : path, optional
+            Checkpoint of the same data and parameters, from which the run continues; only
+            `max_iter`, `max_time` and `n_jobs` may differ.
+        log : path, optional
+            File of one JSON object per event, for ``ooc-fw report`` and ``ooc-fw plot``; `resume`
+            appends.
+        """
+        started = time.perf_counter()
+        options = self._options()
+        self._check(options)
+        given = [] if self._checks_of_y is None else [y]
+        plan = _check_files(checkpoint, checkpoint_every, resume, log, inputs=[X, *given])
+        if resume is not None and self.random_state is None:
+            identity, _ = load_checkpoint(resume)
+            options = replace(options, seed=identity["options"]["seed"])
+        X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
+        y = given[0] if given else None
+        workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
+        with borrow_source(X, y, columns) as whole, workers as dask:
+            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
+            if kept is not None and is_array(y):
+                y = y[kept]
+            run = Run(source, options, y, weights, kept, whole.n_rows)
+            with source.limited(Deadline(options.max_time, started).check):
+                run.targets = self._read(run)
+                run.kernel = self._kernel(source, options, dask)
+            warn_of_gamma(source, run.kernel)
+            log_file = None if log is None else self._begin_log(run, log, resume)
+            with self._progress(options, log_file) as progress:
+                run.session = Session(progress.callbacks, dask, started, plan, resume)
+                found = self._train(run)
+                if log_file is not None:
+                    log_file.write("end", self._facts(found, run))
+            self._take(found, run)
+            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
+        reached = Status(self.model_.status).reached
+        self.fit_status_ = int(not reached)
+        if not reached:
+            warnings.warn(self._explain(found, options), ConvergenceWarning, stacklevel=2)
+        return self
+
+    # -- what differs between estimators -----------------------------------------------------------
+
+    def _check(self, options: TrainOptions) -> None:
+        """InputError for parameters that cannot be used; the data are not looked at."""
+
+    def _read(self, run: Run) -> Any:
+        """Labels or targets; OverLimitError where a limit cannot be met."""
+        raise NotImplementedError
+
+    def _train(self, run: Run) -> Any:
+        """A record with a model, and the solution that it was made of."""
+        raise NotImplementedError
+
+    def _facts(self, found: Any, run: Run) -> dict[str, Any]:
+        """What the log says of the model."""
+        return {"status": found.model.status}
+
+    def _take(self, found: Any, run: Run) -> None:
+        """Set the attributes of a fit."""
+        self.model_, self.solution_ = found.model, found.solution
+        if run.kept is not None:
+            self.model_ = found.model.renumbered(run.kept, run.n_given)
+            self.solution_ = replace(found.solution, rows=run.kept[found.solution.rows])
+        self.support_ = self.solution_.rows
+
+    def _explain(self, found: Any, options: TrainOptions) -> str:
+        """Why the gap is above the tolerance, for a warning."""
+        return Status(found.model.status).explain(options.stopping, options.tol)
+
+    # -- what they share ---------------------------------------------------------------------------
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of training."""
+        return int(self.solution_.iterations)
 
     @property
     def support_vectors_(self) -> Rows:
@@ -132,63 +268,40 @@ class Trainer(BaseEstimator):
             )
         return kernel
 
+    def _begin_log(self, run: Run, log: PathLike, resume: PathLike | None) -> EventLog:
+        return EventLog.begin(
+            os.fspath(log),
+            resume=None if resume is None else os.fspath(resume),
+            data=run.source.name,
+            class_weight=self.class_weight,
+            n_rows=run.source.n_rows,
+            n_features=run.source.n_features,
+            kernel=run.kernel.to_dict(),
+            options=asdict(run.options),
+        )
+
     def _progress(self, options: TrainOptions, log: EventLog | None = None) -> Progress:
         tol = options.tol if options.stopping == "relative" else None
         return Progress(quiet=not self.verbose, tol=tol, log=log)
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """Files that a run writes and reads beside its data."""
-
-    checkpoint: CheckpointPlan | None
-    resume: PathLike | None
-    log: PathLike | None
-
-    @classmethod
-    def of(
-        cls,
-        checkpoint: PathLike | None,
-        every: float | str,
-        resume: PathLike | None,
-        log: PathLike | None,
-        inputs: Sequence[Any],
-    ) -> RunFiles:
-        """Checked arguments of `fit`; no output may be one of the inputs."""
-        given = [path for path in inputs if isinstance(path, str | os.PathLike)]
-        outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
-        check_outputs(outputs, [None if resume is None else os.fspath(resume)])
-        plan = None
-        if checkpoint is not None:
-            outputs.append(Output("checkpoint", os.fspath(checkpoint)))
-            every_s = Option("checkpoint_every", **DURATION).check("checkpoint_every", every)
-            plan = CheckpointPlan(checkpoint, every_s)
-        check_outputs(outputs, given)
-        return cls(plan, resume, log)
-
-    def seeded(self, options: TrainOptions, random_state: Any) -> TrainOptions:
-        """Options with the seed of the run that is resumed, where no other was asked for."""
-        if self.resume is None or random_state is not None:
-            return options
-        identity, _ = load_checkpoint(self.resume)
-        return replace(options, seed=identity["options"]["seed"])
-
-    def open_log(
-        self, source: RowSource, kernel: Kernel, options: TrainOptions, class_weight: Any = None
-    ) -> EventLog | None:
-        """The log, if there is one, begun with what is known of the run."""
-        if self.log is None:
-            return None
-        return EventLog.begin(
-            os.fspath(self.log),
-            resume=None if self.resume is None else os.fspath(self.resume),
-            data=source.name,
-            class_weight=class_weight,
-            n_rows=source.n_rows,
-            n_features=source.n_features,
-            kernel=kernel.to_dict(),
-            options=asdict(options),
-        )
+def _check_files(
+    checkpoint: PathLike | None,
+    every: float | str,
+    resume: PathLike | None,
+    log: PathLike | None,
+    inputs: Sequence[Any],
+) -> CheckpointPlan | None:
+    """When the checkpoint is written; InputError where an output would replace an input."""
+    outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
+    check_outputs(outputs, [None if resume is None else os.fspath(resume)])
+    plan = None
+    if checkpoint is not None:
+        outputs.append(Output("checkpoint", os.fspath(checkpoint)))
+        every_s = Option("checkpoint_every", **DURATION).check("checkpoint_every", every)
+        plan = CheckpointPlan(checkpoint, every_s)
+    check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
+    return plan
 
 
 def is_out_of_core(X: Any) -> bool:

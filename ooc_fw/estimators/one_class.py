@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import OutlierMixin
-from sklearn.exceptions import ConvergenceWarning
 
-from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.estimators.common import (
-    PathLike,
-    RunFiles,
-    Trainer,
-    rows_of_weight,
-)
+from ooc_fw.estimators.common import Run, Trainer
 from ooc_fw.kernels.functions import KernelFunction
-from ooc_fw.model.record import borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.deadline import Deadline
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run, warn_of_gamma
-from ooc_fw.solver.state import Solution, Status
+from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.novelty import check_novelty, fit_novelty
+from ooc_fw.training.novelty import NoveltyFit, check_novelty, fit_novelty
 
 
 class _FittedOneClass(OutlierMixin, Trainer):
@@ -56,10 +42,6 @@ class _FittedOneClass(OutlierMixin, Trainer):
     @property
     def n_support_(self) -> npt.NDArray[np.int32]:
         return np.array([len(self.support_)], dtype=np.int32)
-
-    @property
-    def n_iter_(self) -> int:
-        return self.solution_.iterations
 
     @property
     def radius_(self) -> float:
@@ -157,75 +139,30 @@ class FrankWolfeOneClass(_FittedOneClass):
     verbose: int = 0
     dask: str | None = None
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: npt.ArrayLike | None = None,
-        *,
-        checkpoint: PathLike | None = None,
-        checkpoint_every: float | str = CheckpointPlan.every_s,
-        resume: PathLike | None = None,
-        log: PathLike | None = None,
-    ) -> Self:
-        """Train on the rows of `X`.
+    _checks_of_y = None
 
-        Parameters
-        ----------
-        X : anything `ooc_fw.open_dataset` takes
-            Rows, all of which are taken for ordinary.
-        y : None
-            Not looked at.
-        sample_weight : array-like of shape (n_rows,), optional
-            Factors of the penalty of each row; rows of weight 0 are left out.
-        checkpoint, checkpoint_every, resume, log
-            As for `ooc_fw.FrankWolfeSVC.fit`.
-        """
-        started = time.perf_counter()
-        options = self._options()
+    def _check(self, options: TrainOptions) -> None:
         check_novelty(options, self.contamination)
         if self.nu is not None:
             raise InputError(
                 "nu bounds the share of novel rows for a linear loss only, and the loss is squared "
                 "here; give contamination, the share of training rows to be taken for novel"
             )
-        files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X,))
-        options = files.seeded(options, self.random_state)
-        X, columns = self._checked(X)
-        with (
-            borrow_source(X, columns=columns) as whole,
-            nullcontext()
-            if self.dask is None
-            else borrow_workers(self.dask, options.threads) as workers,
-        ):
-            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
-            with source.limited(Deadline(options.max_time, started).check):
-                plan_run(source, options)  # which refuses a limit that cannot be met
-                kernel = self._kernel(source, options, workers)
-            warn_of_gamma(source, kernel)
-            penalties = None if weights is None else self.C * weights
-            log_file = files.open_log(source, kernel, options)
-            with self._progress(options, log_file) as progress:
-                session = Session(
-                    progress.callbacks, workers, started, files.checkpoint, files.resume
-                )
-                found = fit_novelty(source, kernel, options, session, penalties, self.contamination)
-                if log_file is not None:
-                    log_file.write("end", {"status": found.model.status, "rho": found.solution.rho})
-            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
-        self.model_, self.solution_ = found.model, found.solution
-        if kept is not None:
-            self.model_ = found.model.renumbered(kept, self.n_rows_seen_)
-            self.solution_ = replace(found.solution, rows=kept[found.solution.rows])
-        self.support_ = self.solution_.rows
+
+    def _read(self, run: Run) -> None:
+        plan_run(run.source, run.options)  # which refuses a limit that cannot be met
+
+    def _train(self, run: Run) -> NoveltyFit:
+        penalties = None if run.weights is None else self.C * run.weights
+        return fit_novelty(
+            run.source, run.kernel, run.options, run.session, penalties, self.contamination
+        )
+
+    def _facts(self, found: NoveltyFit, run: Run) -> dict[str, Any]:
+        return {"status": found.model.status, "rho": found.solution.rho}
+
+    def _take(self, found: NoveltyFit, run: Run) -> None:
+        super()._take(found, run)
         self.offset_, self.rho_ = float(found.model.offset or 0.0), found.solution.rho
-        self._diagonal = None
-        if kernel.constant_diagonal and penalties is None:
-            self._diagonal = 1 + 1 / self.C
-        status = Status(self.model_.status)
-        self.fit_status_ = int(not status.reached)
-        if not status.reached:
-            warnings.warn(
-                status.explain(options.stopping, options.tol), ConvergenceWarning, stacklevel=2
-            )
-        return self
+        equal = run.kernel.constant_diagonal and run.weights is None
+        self._diagonal = 1 + 1 / self.C if equal else None

@@ -5,43 +5,29 @@ Data on disk are passed on unread; only arrays in RAM go through scikit-learn's 
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from ooc_fw.data.labels import check_labels, codes_of
-from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.estimators.common import (
-    PathLike,
-    RunFiles,
-    Trainer,
-    is_array,
-    rows_of_weight,
-)
+from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT
@@ -330,112 +316,59 @@ class FrankWolfeSVC(_FittedSVC):
     probability: bool = False
     memory_limit: int | str | None = TrainOptions.memory_limit
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: npt.ArrayLike | None = None,
-        *,
-        checkpoint: PathLike | None = None,
-        checkpoint_every: float | str = CheckpointPlan.every_s,
-        resume: PathLike | None = None,
-        log: PathLike | None = None,
-    ) -> Self:
-        """Train on `X`, from the beginning or, with `warm_start`, from the last weights.
-
-        Parameters
-        ----------
-        X : anything `ooc_fw.open_dataset` takes
-            Rows.
-        y : array-like of shape (n_rows,), path or None
-            Labels of two classes or more; None takes those stored in the file `X`.
-        sample_weight : array-like of shape (n_rows,), optional
-            Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
-            They must not be negative; rows of weight 0 are left out.
-        checkpoint, checkpoint_every : path and duration, optional
-            Where the state of the run is written, and how often: seconds, or text such as "5m".
-        resume : path, optional
-            Checkpoint of the same data and parameters, from which the run continues; only
-            `max_iter`, `max_time` and `n_jobs` may differ. Models of two classes have checkpoints.
-        log : path, optional
-            File of one JSON object per event, for ``ooc-fw report`` and ``ooc-fw plot``; `resume`
-            appends.
-        """
-        started = time.perf_counter()
-        options = self._options()
-        files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
-        options = files.seeded(options, self.random_state)
+    def _check(self, options: TrainOptions) -> None:
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(
                 f"decision_function_shape must be 'ovr' or 'ovo', not "
                 f"{self.decision_function_shape!r}"
             )
-        self.__dict__.pop("_streams", None)
-        X, y, columns = self._checked(X, y)
-        with borrow_source(X, y, columns) as whole:
-            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
-            with source.limited(Deadline(options.max_time, started).check):
-                if is_array(y):
-                    classes, codes = _encode(y if kept is None else y[kept])
-                else:
-                    weighted = not (self.class_weight is sample_weight is None)
-                    classes, codes, _ = read_classes(source, options, weighted=weighted)
-            penalties = row_penalties(self.C, classes, codes, self.class_weight, weights)
-            warm = self._last_weights(classes, codes, kept)
-            self.n_features_in_ = source.n_features
-            self.n_rows_seen_ = whole.n_rows
-            self.classes_ = classes
-            fitted = self._train(source, codes, penalties, options, warm, started, files)
-            self.class_weight_ = class_factors(classes, codes, self.class_weight, weights)
-            support = _support_rows(fitted.pairs, fitted.landmarks)
-            counts = np.bincount(codes[support], minlength=len(classes))
-            self.n_support_ = counts.astype(np.int32)
-        fitted = fitted if kept is None else fitted.renumbered(kept, self.n_rows_seen_)
-        self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
-        status = Status(self.model_.status)
-        self.fit_status_ = int(not status.reached)
-        if not status.reached:
-            more = "" if status is Status.ROUNDING else "; allow more with max_iter or tol"
-            message = fitted.explain(options) + more
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
-        return self
 
-    def _train(
-        self,
-        source: RowSource,
-        codes: Int64Array,
-        penalties: Float64Array | None,
-        options: TrainOptions,
-        warm: list[Warm | None] | LandmarkStart | None,
-        started: float,
-        files: RunFiles,
-    ) -> Fit:
+    def _read(self, run: Run) -> tuple[npt.NDArray[Any], Int64Array, Float64Array | None]:
+        """Classes, the place of the label of each row among them, and penalties."""
+        self.__dict__.pop("_streams", None)  # `partial_fit` continues with what `fit` finds
+        if is_array(run.y):
+            classes, codes = _encode(run.y)
+        else:
+            weighted = self.class_weight is not None or run.weights is not None
+            classes, codes, _ = read_classes(run.source, run.options, weighted=weighted)
+        penalties = row_penalties(self.C, classes, codes, self.class_weight, run.weights)
         if self.probability:
-            check_can_hold_out(self.classes_, codes)
-        with (
-            nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
-        ) as workers:
-            with source.limited(Deadline(options.max_time, started).check):
-                kernel = self._kernel(source, options, workers)
-            warn_of_gamma(source, kernel)
-            problem = Problem(source, codes, kernel, penalties, self.classes_)
-            own = with_time_for_sigmoids(options) if self.probability else options
-            log = files.open_log(source, kernel, options, self.class_weight)
-            with self._progress(options, log) as progress:
-                callbacks = progress.callbacks
-                session = Session(callbacks, workers, started, files.checkpoint, files.resume)
-                fitted = fit(problem, own, session, warm)
-                if log is not None:
-                    log.write("end", describe(fitted, problem, options))
-            if not self.probability:
-                return fitted
-            with self._progress(options) as progress:  # the log describes the training only
-                session = Session(progress.callbacks, workers, started)
-                try:
-                    sigmoids = held_out_sigmoids(problem, fitted.choice.settle(options), session)
-                except KeyboardInterrupt:  # the classifiers are there
-                    return fitted
-        return fitted.with_sigmoids(sigmoids)
+            check_can_hold_out(classes, codes)
+        return classes, codes, penalties
+
+    def _train(self, run: Run) -> Fit:
+        problem = _problem(run)
+        options = with_time_for_sigmoids(run.options) if self.probability else run.options
+        warm = self._last_weights(problem.classes, problem.codes, run.kept)
+        return fit(problem, options, run.session, warm)
+
+    def _facts(self, found: Fit, run: Run) -> dict[str, Any]:
+        return describe(found, _problem(run), run.options)
+
+    def _take(self, found: Fit, run: Run) -> None:
+        if self.probability:
+            found = self._with_sigmoids(found, run)
+        classes, codes, _ = run.targets
+        self.classes_ = classes
+        self.class_weight_ = class_factors(classes, codes, self.class_weight, run.weights)
+        support = _support_rows(found.pairs, found.landmarks)
+        self.n_support_ = np.bincount(codes[support], minlength=len(classes)).astype(np.int32)
+        if run.kept is not None:
+            found = found.renumbered(run.kept, run.n_given)
+        self.model_, self.pairs_, self.landmarks_ = found.model, found.pairs, found.landmarks
+
+    def _with_sigmoids(self, found: Fit, run: Run) -> Fit:
+        with self._progress(run.options) as progress:  # the log describes the training only
+            session = Session(progress.callbacks, run.session.dask, run.session.started)
+            options = found.choice.settle(run.options)
+            try:
+                return found.with_sigmoids(held_out_sigmoids(_problem(run), options, session))
+            except KeyboardInterrupt:  # the classifiers are there
+                return found
+
+    def _explain(self, found: Fit, options: TrainOptions) -> str:
+        rounding = found.model.status == Status.ROUNDING
+        return found.explain(options) + ("" if rounding else "; allow more with max_iter or tol")
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
@@ -579,6 +512,11 @@ class FrankWolfeSVC(_FittedSVC):
             streams.retune(options, room)
             return streams
         return PairStreams(n_classes, self._kernel(source, options), options, room)
+
+
+def _problem(run: Run) -> Problem:
+    classes, codes, penalties = run.targets
+    return Problem(run.source, codes, run.kernel, penalties, classes)
 
 
 def _support_rows(pairs: Sequence[PairSolution], landmarks: LandmarkSolution | None) -> Int64Array:

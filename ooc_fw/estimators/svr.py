@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
 from ooc_fw.data.labels import read_targets
-from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.estimators.common import (
-    PathLike,
-    RunFiles,
-    Trainer,
-    is_array,
-    rows_of_weight,
-)
+from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.deadline import Deadline
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import warn_of_gamma
-from ooc_fw.solver.state import Status
-from ooc_fw.training.regression import EPSILON, fit_regression, plan_regression
+from ooc_fw.training.regression import EPSILON, RegressionFit, fit_regression, plan_regression
 
 
 class _FittedSVR(RegressorMixin, Trainer):
@@ -55,10 +40,6 @@ class _FittedSVR(RegressorMixin, Trainer):
     @property
     def intercept_(self) -> Float64Array:
         return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
-
-    @property
-    def n_iter_(self) -> int:
-        return self.solution_.iterations
 
     def predict(self, X: Any) -> Float64Array:
         """Prediction for each row, shape (n_rows,), in the order in which `X` stores its rows."""
@@ -136,73 +117,23 @@ class FrankWolfeSVR(_FittedSVR):
     verbose: int = 0
     dask: str | None = None
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: npt.ArrayLike | None = None,
-        *,
-        checkpoint: PathLike | None = None,
-        checkpoint_every: float | str = CheckpointPlan.every_s,
-        resume: PathLike | None = None,
-        log: PathLike | None = None,
-    ) -> Self:
-        """Train on the rows of `X` and their targets.
+    _checks_of_y = MappingProxyType({"y_numeric": True})
 
-        Parameters
-        ----------
-        X : anything `ooc_fw.open_dataset` takes
-            Rows.
-        y : array-like of shape (n_rows,), path or None
-            Targets; None takes the labels stored in the file `X`.
-        sample_weight : array-like of shape (n_rows,), optional
-            Factors of the penalty of each row; rows of weight 0 are left out.
-        checkpoint, checkpoint_every, resume, log
-            As for `ooc_fw.FrankWolfeSVC.fit`.
-        """
-        started = time.perf_counter()
-        options = self._options()
-        files = RunFiles.of(checkpoint, checkpoint_every, resume, log, inputs=(X, y))
-        options = files.seeded(options, self.random_state)
-        X, y, columns = self._checked(X, y, y_numeric=True)
-        with (
-            borrow_source(X, y, columns) as whole,
-            nullcontext()
-            if self.dask is None
-            else borrow_workers(self.dask, options.threads) as workers,
-        ):
-            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
-            with source.limited(Deadline(options.max_time, started).check):
-                plan_regression(source, options)  # which refuses a limit that cannot be met
-                targets = read_targets(source)
-                kernel = self._kernel(source, options, workers)
-            warn_of_gamma(source, kernel)
-            penalties = None if weights is None else self.C * weights
-            log_file = files.open_log(source, kernel, options)
-            with self._progress(options, log_file) as progress:
-                session = Session(
-                    progress.callbacks, workers, started, files.checkpoint, files.resume
-                )
-                found = fit_regression(
-                    source,
-                    targets,
-                    kernel,
-                    options,
-                    session,
-                    epsilon=self.epsilon,
-                    penalties=penalties,
-                )
-                if log_file is not None:
-                    log_file.write("end", {"status": found.model.status})
-            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
-        self.model_, self.solution_ = found.model, found.solution
-        if kept is not None:
-            self.model_ = found.model.renumbered(kept, self.n_rows_seen_)
-            self.solution_ = replace(found.solution, rows=kept[found.solution.rows])
+    def _read(self, run: Run) -> Float64Array:
+        plan_regression(run.source, run.options)  # which refuses a limit that cannot be met
+        return read_targets(run.source)
+
+    def _train(self, run: Run) -> RegressionFit:
+        return fit_regression(
+            run.source,
+            run.targets,
+            run.kernel,
+            run.options,
+            run.session,
+            epsilon=self.epsilon,
+            penalties=None if run.weights is None else self.C * run.weights,
+        )
+
+    def _take(self, found: RegressionFit, run: Run) -> None:
+        super()._take(found, run)
         self.gap_scope_ = found.gap_scope
-        self.support_ = self.solution_.rows
-        status = Status(self.model_.status)
-        self.fit_status_ = int(not status.reached)
-        if not status.reached:
-            warnings.warn(status.explain("relative", options.tol), ConvergenceWarning, stacklevel=2)
-        return self
