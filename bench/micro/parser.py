@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.convert.convert import convert_libsvm
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.libsvm import iter_libsvm
 
 TEXT_BYTES = 64 << 20
@@ -37,9 +37,9 @@ def parse_rate(path: Path) -> float:
 
 
 def convert_rate(path: Path) -> float:
-    """Bytes a second of `convert_libsvm`, shuffle included."""
+    """Bytes a second of `convert`, shuffle included."""
     target = path.with_suffix(".h5")
-    return path.stat().st_size / best_seconds(lambda: convert_libsvm([path], target), REPEATS)
+    return path.stat().st_size / best_seconds(lambda: convert([path], target), REPEATS)
 
 
 def tables(size: int = TEXT_BYTES) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from bench.micro.parser import write_text
 from bench.micro.timing import best_seconds
 from bench.report import table
-from ooc_fw.convert.convert import convert_libsvm
+from ooc_fw.convert.convert import convert
 from ooc_fw.data.sampling import SliceSampler
 from ooc_fw.data.sources import open_source
 
@@ -41,7 +41,7 @@ def tables(size: int = TEXT_BYTES) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         text, path = Path(folder) / "dense.txt", Path(folder) / "dense.h5"
         write_text(text, 22, 22, size)
-        convert_libsvm([text], path)
+        convert([text], path)
         times = read_times(path)
     yield f"## Milliseconds to read {SAMPLE} rows of a dense file, file cache warm"
     heads = ["one slice", "as sampled", "scattered, h5py"]

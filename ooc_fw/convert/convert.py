@@ -140,17 +140,6 @@ def convert(
     )
 
 
-def convert_libsvm(
-    inputs: Sequence[PathLike],
-    output: PathLike,
-    *,
-    progress: Progress | None = None,
-    **options: Any,
-) -> ConversionReport:
-    """Convert LIBSVM text; `options` are fields of `ConvertOptions`."""
-    return convert(inputs, output, ConvertOptions(format="libsvm", **options), progress=progress)
-
-
 # --- before the first pass -----------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.distinct import row_hashes
 from ooc_fw.kernels.engine import Engine
@@ -49,7 +48,6 @@ logger = logging.getLogger(__name__)
 MAX_SUPPORT = 10_000
 """Default of `max_support`. The kernel block of so many support vectors takes up to 625 MB."""
 
-POOL_BYTES = 64 << 20  # decoded rows of a source that make one chunk
 _SPARE_SHARE = 0.25  # share of `max_support` by which vertices may exceed it within a chunk
 _START_ROWS = 10  # rows of each class in the first active set
 _PROBE_ROWS = 1024  # rows by which the storage of rows and the arithmetic of products are chosen
@@ -529,12 +527,6 @@ class _Lesson:
             pair_gap=None,
             penalties=penalties[active.support] if isinstance(penalties, np.ndarray) else None,
         )
-
-
-def pools(source: RowSource, signs: Int8Array) -> Iterator[tuple[Rows, Int8Array]]:
-    """All rows of a source with their signs, in chunks of `POOL_BYTES`."""
-    for start, rows in iter_blocks(source, 0, source.n_rows, POOL_BYTES):
-        yield rows, signs[start : start + len(rows)]
 
 
 def vertex_ids(rows: Rows, labels: Int8Array, weights: Float64Array | None = None) -> Int64Array:

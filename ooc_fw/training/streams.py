@@ -15,7 +15,10 @@ from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Callback, Solution
-from ooc_fw.solver.stream import POOL_BYTES, Chunk, Stream
+from ooc_fw.solver.stream import Chunk, Stream
+
+POOL_BYTES = 64 << 20
+"""Decoded rows of a source that make one chunk."""
 
 
 class PairStreams:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import h5py
 
+from ooc_fw.convert.convert import ConversionReport, convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.options import ConvertOptions
 
 
 class Contents(NamedTuple):
@@ -33,3 +35,10 @@ def read(path: Path) -> Contents:
             X = rows.toarray()
         arrays = [None if name not in file else file[name][...] for name in ("y", "row", "mean")]
         return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
+
+
+def convert_libsvm(
+    inputs: Any, output: Any, *, progress: Any = None, **options: Any
+) -> ConversionReport:
+    """Convert LIBSVM text; `options` are fields of `ConvertOptions`."""
+    return convert(inputs, output, ConvertOptions(format="libsvm", **options), progress=progress)

@@ -10,14 +10,14 @@ import h5py
 import naive_libsvm as naive
 import numpy as np
 import pytest
-from converted import read
+from converted import convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from ooc_fw.cli.main import main
 from ooc_fw.convert import passes
-from ooc_fw.convert.convert import convert, convert_libsvm
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.data.scaling import KINDS
 from ooc_fw.data.sources import ScaledSource, open_source

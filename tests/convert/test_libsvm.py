@@ -7,11 +7,11 @@ from importlib import resources
 import naive_libsvm as naive
 import numpy as np
 import pytest
+from converted import convert_libsvm
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ooc_fw.convert.convert import convert_libsvm
 from ooc_fw.convert.libsvm import iter_libsvm, parse_block
 from ooc_fw.convert.readers import ParsedBlock, ParseOptions
 from ooc_fw.convert.text import TextBlock

@@ -14,12 +14,12 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from converted import read
+from converted import convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.arrow import CSVReader
-from ooc_fw.convert.convert import convert, convert_libsvm
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.convert.tables import TableRecord

@@ -11,10 +11,10 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from converted import convert_libsvm
 
 from ooc_fw.convert import verify as verify_module
 from ooc_fw.convert import writer as writer_module
-from ooc_fw.convert.convert import convert_libsvm
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import checksums, iter_blocks, open_source
@@ -279,7 +279,7 @@ def _raise_broken(*_):
 FULL = """
 import errno, itertools, os, pathlib, sys
 from ooc_fw.convert import writer
-from ooc_fw.convert.convert import convert_libsvm
+from converted import convert_libsvm
 
 text, out = sys.argv[1:]
 old = pathlib.Path(out)

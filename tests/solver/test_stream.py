@@ -13,8 +13,9 @@ from ooc_fw.kernels.functions import RBF, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.stream import Stream, pools, vertex_ids
+from ooc_fw.solver.stream import Stream, vertex_ids
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.streams import PairStreams
 from tests.support.reference import SmallProblem, make_problem, to_csr
 
 TOL = 1e-4
@@ -313,12 +314,16 @@ def test_failure_leaves_everything_as_it_was(problem):
 # -- parts -------------------------------------------------------------------------------------
 
 
-def test_pools_are_bounded(monkeypatch, problem):
-    monkeypatch.setattr("ooc_fw.solver.stream.POOL_BYTES", 20 * 5 * 4)
-    parts = list(pools(ArraySource(problem.X), problem.y))
-    assert max(len(rows) for rows, _ in parts) <= 20
-    np.testing.assert_array_equal(np.vstack([rows for rows, _ in parts]), problem.X)
-    np.testing.assert_array_equal(np.concatenate([signs for _, signs in parts]), problem.y)
+def test_large_sources_come_in_chunks(monkeypatch, problem):
+    monkeypatch.setattr("ooc_fw.training.streams.POOL_BYTES", 20 * 5 * 4)
+    read = [0]
+    streams = PairStreams(2, problem.kernel, TrainOptions(C=problem.C), 1000)
+    codes = (problem.y > 0).astype(np.int64)
+    streams.learn(
+        ArraySource(problem.X), codes, callbacks=[lambda state: read.append(state.rows_read)]
+    )
+    assert np.diff(read).max() <= 20
+    assert read[-1] == streams.n_rows == len(problem.X)
 
 
 def test_ids_are_those_of_values_and_label(problem):
