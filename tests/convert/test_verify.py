@@ -279,7 +279,8 @@ def _raise_broken(*_):
 FULL = """
 import errno, itertools, os, pathlib, sys
 from ooc_fw.convert import writer
-from converted import convert_libsvm
+from ooc_fw.convert.convert import convert
+from ooc_fw.options import ConvertOptions
 
 text, out = sys.argv[1:]
 old = pathlib.Path(out)
@@ -297,7 +298,7 @@ for compression in ("none", "gzip"):
         old.write_text("old")
         left = iter(range(limit))
         try:
-            convert_libsvm([text], out, dense=True, compression=compression)
+            convert([text], out, ConvertOptions(dense=True, compression=compression))
         except OSError as error:
             expected = "No space left on device, while it was being written; it is left as it was"
             assert (error.filename, error.strerror) == (out, expected)
