@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import ooc_fw
+from ooc_fw.cli.commands import COMMANDS
 
 
 def imported_by(code: str) -> set[str]:
@@ -42,6 +43,7 @@ def test_import_of_the_package_loads_no_numbers():
     assert not imported_by("import ooc_fw") & {"numpy", "h5py", "numba", "sklearn", "dask"}
 
 
-def test_help_loads_no_numbers():
-    code = "from ooc_fw.cli.main import main; main(['--help'])"
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_loads_no_numbers(command):
+    code = f"from ooc_fw.cli.main import main; main({[*command.split(), '--help']})"
     assert not imported_by(code) & {"numpy", "h5py", "numba", "sklearn", "dask"}

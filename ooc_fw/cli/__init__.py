@@ -1,7 +1,8 @@
-"""The command line: `program`, ``main.py``, the commands, and what they share in ``common.py``.
+"""The command line: `program`, ``main.py``, the commands in ``commands.py``, a module for each.
 
-Commands import numpy, h5py and the trainer when they run, so that ``ooc-fw --help`` starts at once.
-To add a command, write a module with ``add_commands`` and add it to `main.MODULES`.
+Arguments are declared without numpy, h5py and the trainer, which the modules of commands import, so
+that ``ooc-fw --help`` starts at once. Commands share ``common.py``, and those that train
+``runs.py``.
 """
 
 import atexit

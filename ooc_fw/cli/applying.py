@@ -8,23 +8,26 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.cli import common
+from ooc_fw.convert.inputs import open_table, read_like
+from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.pipeline import ordered_map
+from ooc_fw.convert.readers import ParseOptions
+from ooc_fw.convert.tables import TableEncoder
 from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources.dispatch import conversion
+from ooc_fw.model.record import Model
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import StrPath, naming
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ooc_fw.data.rows import Float64Array, Int64Array, Rows
-    from ooc_fw.model.record import Model
 
 BUCKET_BYTES = 16 << 20
 """Bytes of results that are sorted at once in RAM; more results wait on disk."""
@@ -66,12 +69,6 @@ def _apply_to_table(
     model: Model, args: argparse.Namespace, kind: str, with_labels: bool, labels_only: bool
 ) -> Iterator[AppliedRows]:
     """Rows of a table, whose columns are found by the names of those of the training table."""
-    from ooc_fw.convert.inputs import open_table, read_like
-    from ooc_fw.convert.pipeline import ordered_map
-    from ooc_fw.convert.readers import ParseOptions
-    from ooc_fw.convert.tables import TableEncoder
-    from ooc_fw.options import ConvertOptions
-
     if args.dask is not None:
         raise InputError(
             f"{args.data} is a table, which one process parses; leave --dask out, or convert it "
@@ -126,7 +123,6 @@ def _like_classes(labels: npt.NDArray[Any], model: Model) -> npt.NDArray[Any]:
 def _apply_to_text(
     model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
 ) -> Iterator[AppliedRows]:
-    from ooc_fw.convert.libsvm import iter_libsvm
 
     if args.dask is not None:
         raise InputError(

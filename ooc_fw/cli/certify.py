@@ -7,54 +7,33 @@ import math
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.cli import common
-from ooc_fw.options import TrainOptions
+from ooc_fw.cli.commands import DONE, NO
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.rows import Int64Array, take_rows
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.landmarks.solution import relative_gap, relative_target
+from ooc_fw.model.file import as_class_values
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.problem import BinaryProblem, Problem, RegressionProblem
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.data.rows import Int64Array
-    from ooc_fw.data.sources import RowSource
-    from ooc_fw.kernels.engine import Engine
-    from ooc_fw.model.record import Model
+from ooc_fw.training.partition import partition_classes
 
 FIELDS = ("certified_gap", "pair_gap", "objective", "rho", "n_violators")
 LANDMARK_FIELDS = ("certified_gap", "primal", "dual")
 _SAME = 1e-6  # relative difference of bounds that differ by rounding
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("certify", run)
-    common.add_model(parser)
-    common.add_data(parser)
-    common.add_options(parser, TrainOptions, ["tol"])
-    parser.add_argument(
-        "--exact-kernel",
-        action="store_true",
-        help="of a landmark model: also its gap against all weights of all rows, which takes a "
-        "kernel value for each pair of rows inside the margin",
-    )
-    common.add_work(parser)
-    common.add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Exact duality gap of a model over its training data.
-
-    Pass over the training data once and print the relative duality gap. The exit status is 0 if
-    it is at most the tolerance, 1 if it is larger. The gap of a landmark model is that of its
-    objective within the span of the landmarks: (primal - dual) / primal, which a tolerance T
-    limits to 1 - (1 - T)^2. That of an exact regression is one to the optimum over all rows, as in
-    training. With --exact-kernel, also (primal - exact_kernel_dual) / primal, where no weights of
-    all rows have an objective below exact_kernel_dual: what a larger model could gain in objective,
-    not in accuracy.
-    """
-    from ooc_fw.landmarks.solution import relative_target
-    from ooc_fw.model.record import load_model
-
+    """Exact duality gap of a model over its training data."""
     model = load_model(args.model)
     exact = model.kind == "exact"
     if exact and args.exact_kernel:
@@ -79,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         lines += common.gap_lines(classifiers)
     common.print_result(args, result, lines)
     tol = args.tol if exact else relative_target(args.tol)
-    return common.DONE if worst["certified_gap"] <= tol else common.NO
+    return DONE if worst["certified_gap"] <= tol else NO
 
 
 def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -88,11 +67,8 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
     An exact regression has the gap to the optimum over all rows that training gave it: its file
     holds that bound, which no landmarks that were chosen from more rows attain.
     """
-    import numpy as np
-
-    from ooc_fw.landmarks.solution import relative_gap
+    # These load scipy.linalg, which exact models can do without.
     from ooc_fw.model.certificate import certify_landmarks, regression_problem
-    from ooc_fw.problem import Problem, RegressionProblem
     from ooc_fw.training.regression import EXACT_ROWS
 
     with ExitStack() as stack:
@@ -143,14 +119,6 @@ def _announce(n_evaluations: int, speed: float, quiet: bool) -> None:
 
 def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]:
     """What the certificate of each binary classifier over DATA says."""
-    import numpy as np
-
-    from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-    from ooc_fw.data.rows import take_rows
-    from ooc_fw.model.pairs import class_pairs
-    from ooc_fw.problem import Problem
-    from ooc_fw.training.partition import partition_classes
-
     certificates = []
     with ExitStack() as stack:
         source = model.by_name(stack.enter_context(common.open_data(args)))
@@ -186,12 +154,6 @@ def _certify_one_class(
     model: Model, source: RowSource, engine: Engine, args: argparse.Namespace, workers: Any
 ) -> dict[str, Any]:
     """What the certificate of a one-class model says, whose labels are not looked at."""
-    import numpy as np
-
-    from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-    from ooc_fw.data.rows import take_rows
-    from ooc_fw.problem import BinaryProblem
-
     (own,) = model.classifiers
     labels = np.ones(source.n_rows, dtype=np.int8)
     problem = BinaryProblem(source, labels, model.kernel, one_class=True)
@@ -206,9 +168,6 @@ def _certify_one_class(
 
 def _codes(model: Model, source: RowSource) -> Int64Array:
     """Class of each row; InputError unless the labels are those of the model."""
-    from ooc_fw.data.labels import encode_labels
-    from ooc_fw.model.file import as_class_values
-
     classes, codes = encode_labels(source)
     found, expected = as_class_values(classes).tolist(), model.classes.tolist()
     if found != expected:

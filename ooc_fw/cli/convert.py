@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
-from ooc_fw.options import ConvertOptions, option_fields
+from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.convert import ConversionReport, convert
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 
-if TYPE_CHECKING:
-    from ooc_fw.convert.convert import ConversionReport
-
 SHOWN_CLASSES = 10
-
-_OF_TABLES = (
-    *("label", "targets", "one_hot", "drop", "impute", "missing_labels", "format", "header"),
-    *("delimiter", "labels", "x_name", "y_name"),
-)
-
-
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("convert", run)
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV, plain or compressed "
-        "by gzip, bzip2 or xz, Parquet or Arrow files or folders of them, .npy, .npz, HDF5 or "
-        "zarr; addresses of text, CSV, Parquet, Arrow and zarr; - is standard input; several are "
-        "read one after the other",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
-    )
-    others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
-    common.add_options(parser, ConvertOptions, others)
-    common.add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
-    common.add_results(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
-
-    Convert LIBSVM text or a table (CSV, Parquet, Arrow, .npy, .npz, HDF5 of other tools, zarr) to
-    one HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
-    part as a random sample.
-    """
-    from ooc_fw.convert.convert import convert
-
+    """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled."""
     inputs, output = args.files, args.output
     if output is None:
         *inputs, output = inputs
@@ -67,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         common.print_result(args, result)
     elif not args.quiet:
         common.print_lines(_lines(report))
-    return common.DONE
+    return DONE
 
 
 def _lines(report: ConversionReport) -> list[str]:

@@ -7,18 +7,22 @@ import logging
 import shutil
 import time
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.cli import common
+from ooc_fw.cli.applying import apply_model
+from ooc_fw.cli.commands import DONE
+from ooc_fw.data.rows import Int64Array
+from ooc_fw.model.file import as_class_values
+from ooc_fw.model.metrics import Ranking, Residuals, accuracy, balanced_accuracy
+from ooc_fw.model.probabilities import Reliability
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.report.figures import check_figure, draw_reliability, save
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ooc_fw.data.rows import Int64Array
-    from ooc_fw.model.record import Model
 
 MOST_UNKNOWN = 1000
 """Most different labels that the model does not know; more of them are no classes."""
@@ -29,40 +33,8 @@ SHOWN_CONFUSIONS = 20
 logger = logging.getLogger(__name__)
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("evaluate", run)
-    common.add_model(parser)
-    common.add_data_or_text(parser)
-    common.add_work(parser)
-    parser.add_argument(
-        "--figure",
-        type=Path,
-        metavar="FILE",
-        help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
-        "ooc-fw train --probability, and matplotlib",
-    )
-    common.add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Accuracy of a model on labelled rows.
-
-    Compare predicted with given labels. A label the model does not know counts as wrong. Text is
-    scaled like the training data. Of two classes, the ROC AUC and the average precision of the
-    decision values, too: how well they tell the rows of the larger label from all others. If the
-    model gives probabilities, their Brier score: the mean squared error of the probability of the
-    larger of two labels, or the sum of that over all classes. Of regression R^2, the root of the
-    mean squared error, and the mean absolute error.
-    """
-    import numpy as np
-
-    from ooc_fw.cli.applying import apply_model
-    from ooc_fw.model.file import as_class_values
-    from ooc_fw.model.metrics import Ranking
-    from ooc_fw.model.probabilities import Reliability
-    from ooc_fw.model.record import load_model
-
+    """Accuracy of a model on labelled rows."""
     started = time.perf_counter()
     model = load_model(args.model)
     if args.figure is not None:
@@ -110,20 +82,15 @@ def run(args: argparse.Namespace) -> int:
     if reliability is not None:
         result |= reliability.measures()
     if args.figure is not None:
-        from ooc_fw.report.figures import draw_reliability, save
-
         classes = [common.format_label(value) for value in model.classes.tolist()]
         save(draw_reliability(result, classes), args.figure)
     result |= {"n_rows": n_rows, "seconds": time.perf_counter() - started}
     common.print_result(args, result, _lines(result))
-    return common.DONE
+    return DONE
 
 
 def _evaluate_regression(args: argparse.Namespace, model: Model, started: float) -> int:
     """Print how far predictions are from the targets."""
-    from ooc_fw.cli.applying import apply_model
-    from ooc_fw.model.metrics import Residuals
-
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
         assert block.labels is not None
@@ -136,11 +103,10 @@ def _evaluate_regression(args: argparse.Namespace, model: Model, started: float)
     result = residuals.measures()
     result |= {"n_rows": residuals.n_rows, "seconds": time.perf_counter() - started}
     common.print_result(args, result)
-    return common.DONE
+    return DONE
 
 
 def _check_figure(args: argparse.Namespace, model: Model) -> None:
-    from ooc_fw.report.figures import check_figure
 
     outputs = [Output("figure", args.figure, streamed=True)]
     check_outputs(outputs, [args.model, args.data, args.labels])
@@ -169,8 +135,6 @@ class Confusion:
 
     def add(self, labels: npt.NDArray[Any], places: Int64Array) -> None:
         """Count rows by their given labels and the places of their predicted classes."""
-        import numpy as np
-
         n = len(self._classes)
         values, rows = np.unique(labels, return_inverse=True)
         pairs, counts = np.unique(rows * n + places, return_counts=True)
@@ -183,10 +147,6 @@ class Confusion:
         The balanced accuracy is the mean recall of the given labels, whatever their numbers of
         rows. ``confusion[i][j]`` counts rows of label i that were predicted as j.
         """
-        import numpy as np
-
-        from ooc_fw.model.metrics import accuracy, balanced_accuracy
-
         names = sorted([*self._classes, *self.unknown])
         confusion = np.array([[self.counts[i, j] for j in names] for i in names])
         right, of_given, of_found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)

@@ -9,7 +9,8 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from ooc_fw.cli.common import DONE, Commands
+from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.main import main
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 from ooc_fw.system.scratch import scratch_directory
@@ -26,21 +27,8 @@ DEMO = (
 """Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
 
 
-def add_commands(commands: Commands) -> None:
-    """Declare the commands."""
-    parser = commands.add("demo", run_demo)
-    parser.add_argument(
-        "directory", nargs="?", metavar="DIR", help="keep the files here (default: nowhere)"
-    )
-    parser = commands.add("help", run_help)
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="name of a guide")
-
-
 def run_help(args: argparse.Namespace) -> int:
-    """Print a guide on memory, streams, tables, ....
-
-    Print a guide. Without TOPIC, list the topics.
-    """
+    """Print a guide on memory, streams, tables, ...."""
     folder = files("ooc_fw") / "guides"
     guides = {
         path.name.removesuffix(".md"): path.read_text(encoding="utf-8")
@@ -58,13 +46,7 @@ def run_help(args: argparse.Namespace) -> int:
 
 
 def run_demo(args: argparse.Namespace) -> int:
-    """Convert, train, certify and evaluate on a small data set.
-
-    Run the other commands on a1a, a small real data set that comes with the program, and show
-    each of them with its result.
-    """
-    from ooc_fw.cli.main import main
-
+    """Convert, train, certify and evaluate on a small data set."""
     with contextlib.ExitStack() as stack:
         if args.directory is None:
             directory = stack.enter_context(scratch_directory())

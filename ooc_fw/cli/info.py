@@ -8,44 +8,66 @@ import os
 import shlex
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import h5py
+import numpy as np
+from tqdm import tqdm
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import arguments_of
+from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.inputs import open_table
+from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.preflight import (
+    TEXT_BYTES,
+    Circumstances,
+    Findings,
+    Labels,
+    advice,
+    advice_on_table,
+    inspect_labels,
+    inspect_rows,
+    inspect_source,
+    inspect_table,
+    measure_labels,
+)
+from ooc_fw.convert.tables import find_column
+from ooc_fw.data.formats import (
+    PACKED,
+    detect_format,
+    format_of,
+    is_folder,
+    is_store,
+    read_head,
+    stored_bytes,
+)
+from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.remote import is_url
+from ooc_fw.data.rows import rows_bytes
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources.checksums import GROUP
+from ooc_fw.data.sources.flatfile import open_npy
+from ooc_fw.data.sources.opening import H5PY_ERRORS, check_regular, find_node, open_file
+from ooc_fw.data.statistics import sigma2
+from ooc_fw.kernels.functions import make_kernel, resolve_gamma
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
+from ooc_fw.problem import Problem
+from ooc_fw.solver.checkpoint import load_checkpoint
+from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
-
-if TYPE_CHECKING:
-    from ooc_fw.convert.preflight import Circumstances, Findings, Labels
-    from ooc_fw.data.scaling import Scaling
-    from ooc_fw.data.sources import RowSource
-    from ooc_fw.model.record import Model
+from ooc_fw.training.choice import choose
+from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
 
 SHOWN = 12
 """Classes, columns and the like that are listed for people; ``--json`` lists all."""
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("info", run)
-    common.add_data_or_text(parser)
-    common.add_options(parser, ConvertOptions, ["header"])
-    common.add_results(parser, progress=False)
-
-
 def run(args: argparse.Namespace) -> int:
-    """What data, a model or a checkpoint hold, and what to do before training.
-
-    Describe a model, or a checkpoint and how to resume its run, or inspect data before training:
-    classes, columns that are constant or not scaled alike, missing values, repeated rows, storage,
-    and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
-    .npz) the beginning.
-    """
-    from ooc_fw.data.formats import is_folder
-    from ooc_fw.data.remote import is_url
-    from ooc_fw.data.sources.opening import check_regular
-    from ooc_fw.model.record import load_model
-
+    """What data, a model or a checkpoint hold, and what to do before training."""
     if args.data != "-" and not is_url(args.data) and not is_folder(args.data):
         check_regular(args.data)  # it is opened several times
     kind = _kind(args)
@@ -65,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     lines += common.gap_lines(result.get("machines", ()), SHOWN)
     lines += [f"- {sentence}" for sentence in result.get("advice", ())]
     common.print_result(args, result, lines)
-    return common.DONE
+    return DONE
 
 
 def _brief(value: Any) -> Any:
@@ -133,8 +155,6 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 def describe_checkpoint(path: str) -> dict[str, Any]:
     """Content of a checkpoint, and the command that resumes its run."""
-    from ooc_fw.solver.checkpoint import load_checkpoint
-
     identity, state = load_checkpoint(path)
     kernel, data, progress = dict(identity["kernel"]), identity["data"], state["progress"]
     changed = datetime.fromtimestamp(data["modified_ns"] / 1e9) if "modified_ns" in data else None
@@ -145,9 +165,9 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
         "train",
         "DATA",
         *["--task", task] * (task != "classification"),
-        *common.arguments_of(KernelOptions, kernel),
+        *arguments_of(KernelOptions, kernel),
     ]
-    command += common.arguments_of(TrainOptions, identity["options"])
+    command += arguments_of(TrainOptions, identity["options"])
     command += ["--class-weight", "..."] * ("penalties" in data)
     command += ["--epsilon", "..."] * (task == "regression")
     return {
@@ -174,10 +194,6 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
-    from tqdm import tqdm
-
-    from ooc_fw.convert.preflight import Circumstances, inspect_labels, inspect_source
-
     with common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
         data = Circumstances(
@@ -212,14 +228,6 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
 
 def _choice(source: RowSource) -> str | None:
     """What kind of model ``train`` without options would take; None where it takes no such data."""
-    from ooc_fw.data.labels import encode_labels
-    from ooc_fw.data.statistics import sigma2
-    from ooc_fw.kernels.functions import make_kernel, resolve_gamma
-    from ooc_fw.problem import Problem
-    from ooc_fw.solver.session import Session
-    from ooc_fw.training.choice import choose
-    from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
-
     defaults, options = KernelOptions(), TrainOptions(threads=cpu_count())
     with contextlib.suppress(InputError):
         classes, codes = encode_labels(source)
@@ -235,12 +243,6 @@ def _choice(source: RowSource) -> str | None:
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
-    import numpy as np
-
-    from ooc_fw.convert.libsvm import iter_libsvm
-    from ooc_fw.convert.preflight import TEXT_BYTES, Circumstances, inspect_rows, measure_labels
-    from ooc_fw.data.rows import rows_bytes
-
     kept, labels, n_bytes, whole = [], [], 0, True
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream) as blocks:
@@ -262,10 +264,6 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Content of the beginning of a table, and the command to convert it."""
-    from ooc_fw.convert.inputs import open_table
-    from ooc_fw.convert.preflight import advice_on_table, inspect_table
-    from ooc_fw.convert.tables import find_column
-
     options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, format_name, options) as reader:
         label = reader.own_label
@@ -293,8 +291,6 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
 
 def _inspection(labels: Labels | None, found: Findings, data: Circumstances) -> dict[str, Any]:
     """Rows of each class, measures of the sample of rows, and the advice that follows."""
-    from ooc_fw.convert.preflight import advice
-
     counts, rarest = None, None
     if labels is not None:
         counts = {common.format_label(value): count for value, count in labels.counts.items()}
@@ -331,18 +327,6 @@ def _kind(args: argparse.Namespace) -> str:
 
     Of a table, its format is returned.
     """
-    import h5py
-
-    from ooc_fw.data.formats import (
-        PACKED,
-        detect_format,
-        format_of,
-        is_store,
-        read_head,
-    )
-    from ooc_fw.data.sources.flatfile import open_npy
-    from ooc_fw.data.sources.opening import H5PY_ERRORS, find_node, open_file
-
     if is_store(args.data):
         return "data"
     path, is_table = args.data, args.label is not None or args.header is not None
@@ -372,12 +356,6 @@ def _kind(args: argparse.Namespace) -> str:
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:
     """Size of the file, the filter of its values, and its attributes; None for what is unknown."""
-    import h5py
-
-    from ooc_fw.data.formats import stored_bytes
-    from ooc_fw.data.sources.checksums import GROUP
-    from ooc_fw.data.sources.opening import find_node, open_file
-
     result: dict[str, Any] = {
         "file_bytes": stored_bytes(path),
         "compression": None,

@@ -1,50 +1,31 @@
 """Entry point of ``ooc-fw``: the commands, and the message and exit status when one fails.
 
-`ooc_fw.cli.common` lists the exit statuses. A signal gives 128 plus its number: 130 for Ctrl-C, 143
-for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more.
+`ooc_fw.cli.commands` lists the exit statuses. A signal gives 128 plus its number: 130 for Ctrl-C,
+143 for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
 
 import ooc_fw
 from ooc_fw._core.loading import load_numba_alone, noting_compilation
-from ooc_fw.cli import (
-    certify,
-    convert,
-    evaluate,
-    export,
-    guide,
-    info,
-    plan,
-    predict,
-    program,
-    report,
-    split,
-    train,
-    tune,
-    verify,
-    warm_up,
-)
-from ooc_fw.cli.common import FAILED, USAGE, Commands, Parser
+from ooc_fw.cli import program
+from ooc_fw.cli.arguments import Parser
+from ooc_fw.cli.commands import COMMANDS, FAILED, USAGE
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable
 from ooc_fw.system.files import Stream, exact
 from ooc_fw.system.interrupt import Terminated, signal_of, terminating
-
-MODULES = (
-    *(convert, split, info, plan, verify, train, tune, predict, evaluate, certify, export, report),
-    guide,
-    warm_up,
-)
-"""Modules of commands, in the order in which ``--help`` lists them."""
 
 CLOSED_PIPE = 141
 
@@ -60,9 +41,12 @@ def build_parser() -> Parser:
         "convert LIBSVM text once, train with a certified duality gap, predict.",
     )
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
-    commands = Commands(parser)
-    for module in MODULES:
-        module.add_commands(commands)
+    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
+        short = summary[:1].lower() + summary[1:].removesuffix(".")
+        own = parsers.add_parser(name, help=short, description=description or summary)
+        command.declare(own)
     return parser
 
 
@@ -121,10 +105,13 @@ def _run(argv: Sequence[str] | None) -> int:
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
+    args.started = time.perf_counter()  # imports count: the user waits for them
     load_numba_alone()
+    command = COMMANDS[args.command]
     quiet = getattr(args, "quiet", False)
     with nullcontext() if quiet else noting_compilation(_announce_compilation):
-        status: int = args.run(args)
+        module = import_module(f"ooc_fw.cli.{command.module}")
+        status: int = getattr(module, command.function)(args)
     return status
 
 

@@ -8,22 +8,18 @@ import signal
 import time
 from typing import Any
 
-from ooc_fw.cli import common, stream
-from ooc_fw.options import Option, TrainOptions
+from ooc_fw.cli import common, runs
+from ooc_fw.cli.commands import DONE
+from ooc_fw.options import TrainOptions
 from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import plan_run, warn_of_gamma
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import peak_rss_bytes
+from ooc_fw.training.novelty import check_novelty, fit_novelty
 
 logger = logging.getLogger(__name__)
-
-CONTAMINATION = Option(
-    "share of the rows that the model takes for novel",
-    default_help="only rows below the margin",
-    low=0,
-    above=True,
-    high=0.5,
-    metavar="SHARE",
-)
 
 
 _OF_SOLUTION = (
@@ -32,25 +28,8 @@ _OF_SOLUTION = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the task, and what only this one has."""
-    parser.add_argument(
-        "--task",
-        choices=("classification", "novelty", "regression"),
-        default="classification",
-        help="classification (default); novelty: a model of all rows, whatever their labels, that "
-        "tells rows like them (1) from others (-1); or regression: labels are numbers to be met",
-    )
-    common.add_option(parser, "contamination", CONTAMINATION)
-
-
-def run(args: argparse.Namespace, started: float) -> int:
+def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
-    from ooc_fw.solver.session import Session
-    from ooc_fw.solver.setup import plan_run, warn_of_gamma
-    from ooc_fw.solver.state import Status
-    from ooc_fw.training.novelty import check_novelty, fit_novelty
-
     for option, given in (
         ("--class-weight", args.class_weight is not None),
         ("--probability", args.probability),
@@ -60,17 +39,17 @@ def run(args: argparse.Namespace, started: float) -> int:
             raise InputError(f"--task novelty looks at no labels; leave out {option}")
     options = common.record_from(TrainOptions, args)
     check_novelty(options, args.contamination)
-    checkpoint = common.checkpoint_plan(args)
+    checkpoint = runs.checkpoint_plan(args)
     with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
-        place = common.model_place(args)
-        with source.limited(Deadline(options.max_time, started).check):
+        place = runs.model_place(args)
+        with source.limited(Deadline(options.max_time, args.started).check):
             threads = min(options.threads, plan_run(source, options).max_threads)
-            kernel = common.kernel_from(args, source, threads, workers)
+            kernel = runs.kernel_from(args, source, threads, workers)
         warn_of_gamma(source, kernel)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
-        log = common.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)
-        with common.run_progress(args, options, started, log) as progress:
-            session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
+        log = runs.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)
+        with runs.run_progress(args, options, args.started, log) as progress:
+            session = Session(progress.callbacks, workers, args.started, checkpoint, args.resume)
             fitted = fit_novelty(source, kernel, options, session, contamination=args.contamination)
             model, solution = fitted.model, fitted.solution
             output = place.of(model.status == Status.INTERRUPTED)
@@ -90,18 +69,18 @@ def run(args: argparse.Namespace, started: float) -> int:
                 "offset": model.offset,
                 **{name: getattr(solution, name) for name in _OF_SOLUTION},
                 "passes": solution.passes,
-                "seconds": time.perf_counter() - started,
+                "seconds": time.perf_counter() - args.started,
                 "peak_rss_bytes": peak_rss_bytes(),
                 "model": str(output),
             }
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        common.print_lines(stream.summary(result))
+        common.print_lines(runs.summary(result))
     status = Status(model.status)
     if not status.reached:
         why = status.explain(options.stopping, options.tol)
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
     common.print_result(args, result, [output])
     interrupted = status == Status.INTERRUPTED
-    return 128 + (solution.signal or signal.SIGINT) if interrupted else common.DONE
+    return 128 + (solution.signal or signal.SIGINT) if interrupted else DONE

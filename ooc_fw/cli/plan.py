@@ -5,19 +5,35 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.train import add_training_arguments, read_problem
+from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.train import read_problem
+from ooc_fw.data.rows import Rows
+from ooc_fw.data.sources import RowSource
 from ooc_fw.options import TrainOptions
+from ooc_fw.problem import Problem
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.memory import format_bytes
-
-if TYPE_CHECKING:
-    from ooc_fw.data.rows import Rows
-    from ooc_fw.data.sources import RowSource
-    from ooc_fw.problem import Problem
-    from ooc_fw.system.memory import MemoryPlan
+from ooc_fw.solver.kernel_rows import value_type
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import few_rows, is_quantised
+from ooc_fw.system.memory import (
+    LandmarkPlan,
+    MemoryPlan,
+    format_bytes,
+    least_bytes,
+    memory_total,
+    plan_memory,
+)
+from ooc_fw.training.choice import (
+    LANDMARK_PASSES,
+    choose,
+    landmark_plan,
+    landmark_seconds,
+    workload_of,
+)
+from ooc_fw.training.estimate import PASSES, expect_support, kernel_speed
 
 _CALIBRATION_SECONDS = 0.5
 """Seconds for reading rows, and again for computing kernel values."""
@@ -27,25 +43,8 @@ _KERNEL_ROWS = 2048
 """Rows between which kernel values are computed."""
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("plan", run)
-    common.add_data(parser)
-    add_training_arguments(parser)
-    common.add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Show the kind of model, memory plan, I/O and time of a training run before it runs.
-
-    Print whether `ooc-fw train` with the same options would take landmarks, how an exact run would
-    divide the memory, how much it would read and about how long it would take, from a calibration
-    of a second and small samples solved exactly. The exit status is 2 if --memory cannot be met.
-    """
-    from ooc_fw.solver.session import Session
-    from ooc_fw.system.memory import LandmarkPlan, least_bytes, memory_total, plan_memory
-    from ooc_fw.training.choice import choose, landmark_plan, workload_of
-
+    """Show the kind of model, memory plan, I/O and time of a training run before it runs."""
     options = common.record_from(TrainOptions, args)
     with (
         Waiting("the estimate", quiet=args.quiet),
@@ -74,19 +73,13 @@ def run(args: argparse.Namespace) -> int:
             **_estimate(problem, options, exact, choice.landmarks),
         }
     common.print_result(args, result, [choice.reason, "", *_lines(result)])
-    return common.DONE
+    return DONE
 
 
 def _estimate(
     problem: Problem, options: TrainOptions, plan: MemoryPlan, landmarks: int | None
 ) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
-    from ooc_fw.solver.kernel_rows import value_type
-    from ooc_fw.solver.session import Session
-    from ooc_fw.solver.setup import few_rows, is_quantised
-    from ooc_fw.training.choice import LANDMARK_PASSES, landmark_seconds
-    from ooc_fw.training.estimate import PASSES, expect_support, kernel_speed
-
     source, kernel = problem.source, problem.kernel
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = kernel_speed(

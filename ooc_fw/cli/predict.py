@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.cli import common
+from ooc_fw.cli.applying import apply_model, in_order
+from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.writer import OutputFile
+from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.record import Model, load_model
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, atomic_path, check_outputs, exact, is_stream, open_output
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ooc_fw.model.record import Model
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -28,48 +32,8 @@ _CHUNK_ROWS = 1 << 14
 """Rows of a chunk of HDF5 output."""
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("predict", run)
-    common.add_model(parser)
-    common.add_data_or_text(parser, labels=False)
-    parser.add_argument(
-        "-o",
-        "--output",
-        default="-",
-        metavar="FILE",
-        help="FILE.csv: a table with a header, row and label and what is asked for below; FILE.h5: "
-        "data sets of these names; any other name: lines as on standard output (default)",
-    )
-    parser.add_argument(
-        "--decision",
-        action="store_true",
-        help="decision values (margin at -1 and 1, positive for the larger label); for more than "
-        "two classes one for each pair, (first, second), (first, third), ..., or, of a landmark "
-        "model, one for each class against the rest",
-    )
-    parser.add_argument(
-        "--probability",
-        action="store_true",
-        help="the probability of each class, in increasing order of labels; for models of "
-        "ooc-fw train --probability",
-    )
-    common.add_work(parser)
-    common.add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Apply a model to rows.
-
-    Print the predicted label of each row, one a line, in the order of the rows before any
-    shuffling. Text is scaled like the training data. Memory does not grow with the number of
-    rows; many results of a shuffled file wait on disk.
-    """
-    import numpy as np
-
-    from ooc_fw.cli.applying import apply_model, in_order
-    from ooc_fw.model.record import load_model
-
+    """Apply a model to rows."""
     started = time.perf_counter()
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
@@ -119,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         seconds = time.perf_counter() - started
         common.print_result(args, {"output": str(output), "n_rows": n_rows, "seconds": seconds})
-    return common.DONE
+    return DONE
 
 
 @contextmanager
@@ -132,8 +96,6 @@ def _open(
         file = sys.stdout if sys.stdout.isatty() else exact(sys.stdout)
         yield partial(_write_lines, file, model)
     elif suffix in HDF5_SUFFIXES:
-        from ooc_fw.convert.writer import OutputFile
-
         with atomic_path(output) as path, OutputFile(path) as file:
             labels = _encoded(model.classes)
             file.attrs["classes"] = labels
@@ -162,8 +124,6 @@ def _write_lines(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any
 
 def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:
     """CSV with a header: row, label, decision values, probabilities."""
-    from ooc_fw.model.pairs import class_pairs
-
     names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
     if columns["row"][:1] == 0:
@@ -202,9 +162,6 @@ def _write_datasets(
 
 def _encoded(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Labels as HDF5 stores them: words as UTF-8."""
-    import h5py
-    import numpy as np
-
     if labels.dtype.kind != "U":
         return labels
     words = np.char.encode(labels, "utf-8")

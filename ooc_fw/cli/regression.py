@@ -9,37 +9,24 @@ import sys
 import time
 from typing import Any
 
-from ooc_fw.cli import common
-from ooc_fw.options import Option, TrainOptions
+from ooc_fw.cli import common, runs
+from ooc_fw.cli.commands import DONE
+from ooc_fw.data.labels import read_targets
+from ooc_fw.options import TrainOptions
 from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import peak_rss_bytes
+from ooc_fw.training.regression import EPSILON as DEFAULT
+from ooc_fw.training.regression import check_regression, fit_regression, plan_regression
 
 logger = logging.getLogger(__name__)
 
-EPSILON = Option(
-    "half the width of the tube around the targets of a regression in which nothing is lost; 0 is "
-    "kernel ridge regression",
-    default_help="0.1",
-    low=0,
-    high=1e100,
-)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what only this task has."""
-    common.add_option(parser, "epsilon", EPSILON)
-
-
-def run(args: argparse.Namespace, started: float) -> int:
+def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
-    from ooc_fw.data.labels import read_targets
-    from ooc_fw.solver.session import Session
-    from ooc_fw.solver.setup import warn_of_gamma
-    from ooc_fw.solver.state import Status
-    from ooc_fw.training.regression import EPSILON as DEFAULT
-    from ooc_fw.training.regression import check_regression, fit_regression, plan_regression
-
     for option, given in (
         ("--class-weight", args.class_weight is not None),
         ("--probability", args.probability),
@@ -48,19 +35,19 @@ def run(args: argparse.Namespace, started: float) -> int:
             raise InputError(f"--task regression has no classes; leave out {option}")
     options = common.record_from(TrainOptions, args)
     check_regression(options)
-    checkpoint = common.checkpoint_plan(args)
+    checkpoint = runs.checkpoint_plan(args)
     epsilon = DEFAULT if args.epsilon is None else args.epsilon
     with common.open_data(args) as source, common.open_workers(args) as workers:
-        place = common.model_place(args)
-        with source.limited(Deadline(options.max_time, started).check):
+        place = runs.model_place(args)
+        with source.limited(Deadline(options.max_time, args.started).check):
             threads = plan_regression(source, options).max_threads
             targets = read_targets(source)
-            kernel = common.kernel_from(args, source, threads, workers)
+            kernel = runs.kernel_from(args, source, threads, workers)
         warn_of_gamma(source, kernel)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
-        log = common.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)
-        with common.run_progress(args, options, started, log) as progress:
-            session = Session(progress.callbacks, workers, started, checkpoint, args.resume)
+        log = runs.open_log(args, options, **facts, kernel=kernel.to_dict(), task=args.task)
+        with runs.run_progress(args, options, args.started, log) as progress:
+            session = Session(progress.callbacks, workers, args.started, checkpoint, args.resume)
             fitted = fit_regression(source, targets, kernel, options, session, epsilon=epsilon)
             model, solution = fitted.model, fitted.solution
             output = place.of(model.status == Status.INTERRUPTED)
@@ -86,7 +73,7 @@ def run(args: argparse.Namespace, started: float) -> int:
                 "bytes_read": solution.bytes_read,
                 "passes": solution.passes,
                 "choice": fitted.choice,
-                "seconds": time.perf_counter() - started,
+                "seconds": time.perf_counter() - args.started,
                 "peak_rss_bytes": peak_rss_bytes(),
                 "model": str(output),
             }
@@ -110,4 +97,4 @@ def run(args: argparse.Namespace, started: float) -> int:
         logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
     common.print_result(args, result, [output])
     interrupted = status == Status.INTERRUPTED
-    return 128 + (solution.signal or signal.SIGINT) if interrupted else common.DONE
+    return 128 + (solution.signal or signal.SIGINT) if interrupted else DONE

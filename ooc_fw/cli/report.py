@@ -4,56 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE
 from ooc_fw.report.figures import AXES, PANELS, check_figure, draw_runs, save
+from ooc_fw.report.page import page
 from ooc_fw.report.progress import Waiting
+from ooc_fw.report.runlog import Run, read_runs
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 
-if TYPE_CHECKING:
-    from ooc_fw.report.runlog import Run
-
-
-def add_commands(commands: common.Commands) -> None:
-    """Declare the commands."""
-    page = commands.add("report", run_report)
-    figure = commands.add("plot", run_plot)
-    for parser, output, suffix in (
-        (page, "REPORT", ".html"),
-        (figure, "FIGURE", ".png; .svg and .pdf are possible too"),
-    ):
-        parser.add_argument(
-            "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; may still grow"
-        )
-        parser.add_argument(
-            "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
-        )
-        common.add_results(parser, progress=False)
-    figure.add_argument(
-        "--panels",
-        metavar="NAMES",
-        default=",".join(PANELS),
-        help=f"some of {', '.join(PANELS)}, with commas between them (default: all)",
-    )
-    figure.add_argument(
-        "--against",
-        metavar="AXIS",
-        default="both",
-        help="time, iteration or both (default); speeds and memory are drawn against time only",
-    )
-
 
 def run_report(args: argparse.Namespace) -> int:
-    """Make a page of figures and tables from logs of training runs.
-
-    Make one HTML file of what runs have written with ooc-fw train --log: figures, options and
-    results, several runs side by side. The file needs no network and no scripts. Making it needs
-    matplotlib: pip install 'ooc-fw[plot]'.
-    """
-    from ooc_fw.report.page import page
-
+    """Make a page of figures and tables from logs of training runs."""
     output = _output(args, ".html")
     with Waiting("the page"):
         runs = _read(args)
@@ -62,11 +25,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def run_plot(args: argparse.Namespace) -> int:
-    """Draw logs of training runs.
-
-    Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
-    matplotlib: pip install 'ooc-fw[plot]'.
-    """
+    """Draw logs of training runs."""
     output = _output(args, ".png")
     check_figure(output)
     panels = _choice("--panels", args.panels, tuple(PANELS))
@@ -89,14 +48,13 @@ def _output(args: argparse.Namespace, suffix: str) -> Path:
 
 
 def _read(args: argparse.Namespace) -> list[Run]:
-    from ooc_fw.report.runlog import read_runs
 
     return read_runs([Path(log) for log in args.logs])
 
 
 def _done(args: argparse.Namespace, output: Path, runs: list[Run]) -> int:
     common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
-    return common.DONE
+    return DONE
 
 
 def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:

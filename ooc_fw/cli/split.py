@@ -6,46 +6,17 @@ import argparse
 from dataclasses import asdict
 
 from ooc_fw.cli import common
-from ooc_fw.options import ConvertOptions, Option
+from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.split import read_test_rows, split
+from ooc_fw.data.labels import are_targets
+from ooc_fw.data.sources.dispatch import draw_test_rows
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
-SHARE = Option("share of the rows in the test file", low=0, above=True, high=1, metavar="SHARE")
-
-
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("split", run)
-    common.add_data(parser)
-    parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
-    parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
-    which = parser.add_mutually_exclusive_group()
-    common.add_option(which, "test_share", SHARE, 0.3)
-    which.add_argument(
-        "--rows",
-        metavar="FILE",
-        help="numbers of the test rows in DATA, from 0: text with one a line, or .npy",
-    )
-    parser.add_argument(
-        "--no-stratify",
-        action="store_true",
-        help="draw rows without regard to classes (default: each class has the same share in both)",
-    )
-    common.add_options(parser, ConvertOptions, ["seed", "compression"])
-    common.add_results(parser)
-
 
 def run(args: argparse.Namespace) -> int:
-    """Split a data file into a training and a test file.
-
-    Test rows are a random part of the data, with the same share of each class, or those that --rows
-    names. Both files keep the order of the rows, the scaling and the names of columns and classes.
-    """
-    from ooc_fw.convert.split import read_test_rows, split
-    from ooc_fw.data.labels import are_targets
-    from ooc_fw.data.sources.dispatch import draw_test_rows
-
+    """Split a data file into a training and a test file."""
     outputs = [args.train, args.test]
     check_outputs(
         [Output("training file", args.train), Output("test file", args.test)],
@@ -69,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             words = [f"{common.format_label(label)} ({n})" for label, n in counts] or ["none"]
             line = f"{report.output}: {report.n_rows} rows; classes: {', '.join(words)}"
             common.print_lines([line])
-    return common.DONE
+    return DONE
 
 
 def _plain(report: dict[str, object]) -> dict[str, object]:

@@ -7,7 +7,8 @@ import logging
 from typing import Any
 
 from ooc_fw.cli import common
-from ooc_fw.options import ConvertOptions
+from ooc_fw.cli.commands import DONE, NO
+from ooc_fw.convert.verify import verify_file
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import DamageError
 
@@ -19,23 +20,8 @@ NO_CHECKSUMS = (
 logger = logging.getLogger(__name__)
 
 
-def add_commands(commands: common.Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("verify", run)
-    parser.add_argument("data", metavar="DATA", help="an HDF5 file")
-    common.add_options(parser, ConvertOptions, ["x_name", "y_name"])
-    common.add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Compare a data file with the checksums in it.
-
-    Read a whole HDF5 data file and compare every array with the checksums that ooc-fw convert
-    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged. A file without
-    checksums is only read.
-    """
-    from ooc_fw.convert.verify import verify_file
-
+    """Compare a data file with the checksums in it."""
     try:
         with RowProgress("verify", unit="B", quiet=args.quiet) as progress:
             report = verify_file(
@@ -45,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             common.print_result(args, {"file": args.data, "intact": False})
         logger.error("%s", error)
-        return common.NO
+        return NO
     result = {
         "file": report.path,
         "file_bytes": report.n_bytes,
@@ -67,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             logger.error("%s", sentence)
         if array.n_damaged > len(array.damage):
             logger.error("%d more in %s", array.n_damaged - len(array.damage), array.name)
-    return common.DONE if report.intact else common.NO
+    return DONE if report.intact else NO
 
 
 def _lines(result: dict[str, Any]) -> list[str]:

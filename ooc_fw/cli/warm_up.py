@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import io
 import logging
@@ -14,7 +15,15 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from ooc_fw.cli.common import DONE, Commands, add_results
+import numpy as np
+from tqdm import tqdm
+
+from ooc_fw._core.loading import noting_compilation
+from ooc_fw._core.steps import move
+from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.main import main
+from ooc_fw.kernels.products import is_in_order
+from ooc_fw.report.progress import to_json
 from ooc_fw.system.files import exact, write_atomic
 from ooc_fw.system.scratch import scratch_directory
 
@@ -65,30 +74,8 @@ WORK_ON_TABLES = (
 """Commands that need pyarrow."""
 
 
-def add_commands(commands: Commands) -> None:
-    """Declare the command."""
-    parser = commands.add("warm-up", run)
-    add_results(parser)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Compile what the other commands need, once for each installation.
-
-    Run the other commands on a small data set that comes with the program, so that all that they
-    use is compiled, and say where the compiled code is kept. Nothing is compiled a second time.
-    Python's own bytecode is written where the installer has not done so.
-    """
-    import compileall
-
-    import numpy as np
-    from tqdm import tqdm
-
-    from ooc_fw._core.loading import noting_compilation
-    from ooc_fw._core.steps import move
-    from ooc_fw.cli.main import main
-    from ooc_fw.kernels.products import is_in_order
-    from ooc_fw.report.progress import to_json
-
+    """Compile what the other commands need, once for each installation."""
     compiled: list[float] = []
     started = time.perf_counter()
     compileall.compile_dir(str(files("ooc_fw")), quiet=2)  # fails in silence where it cannot write

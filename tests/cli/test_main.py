@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 
 import h5py
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 
 import ooc_fw as package
 from ooc_fw.cli import main as cli
+from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.cli.guide import DEMO
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -137,6 +139,13 @@ def test_help(ooc_fw, command):
     outcome = ooc_fw(*([command] if command else []), "--help")
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.startswith("usage: ooc-fw")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_described_alike_where_it_is_declared_and_run(name):
+    command = COMMANDS[name]
+    run = getattr(import_module(f"ooc_fw.cli.{command.module}"), command.function)
+    assert command.declare.__doc__.partition("\n")[0] == run.__doc__
 
 
 def test_version(ooc_fw):

@@ -1,0 +1,558 @@
+"""The commands: what they are called, their arguments, and which function runs each.
+
+The docstring of the function that declares a command is its help text. A command is run by a
+function from parsed arguments to an exit status, in a module that is imported when the command is
+called: help and usage errors need no numbers. A new command needs both, and a line in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ooc_fw.cli.arguments import (
+    add_data,
+    add_data_or_text,
+    add_model,
+    add_model_output,
+    add_option,
+    add_options,
+    add_results,
+    add_work,
+    argument_type,
+)
+from ooc_fw.options import (
+    DURATION,
+    ConvertOptions,
+    KernelOptions,
+    Option,
+    TrainOptions,
+    option_fields,
+)
+from ooc_fw.report.figures import PANELS
+from ooc_fw.system.errors import InputError
+
+DONE, NO, USAGE, FAILED = 0, 1, 2, 3
+"""Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
+input or usage; a failure such as a full disk, no time for a model, or an error of the program
+itself. After a signal the status is 128 plus its number."""
+
+_OF_TABLES = (
+    *("label", "targets", "one_hot", "drop", "impute", "missing_labels", "format", "header"),
+    *("delimiter", "labels", "x_name", "y_name"),
+)
+
+TEST_SHARE = Option(
+    "share of the rows in the test file", low=0, above=True, high=1, metavar="SHARE"
+)
+
+_OF_STREAM = {
+    *("data", "output", "log", "json", "quiet", "verbose", "stream", "zero_based", "kernel"),
+    *("gamma", "degree", "coef0", "C", "tol", "stopping", "max_support", "threads", "certify"),
+}
+"""Arguments of ``train`` that a stream takes, too."""
+
+CONTAMINATION = Option(
+    "share of the rows that the model takes for novel",
+    default_help="only rows below the margin",
+    low=0,
+    above=True,
+    high=0.5,
+    metavar="SHARE",
+)
+
+EPSILON = Option(
+    "half the width of the tube around the targets of a regression in which nothing is lost; 0 is "
+    "kernel ridge regression",
+    default_help="0.1",
+    low=0,
+    high=1e100,
+)
+
+_MOST_VALUES = 1000
+"""Most values of a range such as 2^-5..2^15."""
+
+
+def _convert(parser: argparse.ArgumentParser) -> None:
+    """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
+
+    Convert LIBSVM text or a table (CSV, Parquet, Arrow, .npy, .npz, HDF5 of other tools, zarr) to
+    one HDF5 file in constant memory. Rows are shuffled, so that training may read any contiguous
+    part as a random sample.
+    """
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="IN [IN ...] OUT.h5, or only inputs with -o: LIBSVM text or CSV, plain or compressed "
+        "by gzip, bzip2 or xz, Parquet or Arrow files or folders of them, .npy, .npz, HDF5 or "
+        "zarr; addresses of text, CSV, Parquet, Arrow and zarr; - is standard input; several are "
+        "read one after the other",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
+    )
+    others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
+    add_options(parser, ConvertOptions, others)
+    add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
+    add_results(parser)
+
+
+def _split(parser: argparse.ArgumentParser) -> None:
+    """Split a data file into a training and a test file.
+
+    Test rows are a random part of the data, with the same share of each class, or those that --rows
+    names. Both files keep the order of the rows, the scaling and the names of columns and classes.
+    """
+    add_data(parser)
+    parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
+    parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
+    which = parser.add_mutually_exclusive_group()
+    add_option(which, "test_share", TEST_SHARE, 0.3)
+    which.add_argument(
+        "--rows",
+        metavar="FILE",
+        help="numbers of the test rows in DATA, from 0: text with one a line, or .npy",
+    )
+    parser.add_argument(
+        "--no-stratify",
+        action="store_true",
+        help="draw rows without regard to classes (default: each class has the same share in both)",
+    )
+    add_options(parser, ConvertOptions, ["seed", "compression"])
+    add_results(parser)
+
+
+def _info(parser: argparse.ArgumentParser) -> None:
+    """What data, a model or a checkpoint hold, and what to do before training.
+
+    Describe a model, or a checkpoint and how to resume its run, or inspect data before training:
+    classes, columns that are constant or not scaled alike, missing values, repeated rows, storage,
+    and the advice that follows. Of large files a sample is read, of text and tables (CSV, Parquet,
+    .npz) the beginning.
+    """
+    add_data_or_text(parser)
+    add_options(parser, ConvertOptions, ["header"])
+    add_results(parser, progress=False)
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    """Show the kind of model, memory plan, I/O and time of a training run before it runs.
+
+    Print whether `ooc-fw train` with the same options would take landmarks, how an exact run would
+    divide the memory, how much it would read and about how long it would take, from a calibration
+    of a second and small samples solved exactly. The exit status is 2 if --memory cannot be met.
+    """
+    add_data(parser)
+    _add_training(parser)
+    add_results(parser)
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    """Compare a data file with the checksums in it.
+
+    Read a whole HDF5 data file and compare every array with the checksums that ooc-fw convert
+    stored. The exit status is 0 if nothing is wrong, 1 if the file is damaged. A file without
+    checksums is only read.
+    """
+    parser.add_argument("data", metavar="DATA", help="an HDF5 file")
+    add_options(parser, ConvertOptions, ["x_name", "y_name"])
+    add_results(parser)
+
+
+def _train(parser: argparse.ArgumentParser) -> None:
+    """Train a model.
+
+    Train a kernel support vector machine (squared hinge loss) on a file of any size and write the
+    model. For more than two classes, a binary classifier is trained for each pair of them. The
+    duality gap is exact: unless --no-certify is given, a pass over all rows certifies it. Where the
+    optimum is out of reach, the model has landmarks: see `ooc-fw help noisy`.
+    """
+    add_data(parser, "; with --stream LIBSVM text, or - for text on standard input")
+    add_model_output(parser)
+    _add_training(parser)
+    parser.add_argument(
+        "--probability",
+        action="store_true",
+        help="let the model give probabilities, by sigmoids that are fitted to held-out rows. The "
+        "classifiers that this needs are trained in less time than the model as a rule; --max-time "
+        "and Ctrl-C cover it, too",
+    )
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
+    )
+    parser.add_argument(
+        "--task",
+        choices=("classification", "novelty", "regression"),
+        default="classification",
+        help="classification (default); novelty: a model of all rows, whatever their labels, that "
+        "tells rows like them (1) from others (-1); or regression: labels are numbers to be met",
+    )
+    add_option(parser, "contamination", CONTAMINATION)
+    add_option(parser, "epsilon", EPSILON)
+    add_results(parser)
+    _add_stream(parser)
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    """Declare what decides how a run goes; `plan` has the same options."""
+    group = parser.add_argument_group("problem")
+    add_options(group, KernelOptions)
+    add_options(group, TrainOptions, ["C"])
+    group.add_argument(
+        "--class-weight",
+        type=argument_type(_class_weight),
+        metavar="balanced|LABEL=W,...",
+        help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
+        "left out), or balanced: inversely proportional to the rows of each class",
+    )
+    names = ("method", "lmo", "sample_size", "start", "tol", "stopping", "max_iter", "seed")
+    add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
+    group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
+    add_options(group, TrainOptions, ["max_time"])
+    group.add_argument(
+        "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
+    )
+    every = Option("time between checkpoints", default_help="60s", **DURATION)
+    add_option(group, "checkpoint_every", every)
+    group.add_argument(
+        "--resume",
+        metavar="FILE",
+        help="resume from a checkpoint of the same data and options; only --max-iter, --max-time "
+        "and --threads may differ",
+    )
+    add_work(parser)
+    add_options(parser, TrainOptions, ["memory_limit", "max_support", "landmarks", "exact"])
+
+
+def _add_stream(parser: argparse.ArgumentParser) -> None:
+    """Declare what only a stream takes, after all other arguments."""
+    group = parser.add_argument_group(
+        "stream",
+        "One pass over LIBSVM text in bounded memory. Only rows that support the model are kept, "
+        "at most 10000 unless --max-support says otherwise: it depends on the order of the rows, "
+        "and its gap is known for the rows read last only. gamma auto follows from the first 4 MiB "
+        "of text. A feature that appears late was 0 before. For a certified gap convert the text "
+        "and train on the file.",
+    )
+    group.add_argument(
+        "--stream",
+        action="store_true",
+        help="DATA is LIBSVM text, also compressed, or - for text on standard input",
+    )
+    add_options(group, ConvertOptions, ["zero_based"])
+    parser.set_defaults(
+        unused_by_stream=[action for action in parser._actions if action.dest not in _OF_STREAM]
+    )
+
+
+def _class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        weights = {label: float(weight) for label, _, weight in parts}
+    except ValueError:
+        weights = {}
+    if not weights or "" in weights:
+        raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
+    return weights
+
+
+def _tune(parser: argparse.ArgumentParser) -> None:
+    """Find the best C and gamma, and train with them.
+
+    Try values of C, and of gamma if asked, on one part of the rows, validate on the rest, and
+    train on all rows with the best. Each point is warm-started from the one before, and hopeless
+    points are abandoned. VALUES are numbers (0.5,1,10) or powers of a number (2^0..2^12;
+    2^-5..2^15:2 for every second one). The test file has no part in it.
+    """
+    add_data(parser)
+    add_model_output(parser)
+    grid = parser.add_argument_group("grid")
+    grid.add_argument(
+        "--preset",
+        metavar="{large,small}",
+        default="large",
+        help="large (default): C in 2^0..2^12, gamma auto, one validation part; small: C in "
+        "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; the options below replace parts of it",
+    )
+    positive = option_fields(TrainOptions)["C"][1]
+    _add_values(grid, "--C", positive, "values of C")
+    width = grid.add_mutually_exclusive_group()
+    gamma = option_fields(KernelOptions)["gamma"][1]
+    _add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
+    sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
+    _add_values(width, "--sigma2", positive, sigma2)
+    add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
+    check = parser.add_argument_group("validation")
+    part = "share of the rows in the validation part"
+    share = Option(part, metavar="SHARE", low=0, above=True, high=1)
+    add_option(check, "validation", share, 0.3)
+    folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
+    add_option(check, "folds", folds)
+    check.add_argument(
+        "--metric",
+        metavar="{accuracy,balanced_accuracy,auc}",
+        default="accuracy",
+        help="what to choose by: accuracy (default), balanced_accuracy (the mean recall of the "
+        "classes), or auc (the ROC AUC of two classes)",
+    )
+    add_options(check, TrainOptions, ["seed"])
+    training = parser.add_argument_group("training")
+    add_options(
+        training, TrainOptions, ["method", "tol", "memory_limit", "max_support", "landmarks"]
+    )
+    add_work(parser, dask=False)
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "--no-refit", dest="refit", action="store_false", help="search only, train no model"
+    )
+    results.add_argument("--points", metavar="FILE.json", help="write all points as JSON")
+    results.add_argument(
+        "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
+    )
+    add_results(parser)
+
+
+def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    read = argument_type(partial(value_list, declared=declared))
+    group.add_argument(name, type=read, metavar="VALUES", help=text)
+
+
+def value_list(text: str, declared: Option) -> list[Any]:
+    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2.
+
+    Raises
+    ------
+    InputError
+        The list is malformed, or a value is outside the limits of the option.
+    """
+    try:
+        return [value for part in text.split(",") for value in _values(part, declared)]
+    except InputError:
+        raise
+    except (ValueError, ArithmeticError):
+        raise InputError(
+            f"must be a list of values such as 0.5,1,10 or 2^-5..2^15:2, not {text!r}"
+        ) from None
+
+
+def _values(part: str, declared: Option) -> list[Any]:
+    if "^" not in part:
+        return [declared.parse(part)]
+    ends, _, step = part.partition(":")
+    bases, exponents = zip(*(end.split("^") for end in ends.split("..")), strict=True)
+    base, first, last, by = float(bases[0]), int(exponents[0]), int(exponents[-1]), int(step or 1)
+    powers = range(first, last + 1, by)
+    if len(bases) > 2 or base != float(bases[-1]) or by < 1 or not 0 < len(powers) <= _MOST_VALUES:
+        raise ValueError
+    return [declared.parse(repr(base**power)) for power in powers]
+
+
+def _predict(parser: argparse.ArgumentParser) -> None:
+    """Apply a model to rows.
+
+    Print the predicted label of each row, one a line, in the order of the rows before any
+    shuffling. Text is scaled like the training data. Memory does not grow with the number of
+    rows; many results of a shuffled file wait on disk.
+    """
+    add_model(parser)
+    add_data_or_text(parser, labels=False)
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="FILE.csv: a table with a header, row and label and what is asked for below; FILE.h5: "
+        "data sets of these names; any other name: lines as on standard output (default)",
+    )
+    parser.add_argument(
+        "--decision",
+        action="store_true",
+        help="decision values (margin at -1 and 1, positive for the larger label); for more than "
+        "two classes one for each pair, (first, second), (first, third), ..., or, of a landmark "
+        "model, one for each class against the rest",
+    )
+    parser.add_argument(
+        "--probability",
+        action="store_true",
+        help="the probability of each class, in increasing order of labels; for models of "
+        "ooc-fw train --probability",
+    )
+    add_work(parser)
+    add_results(parser)
+
+
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    """Accuracy of a model on labelled rows.
+
+    Compare predicted with given labels. A label the model does not know counts as wrong. Text is
+    scaled like the training data. Of two classes, the ROC AUC and the average precision of the
+    decision values, too: how well they tell the rows of the larger label from all others. If the
+    model gives probabilities, their Brier score: the mean squared error of the probability of the
+    larger of two labels, or the sum of that over all classes. Of regression R^2, the root of the
+    mean squared error, and the mean absolute error.
+    """
+    add_model(parser)
+    add_data_or_text(parser)
+    add_work(parser)
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        metavar="FILE",
+        help="draw how reliable the probabilities are (.png, .svg, .pdf); needs a model of "
+        "ooc-fw train --probability, and matplotlib",
+    )
+    add_results(parser)
+
+
+def _certify(parser: argparse.ArgumentParser) -> None:
+    """Exact duality gap of a model over its training data.
+
+    Pass over the training data once and print the relative duality gap. The exit status is 0 if
+    it is at most the tolerance, 1 if it is larger. The gap of a landmark model is that of its
+    objective within the span of the landmarks: (primal - dual) / primal, which a tolerance T
+    limits to 1 - (1 - T)^2. That of an exact regression is one to the optimum over all rows, as in
+    training. With --exact-kernel, also (primal - exact_kernel_dual) / primal, where no weights of
+    all rows have an objective below exact_kernel_dual: what a larger model could gain in objective,
+    not in accuracy.
+    """
+    add_model(parser)
+    add_data(parser)
+    add_options(parser, TrainOptions, ["tol"])
+    parser.add_argument(
+        "--exact-kernel",
+        action="store_true",
+        help="of a landmark model: also its gap against all weights of all rows, which takes a "
+        "kernel value for each pair of rows inside the margin",
+    )
+    add_work(parser)
+    add_results(parser)
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    """Write a model as an ONNX graph.
+
+    The input X has rows before scaling, in the order of the features of the training file. Outputs
+    are label, decision and, of a model that gives them, probabilities; or prediction. The kernel is
+    computed in double precision. Needs the package onnx: pip install 'ooc-fw[onnx]'.
+    """
+    add_model(parser)
+    parser.add_argument("output", metavar="MODEL.onnx", help="file to write")
+    parser.add_argument(
+        "--float32-input",
+        action="store_true",
+        help="let the input be of float32 (default: of float64, which raw columns may need)",
+    )
+    parser.add_argument(
+        "--no-probabilities",
+        action="store_true",
+        help="leave out the probabilities of a model that gives them",
+    )
+    add_results(parser, progress=False)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    """Make a page of figures and tables from logs of training runs.
+
+    Make one HTML file of what runs have written with ooc-fw train --log: figures, options and
+    results, several runs side by side. The file needs no network and no scripts. Making it needs
+    matplotlib: pip install 'ooc-fw[plot]'.
+    """
+    _add_logs(parser, "REPORT", ".html")
+
+
+def _plot(parser: argparse.ArgumentParser) -> None:
+    """Draw logs of training runs.
+
+    Draw what runs have written with ooc-fw train --log: several of them in the same axes. Needs
+    matplotlib: pip install 'ooc-fw[plot]'.
+    """
+    _add_logs(parser, "FIGURE", ".png; .svg and .pdf are possible too")
+    parser.add_argument(
+        "--panels",
+        metavar="NAMES",
+        default=",".join(PANELS),
+        help=f"some of {', '.join(PANELS)}, with commas between them (default: all)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="AXIS",
+        default="both",
+        help="time, iteration or both (default); speeds and memory are drawn against time only",
+    )
+
+
+def _add_logs(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
+    parser.add_argument(
+        "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; may still grow"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
+    )
+    add_results(parser, progress=False)
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    """Convert, train, certify and evaluate on a small data set.
+
+    Run the other commands on a1a, a small real data set that comes with the program, and show
+    each of them with its result.
+    """
+    parser.add_argument(
+        "directory", nargs="?", metavar="DIR", help="keep the files here (default: nowhere)"
+    )
+
+
+def _help(parser: argparse.ArgumentParser) -> None:
+    """Print a guide on memory, streams, tables, ....
+
+    Print a guide. Without TOPIC, list the topics.
+    """
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="name of a guide")
+
+
+def _warm_up(parser: argparse.ArgumentParser) -> None:
+    """Compile what the other commands need, once for each installation.
+
+    Run the other commands on a small data set that comes with the program, so that all that they
+    use is compiled, and say where the compiled code is kept. Nothing is compiled a second time.
+    Python's own bytecode is written where the installer has not done so.
+    """
+    add_results(parser)
+
+
+class Command(NamedTuple):
+    """What declares the arguments of a command, and the module and function that run it."""
+
+    declare: Callable[[argparse.ArgumentParser], None]
+    module: str
+    function: str = "run"
+
+
+COMMANDS = {
+    "convert": Command(_convert, "convert"),
+    "split": Command(_split, "split"),
+    "info": Command(_info, "info"),
+    "plan": Command(_plan, "plan"),
+    "verify": Command(_verify, "verify"),
+    "train": Command(_train, "train"),
+    "tune": Command(_tune, "tune"),
+    "predict": Command(_predict, "predict"),
+    "evaluate": Command(_evaluate, "evaluate"),
+    "certify": Command(_certify, "certify"),
+    "export": Command(_export, "export"),
+    "report": Command(_report, "report", "run_report"),
+    "plot": Command(_plot, "report", "run_plot"),
+    "demo": Command(_demo, "guide", "run_demo"),
+    "help": Command(_help, "guide", "run_help"),
+    "warm-up": Command(_warm_up, "warm_up"),
+}
+"""Commands by their names, in the order in which ``--help`` lists them."""
