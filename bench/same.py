@@ -173,7 +173,7 @@ def tuned(folder: Path, checkout: Path) -> dict[str, object]:
     """The choice of C and gamma, and the model of it."""
     command(
         checkout, folder, "tune", "rings.h5", "--C", "2^-2..2^4:2", "--gamma", "0.1,1",
-        "--model", "t.h5", "-o", "t.json", "--quiet",
+        "-o", "t.h5", "--points", "t.json", "--quiet",
     )  # fmt: skip
     return {**digest(folder / "t.h5")}
 
