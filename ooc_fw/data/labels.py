@@ -16,8 +16,9 @@ from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources.base import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
-LABEL_BYTES = 8 << 20  # of labels that are read together, about
-_FIRST_LABELS = 1 << 10  # of which the bytes of the others are told
+LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
+_FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
+_RENUMBERED = 8 << 20  # codes that are renumbered at once, rather than with a copy of all
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
@@ -93,7 +94,7 @@ def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray
                 )
             moved = np.searchsorted(more, found)
             if codes is not None:
-                for part in np.array_split(codes[:start], 1 + start // LABEL_BYTES):
+                for part in np.array_split(codes[:start], 1 + start // _RENUMBERED):
                     part[:] = moved[part]
             found = more
             places, _ = _places(labels, found)

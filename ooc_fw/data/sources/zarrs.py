@@ -49,7 +49,7 @@ _DECOMPRESSORS: dict[str, Any] = {
     "bz2": bz2.BZ2Decompressor,
     "lzma": lzma.LZMADecompressor,
 }
-_WORD_BYTES = 512  # of a word on its way from its chunk
+_WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
 _OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
 
 
