@@ -116,7 +116,7 @@ def read_classes(
     except OverLimitError:
         room = (options.memory_limit or 0) - PROGRAM_BYTES
         if source.label_bytes > max(room, PROGRAM_BYTES // 4):
-            raise  # without counting the classes
+            raise  # what is kept of the labels would exceed the limit before they are counted
         n_classes = len(label_values(source))
         plan_training(replace(work, n_classifiers=classifiers_of(n_classes)), options)
         raise
