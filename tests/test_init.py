@@ -47,3 +47,9 @@ def test_import_of_the_package_loads_no_numbers():
 def test_help_loads_no_numbers(command):
     code = f"from ooc_fw.cli.main import main; main({[*command.split(), '--help']})"
     assert not imported_by(code) & {"numpy", "h5py", "numba", "sklearn", "dask"}
+
+
+def test_commands_that_compute_nothing_load_no_compiled_code(data_file):
+    for command in (["help"], ["verify", str(data_file), "--quiet"]):
+        code = f"from ooc_fw.cli.main import main; main({command})"
+        assert "numba" not in imported_by(code), command

@@ -535,6 +535,7 @@ class Command(NamedTuple):
     declare: Callable[[argparse.ArgumentParser], None]
     module: str
     function: str = "run"
+    computes: bool = True  # by compiled functions; numba takes most of a short command's time
 
 
 COMMANDS = {
@@ -542,17 +543,17 @@ COMMANDS = {
     "split": Command(_split, "split"),
     "info": Command(_info, "info"),
     "plan": Command(_plan, "plan"),
-    "verify": Command(_verify, "verify"),
+    "verify": Command(_verify, "verify", computes=False),
     "train": Command(_train, "train"),
     "tune": Command(_tune, "tune"),
     "predict": Command(_predict, "predict"),
     "evaluate": Command(_evaluate, "evaluate"),
     "certify": Command(_certify, "certify"),
     "export": Command(_export, "export"),
-    "report": Command(_report, "report", "run_report"),
-    "plot": Command(_plot, "report", "run_plot"),
-    "demo": Command(_demo, "guide", "run_demo"),
-    "help": Command(_help, "guide", "run_help"),
+    "report": Command(_report, "report", "run_report", computes=False),
+    "plot": Command(_plot, "report", "run_plot", computes=False),
+    "demo": Command(_demo, "guide", "run_demo", computes=False),
+    "help": Command(_help, "guide", "run_help", computes=False),
     "warm-up": Command(_warm_up, "warm_up"),
 }
 """Commands by their names, in the order in which ``--help`` lists them."""

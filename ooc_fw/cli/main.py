@@ -106,10 +106,11 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
     args.started = time.perf_counter()  # imports count: the user waits for them
-    load_numba_alone()
     command = COMMANDS[args.command]
-    quiet = getattr(args, "quiet", False)
-    with nullcontext() if quiet else noting_compilation(_announce_compilation):
+    announces = command.computes and not getattr(args, "quiet", False)
+    if command.computes:
+        load_numba_alone()
+    with noting_compilation(_announce_compilation) if announces else nullcontext():
         module = import_module(f"ooc_fw.cli.{command.module}")
         status: int = getattr(module, command.function)(args)
     return status

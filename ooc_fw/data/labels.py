@@ -134,8 +134,8 @@ def read_targets(source: RowSource) -> Float64Array:
     for start, found in label_blocks(source):
         if found.dtype.kind not in "biuf":
             raise InputError(
-                f"the labels of {source.name} are words, such as {found[0]!r}, and a regression "
-                f"needs numbers; name another column"
+                f"the labels of {source.name} are words, such as {format_label(found[0])}, and a "
+                f"regression needs numbers; name another column"
             )
         targets[start : start + len(found)] = found
     wrong = np.flatnonzero(~np.isfinite(targets))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
-from ooc_fw.data.labels import TwoLabels, encode_labels, label_blocks, label_values
+from ooc_fw.data.labels import TwoLabels, encode_labels, label_blocks, label_values, read_targets
 from ooc_fw.data.sources import open_source
 from ooc_fw.system.errors import InputError
 
@@ -66,6 +66,12 @@ def test_unusable_labels(labels, message, monkeypatch):
     source = open_source(np.eye(5 if labels is None else len(labels)), labels)
     with pytest.raises(InputError, match=message):
         encode_labels(source)
+
+
+def test_words_are_no_targets():
+    """A word is shown as it stands in the file, not as numpy represents it."""
+    with pytest.raises(InputError, match=r"array are words, such as T, and a regression"):
+        read_targets(open_source(np.eye(2), np.array(["T", "F"])))
 
 
 def test_words_are_read_in_blocks_of_bytes(monkeypatch):
