@@ -21,7 +21,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.solution import relative_gap, relative_target
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import Model, check_training_rows, load_model, training_data
 from ooc_fw.problem import BinaryProblem, Problem, RegressionProblem
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
@@ -72,8 +72,7 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
     from ooc_fw.training.regression import EXACT_ROWS
 
     with ExitStack() as stack:
-        source = model.by_name(stack.enter_context(common.open_data(args)))
-        model, source = model.among_weighted(source)
+        model, source = training_data(model, stack.enter_context(common.open_data(args)))
         problem: Problem | RegressionProblem
         if model.task == "regression":
             problem = regression_problem(model, source)
@@ -121,13 +120,12 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
     """What the certificate of each binary classifier over DATA says."""
     certificates = []
     with ExitStack() as stack:
-        source = model.by_name(stack.enter_context(common.open_data(args)))
-        model, source = model.among_weighted(source)
+        model, source = training_data(model, stack.enter_context(common.open_data(args)))
         codes = np.zeros(source.n_rows, dtype=np.int64)
         if not model.one_class:
             codes = _codes(model, source)
         n_classes = len(model.classes)
-        model.check_training_rows(source, codes)
+        check_training_rows(model, source, codes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
         if model.one_class:

@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("output", args.output)], [args.model])
     model = load_model(args.model)
     if args.no_probabilities:
-        model = model.without_sigmoids()
+        model = model.with_sigmoids(None)
     content = to_onnx(model, double_input=not args.float32_input)
     write_atomic(Path(args.output), content)
     result = {

@@ -47,14 +47,12 @@ def run(args: argparse.Namespace) -> int:
         assert solution is not None
         if number:
             solution = replace(solution, status=Status.INTERRUPTED)
-        signs = -solution.labels if labels.swapped else solution.labels
-        Model.from_solution(
-            replace(solution, labels=signs),
-            kernel=kernel,
-            C=options.C,
-            classes=classes,
-            scaling=Scaling(),
-        ).save(output)
+        if labels.swapped:
+            solution = replace(solution, labels=-solution.labels)
+        model = Model.of(
+            solution, None, classes=classes, kernel=kernel, C=options.C, scaling=Scaling()
+        )
+        model.save(output)
         same = ("method", "objective", "rho", "sampled_gap", "certified_gap", "iterations")
         result = {
             "status": str(solution.status),

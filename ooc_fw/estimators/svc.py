@@ -480,19 +480,15 @@ class FrankWolfeSVC(_FittedSVC):
             with self._progress(options) as progress:
                 streams.learn(source, codes, weights, progress.callbacks)
             pairs = streams.solutions()
-            scaling = source.scaling if first else self.model_.scaling
             self.n_features_in_ = source.n_features
         vectors = union_of_vectors(pairs)
         self._streams = streams
         self.classes_, self.class_weight_ = known, factors
         self.n_rows_seen_ = streams.n_rows
-        model = Model.from_pairs(
-            pairs, vectors, kernel=streams.kernel, C=options.C, classes=known, scaling=scaling
+        described = source if first else self.model_
+        self.model_ = Model.of(
+            pairs, described, classes=known, vectors=vectors, kernel=streams.kernel, C=options.C
         )
-        if first:
-            self.model_ = model.knowing(source)
-        else:
-            self.model_ = replace(model, columns=self.model_.columns, table=self.model_.table)
         self.pairs_ = pairs if len(pairs) == 1 else _with_vectors(pairs, vectors[:0])
         self.landmarks_ = None
         self.n_support_ = support_of_classes(pairs, len(known))

@@ -21,7 +21,7 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
-from ooc_fw.model.record import Model
+from ooc_fw.model.record import Model, check_training_rows, rows_of_weight
 from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
@@ -95,7 +95,7 @@ def certify_landmarks(
         raise InputError(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )
-    model.check_training_rows(problem.source, problem.codes)
+    check_training_rows(model, problem.source, problem.codes)
     taken = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
         taken = row_penalties(model, problem.codes)
@@ -150,7 +150,7 @@ def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
         if len(found) != 1:
             raise _weights_of_rows()
         per_class[place] = found[0]
-    penalties, rows = per_class[codes], model.rows_of_weight(len(codes))
+    penalties, rows = per_class[codes], rows_of_weight(model, len(codes))
     if rows is None:
         return np.asarray(penalties)
     of_weight = np.zeros_like(penalties)

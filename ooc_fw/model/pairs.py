@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,19 @@ from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
 
+if TYPE_CHECKING:
+    from ooc_fw.landmarks.solution import LandmarkSolution
+
+Task: TypeAlias = Literal["classification", "novelty", "regression"]
 Decision: TypeAlias = Literal["ovo", "ovr"]
 Kind: TypeAlias = Literal["exact", "landmarks"]
 
 REST = "rest"
 """What stands for the negative class of one class against the rest."""
+
+_OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
+_OF_LANDMARKS = ("primal", "dual", "certified_gap", "sampled_gap")
+"""Fields that classifiers have in common with the solutions that they come from."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,7 @@ class BinaryClassifier:
     C: Float64Array | None = None
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
-
-    @property
-    def kind(self) -> Kind:
-        """How it was trained."""
-        return "exact"
+    kind: ClassVar[Kind] = "exact"
 
     def __post_init__(self) -> None:
         _check_common(self, ("alpha", "labels", "sv", "rows"))
@@ -120,6 +124,7 @@ class LandmarkClassifier:
     C: Float64Array | None = None
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
+    kind: ClassVar[Kind] = "landmarks"
 
     def __post_init__(self) -> None:
         _check_common(self, ("beta", "landmarks", "rows"))
@@ -130,11 +135,6 @@ class LandmarkClassifier:
         for name, value in (("primal", self.primal), ("dual", self.dual)):
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name} must be a number that is not negative, not {value}")
-
-    @property
-    def kind(self) -> Kind:
-        """How it was trained."""
-        return "landmarks"
 
     @property
     def alpha(self) -> Float64Array:
@@ -197,6 +197,54 @@ class PairSolution:
     positive: int
     solution: Solution
     stands_in: bool = False
+
+
+def pair_classifiers(
+    pairs: Sequence[PairSolution], classes: npt.NDArray[Any], C: float
+) -> list[BinaryClassifier]:
+    """Classifiers of all pairs of `classes`, whose support vectors are `union_of_rows`."""
+    rows = union_of_rows(pairs)
+    order = np.argsort(rows)
+    # Streams have penalties where they have met weights; of a model all have them, or none.
+    weighted = any(pair.solution.penalties is not None for pair in pairs)
+    return [
+        BinaryClassifier(
+            **{name: getattr(pair.solution, name) for name in _OF_SOLUTION},
+            sv=order[np.searchsorted(rows, pair.solution.rows, sorter=order)],
+            positive=classes[pair.positive].item(),
+            negative=classes[pair.negative].item(),
+            C=np.full(len(pair.solution.rows), C)
+            if weighted and pair.solution.penalties is None
+            else pair.solution.penalties,
+        )
+        for pair in pairs
+    ]
+
+
+def landmark_classifiers(
+    solution: LandmarkSolution, classes: npt.NDArray[Any], penalties: Float64Array | None
+) -> list[LandmarkClassifier]:
+    """Classifiers of two classes, or of each class against the rest, on the same landmarks.
+
+    `penalties` are those of all training rows; None where all have C.
+    """
+    names = [(classes[1].item(), classes[0].item())]
+    if len(classes) > 2:
+        names = [(value, REST) for value in classes.tolist()]
+    measures = {name: getattr(solution, name) for name in _OF_LANDMARKS}
+    return [
+        LandmarkClassifier(
+            beta=solution.beta[k],
+            landmarks=np.arange(len(solution.rows)),
+            rows=solution.rows,
+            jitter=solution.jitter,
+            positive=positive,
+            negative=negative,
+            C=None if penalties is None else penalties[solution.rows],
+            **{name: None if of is None else float(of[k]) for name, of in measures.items()},
+        )
+        for k, (positive, negative) in enumerate(names)
+    ]
 
 
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -32,240 +32,33 @@ from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
+from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
 from ooc_fw.model.pairs import (
-    REST,
     BinaryClassifier,
     Classifier,
     Decision,
     Kind,
-    LandmarkClassifier,
     PairSolution,
+    Task,
     class_scores,
     decision_of,
-    union_of_rows,
+    landmark_classifiers,
+    pair_classifiers,
     worst_gap,
     worst_status,
 )
 from ooc_fw.model.prediction import FewRows, Predictor, decide_rows, rows_at_once
 from ooc_fw.model.probabilities import class_probabilities
+from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
-if TYPE_CHECKING:
-    from ooc_fw.landmarks.solution import LandmarkSolution
-    from ooc_fw.solver.state import Solution
-
 logger = logging.getLogger(__name__)
 
-_OF_SOLUTION = ("alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap")
-"""Fields that a `Solution` and a `BinaryClassifier` have in common."""
-
 
 @dataclass(frozen=True)
-class _Record:
-    """The fields of a `Model`, what follows from them, and which data belong to it."""
-
-    kernel: Kernel
-    C: float
-    classes: npt.NDArray[Any]
-    scaling: Scaling | None
-    status: str
-    support_vectors: Rows
-    classifiers: Sequence[Classifier]
-    offset: float | None = None
-    spread: float | None = None
-    epsilon: float | None = None
-    columns: tuple[str, ...] | None = None
-    table: str | None = None
-    weighted_rows: npt.NDArray[np.uint8] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields, for copies; predictors that are kept are made again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def __post_init__(self) -> None:
-        n_classes, n_classifiers = len(self.classes), len(self.classifiers)
-        if len({own.kind for own in self.classifiers}) > 1:
-            raise InputError("a model is exact or has landmarks, not both")
-        pairs, expected = "pair of them", n_classes * (n_classes - 1) // 2
-        if n_classifiers > 0 and self.decision == "ovr":
-            pairs, expected = "of them against the rest", n_classes
-        if n_classes < 2 or n_classifiers != expected:
-            raise InputError(
-                f"a model needs two classes or more, and a binary classifier for each {pairs}, not "
-                f"{n_classes} classes and {n_classifiers} classifiers"
-            )
-        for own in self.classifiers:
-            if own.sv.min() < 0 or own.sv.max() >= len(self.support_vectors):
-                name = "sv" if own.kind == "exact" else "landmarks"
-                raise InputError(f"{name} points outside the {len(self.support_vectors)} vectors")
-        if self.kind == "landmarks" and any(
-            not np.array_equal(getattr(own, name), getattr(self.classifiers[0], name))
-            for own in self.classifiers
-            for name in ("sv", "rows", "jitter")
-        ):
-            raise InputError("all classifiers of a landmark model have the same landmarks")
-        self._check_values()
-
-    def _check_values(self) -> None:
-        """Raise InputError for classes and numbers that no training gives."""
-        finite = self.classes.dtype.kind != "f" or np.isfinite(self.classes).all()
-        if not finite or len(set(self.classes.tolist())) < len(self.classes):
-            raise InputError("classes must be words or finite numbers, all different")
-        usable = {
-            "C": 0 < self.C < np.inf,
-            "offset": self.offset is None or np.isfinite(self.offset),
-            "spread": self.spread is None or 0 < self.spread < np.inf,
-            "epsilon": self.epsilon is None or 0 <= self.epsilon < np.inf,
-        }
-        for name in (name for name, is_usable in usable.items() if not is_usable):
-            raise InputError(f"the {name} of a model cannot be {getattr(self, name)}")
-        if self.spread is not None and None in (self.offset, self.epsilon):
-            raise InputError("a model of regression needs an offset and an epsilon")
-        for given in (self.columns, None if self.scaling is None else self.scaling.offset):
-            if given is not None and len(given) != self.n_features:
-                raise InputError(f"it describes {len(given)} columns and has {self.n_features}")
-
-    @property
-    def one_class(self) -> bool:
-        """Whether the model detects novelty: +1 stands for rows like those of training."""
-        return self.task == "novelty"
-
-    @property
-    def task(self) -> str:
-        """What the model is for: "classification", "novelty" or "regression"."""
-        if self.spread is not None:
-            return "regression"
-        return "classification" if self.offset is None else "novelty"
-
-    @property
-    def kind(self) -> Kind:
-        """Whether it is the exact model or was learned in the span of landmarks."""
-        return self.classifiers[0].kind
-
-    @property
-    def gap_scope(self) -> str:
-        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
-        return "all" if self.kind == "exact" else "span"
-
-    @property
-    def decision(self) -> Decision:
-        """Whether classifiers are of pairs of classes, or of one against the rest.
-
-        Two classes are one pair.
-        """
-        return decision_of(self.classifiers, len(self.classes))
-
-    @property
-    def certified_gap(self) -> float | None:
-        """Certified relative gap of the worst classifier; None when one was not certified.
-
-        That of a landmark model is a gap within the span of its landmarks.
-        """
-        return worst_gap(own.certified_gap for own in self.classifiers)
-
-    @property
-    def sampled_gap(self) -> float | None:
-        """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(own.sampled_gap for own in self.classifiers)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of the training data."""
-        return int(self.support_vectors.shape[1])
-
-    def suited(self, source: RowSource) -> RowSource:
-        """Rows of `source` like the training rows: its features by name, and scaled.
-
-        A source that records its scaling, as converted files do, is used as it is, and its scaling
-        must be that of the model. All others hold raw rows, which are scaled as they are read.
-        InputError is raised for features that are missing, or for another scaling.
-        """
-        found = self.by_name(source)
-        self.check_source(found)
-        if self.scaling is None or self.scaling.is_identity or found.scaling is not None:
-            return found
-        return ScaledSource(found, self.scaling)
-
-    def by_name(self, source: RowSource) -> RowSource:
-        """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
-        places = feature_places(source.columns, self.columns, source.name, self._warn)
-        return source if places is None else ColumnSource(source, places)
-
-    @cached_property
-    def _warn(self) -> Callable[..., object]:
-        return cache(logger.warning)  # each message once, however often the model is applied
-
-    def check_source(self, source: RowSource) -> None:
-        """Raise InputError unless rows of `source` can be compared with the support vectors."""
-        if source.n_features != self.n_features:
-            raise InputError(
-                f"{source.name} has {source.n_features} features but the model was trained on "
-                f"{self.n_features}; convert it with --like and the training file"
-            )
-        if source.scaling is None:
-            return
-        if self.scaling is None:
-            logger.warning(
-                "%s is scaled (%s), and the model has no record of the scaling of its training "
-                "data; the values are taken as they are",
-                source.name,
-                source.scaling.kind,
-            )
-        elif not source.scaling.same_as(self.scaling):
-            raise InputError(
-                f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-                f"training data ({self.scaling.kind}); convert it with --like and the training file"
-            )
-
-    def check_training_rows(self, source: RowSource, codes: Int64Array) -> None:
-        """Raise InputError unless `source` is the data the model was trained on.
-
-        Compares every support vector and its class with the row that it should come from; `codes`
-        has the place in `classes` of the label of each row. Landmarks have no class.
-        """
-        self.check_source(source)
-        for own in self.classifiers if self.kind == "exact" else self.classifiers[:1]:
-            self._check_rows(own, source, codes)
-
-    def rows_of_weight(self, n_rows: int, name: str = "the data set") -> Int64Array | None:
-        """Numbers of the training rows that have weight, of `n_rows`; None for all."""
-        if self.weighted_rows is None:
-            return None
-        rows = np.flatnonzero(np.unpackbits(self.weighted_rows))
-        if len(self.weighted_rows) != -(-n_rows // 8) or not 0 <= rows.max(initial=-1) < n_rows:
-            raise InputError(
-                f"{name} has {n_rows} rows, but the model was trained on another number of them, "
-                f"with those of weight 0; give the file it was trained on"
-            )
-        return rows
-
-    def _check_rows(self, own: Classifier, source: RowSource, codes: Int64Array) -> None:
-        order = np.argsort(own.rows)
-        last = own.rows[order[-1]]
-        if own.rows[order[0]] < 0 or last >= source.n_rows:
-            raise InputError(
-                f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
-                f"give the file it was trained on"
-            )
-        step = rows_at_once(self.n_features)
-        for part in (order[start : start + step] for start in range(0, len(order), step)):
-            rows = own.rows[part]
-            found, expected = source.take(rows), take_rows(self.support_vectors, own.sv[part])
-            differs = (_dense(found) != _dense(expected)).any(axis=1)
-            if isinstance(own, BinaryClassifier) and self.task == "classification":
-                classes = np.searchsorted(self.classes, [own.negative, own.positive])
-                differs |= codes[rows] != classes[(own.labels[part] > 0).astype(np.intp)]
-            if differs.any():
-                raise InputError(
-                    f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
-                    f"vector of that row; give the file it was trained on"
-                )
-
-
-@dataclass(frozen=True)
-class Model(_Record):
+class Model:
     """Trained classifiers and all that is needed to apply them.
 
     Parameters
@@ -305,6 +98,131 @@ class Model(_Record):
         were left out. None where there are none, or it is unknown, as in a stream.
     """
 
+    kernel: Kernel
+    C: float
+    classes: npt.NDArray[Any]
+    scaling: Scaling | None
+    status: str
+    support_vectors: Rows
+    classifiers: Sequence[Classifier]
+    offset: float | None = None
+    spread: float | None = None
+    epsilon: float | None = None
+    columns: tuple[str, ...] | None = None
+    table: str | None = None
+    weighted_rows: npt.NDArray[np.uint8] | None = None
+
+    def __post_init__(self) -> None:
+        _check_classifiers(self)
+        _check_values(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, for copies; predictors that are held are made again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def task(self) -> Task:
+        """What the model is for."""
+        if self.spread is not None:
+            return "regression"
+        return "classification" if self.offset is None else "novelty"
+
+    @property
+    def one_class(self) -> bool:
+        """Whether the model detects novelty: +1 stands for rows like those of training."""
+        return self.task == "novelty"
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is the exact model or was learned in the span of landmarks."""
+        return self.classifiers[0].kind
+
+    @property
+    def gap_scope(self) -> str:
+        """What gaps are of: "all" weights of training rows, or those in the "span" of landmarks."""
+        return "all" if self.kind == "exact" else "span"
+
+    @property
+    def decision(self) -> Decision:
+        """Whether classifiers are of pairs of classes, or of one against the rest.
+
+        Two classes are one pair.
+        """
+        return decision_of(self.classifiers, len(self.classes))
+
+    @property
+    def certified_gap(self) -> float | None:
+        """Certified relative gap of the worst classifier; None when one was not certified.
+
+        That of a landmark model is a gap within the span of its landmarks.
+        """
+        return worst_gap(own.certified_gap for own in self.classifiers)
+
+    @property
+    def sampled_gap(self) -> float | None:
+        """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
+        return worst_gap(own.sampled_gap for own in self.classifiers)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the model can give probabilities."""
+        return all(own.sigmoid_a is not None for own in self.classifiers)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the training data."""
+        return int(self.support_vectors.shape[1])
+
+    @classmethod
+    def of(
+        cls,
+        solution: Solution | LandmarkSolution | Sequence[PairSolution],
+        data: RowSource | Model | None,
+        *,
+        classes: npt.ArrayLike = (-1.0, 1.0),
+        vectors: Rows | None = None,
+        penalties: Float64Array | None = None,
+        **fields: Any,
+    ) -> Model:
+        """Model of what training returned.
+
+        Parameters
+        ----------
+        solution : Solution, LandmarkSolution or sequence of PairSolution
+            Of two classes, of landmarks, or of all pairs of classes.
+        data : RowSource, Model or None
+            Whose scaling, names of features and table the model records; None for none.
+        classes : array of shape (n_classes,)
+            Label values in increasing order.
+        vectors : Rows, optional
+            Of several pairs: their support vectors, the rows `ooc_fw.model.pairs.union_of_rows`.
+        penalties : ndarray of float64, optional
+            Of landmarks: the penalties of all training rows; None where all have C.
+        fields
+            Other fields of the model: kernel, C, and what belongs to its task.
+        """
+        values = as_class_values(classes)
+        classifiers: Sequence[Classifier]
+        if isinstance(solution, LandmarkSolution):
+            classifiers = landmark_classifiers(solution, values, penalties)
+            status, vectors = solution.status, solution.landmarks
+        else:
+            pairs = [PairSolution(0, 1, solution)] if isinstance(solution, Solution) else solution
+            classifiers = pair_classifiers(pairs, values, fields["C"])
+            status = worst_status([pair.solution.status for pair in pairs])
+            vectors = pairs[0].solution.support_vectors if vectors is None else vectors
+        described: dict[str, Any]
+        described = {name: getattr(data, name, None) for name in ("scaling", "columns", "table")}
+        if described["columns"] is not None:
+            described["columns"] = tuple(described["columns"])
+        return cls(
+            classes=values,
+            status=str(status),
+            support_vectors=vectors,
+            classifiers=classifiers,
+            **described | fields,
+        )
+
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
         """Same model, where row k of the training data is row `rows[k]` of others; they increase.
 
@@ -314,133 +232,36 @@ class Model(_Record):
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
 
-    def among_weighted(self, source: RowSource) -> tuple[Model, RowSource]:
-        """The model and its training data without the rows of weight 0."""
-        rows = self.rows_of_weight(source.n_rows, source.name)
-        if rows is None:
-            return self, source
+    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]] | None) -> Model:
+        """Same model, with a and b of the sigmoid of each classifier; None: no probabilities."""
+        numbers = [(None, None)] * len(self.classifiers) if sigmoids is None else sigmoids
         classifiers = [
-            replace(own, rows=np.searchsorted(rows, own.rows)) for own in self.classifiers
+            replace(classifier, sigmoid_a=a, sigmoid_b=b)
+            for classifier, (a, b) in zip(self.classifiers, numbers, strict=True)
         ]
-        model = replace(self, classifiers=classifiers, weighted_rows=None)
-        return model, SubsetSource(source, ranges_of(rows))
+        return replace(self, classifiers=classifiers)
 
-    def knowing(self, source: RowSource) -> Model:
-        """Same model, with the names and the table of the training data."""
-        columns = None if source.columns is None else tuple(source.columns)
-        return replace(self, columns=columns, table=source.table)
+    def suited(self, source: RowSource) -> RowSource:
+        """Rows of `source` like the training rows: its features by name, and scaled.
 
-    @classmethod
-    def of_regression(
-        cls,
-        solution: LandmarkSolution,
-        *,
-        kernel: Kernel,
-        C: float,
-        scaling: Scaling | None,
-        targets: tuple[float, float],
-        epsilon: float,
-        penalties: Float64Array | None = None,
-    ) -> Model:
-        """Model of landmarks for targets of this mean and spread, in units of which it learned."""
-        known: dict[str, Any] = {"kernel": kernel, "C": C, "scaling": scaling}
-        classes = np.array([-1.0, 1.0])
-        model = cls.from_landmarks(solution, classes=classes, penalties=penalties, **known)
-        return replace(model, offset=targets[0], spread=targets[1], epsilon=epsilon)
-
-    @classmethod
-    def of_one_class(
-        cls, solution: Solution, *, kernel: Kernel, C: float, scaling: Scaling | None, offset: float
-    ) -> Model:
-        """Model of the solution of a problem of one class."""
-        known: dict[str, Any] = {"kernel": kernel, "C": C, "scaling": scaling}
-        model = cls.from_solution(solution, classes=np.array([-1.0, 1.0]), **known)
-        return replace(model, offset=offset)
-
-    @classmethod
-    def from_solution(cls, solution: Solution, **known: Any) -> Model:
-        """Model of what `ooc_fw.solve` returned for two classes; see `from_pairs`."""
-        return cls.from_pairs([PairSolution(0, 1, solution)], solution.support_vectors, **known)
-
-    @classmethod
-    def from_pairs(
-        cls,
-        pairs: Sequence[PairSolution],
-        support_vectors: Rows,
-        *,
-        kernel: Kernel,
-        C: float,
-        classes: npt.ArrayLike,
-        scaling: Scaling | None,
-    ) -> Model:
-        """Model of the solutions for all pairs of classes, whose support vectors are given.
-
-        They are the rows `ooc_fw.model.pairs.union_of_rows` of the training data; kernel, C,
-        classes and scaling are those of a `Model`.
+        A source that records its scaling, as converted files do, is used as it is, and its scaling
+        must be that of the model. All others hold raw rows, which are scaled as they are read.
+        InputError is raised for features that are missing, or for another scaling.
         """
-        values = as_class_values(classes)
-        rows = union_of_rows(pairs)
-        order = np.argsort(rows)
-        # Streams have penalties where they have met weights; of a model all have them, or none.
-        weighted = any(pair.solution.penalties is not None for pair in pairs)
-        classifiers = [
-            BinaryClassifier(
-                **{name: getattr(pair.solution, name) for name in _OF_SOLUTION},
-                sv=order[np.searchsorted(rows, pair.solution.rows, sorter=order)],
-                positive=values[pair.positive].item(),
-                negative=values[pair.negative].item(),
-                C=np.full(len(pair.solution.rows), C)
-                if weighted and pair.solution.penalties is None
-                else pair.solution.penalties,
-            )
-            for pair in pairs
-        ]
-        status = worst_status([pair.solution.status for pair in pairs])
-        return cls(kernel, C, values, scaling, str(status), support_vectors, classifiers)
+        source = self.by_name(source)
+        check_source(self, source)
+        if self.scaling is None or self.scaling.is_identity or source.scaling is not None:
+            return source
+        return ScaledSource(source, self.scaling)
 
-    @classmethod
-    def from_landmarks(
-        cls,
-        solution: LandmarkSolution,
-        *,
-        kernel: Kernel,
-        C: float,
-        classes: npt.ArrayLike,
-        scaling: Scaling | None,
-        penalties: Float64Array | None = None,
-    ) -> Model:
-        """Model of what `ooc_fw.landmarks.solve.solve_landmarks` returned.
+    def by_name(self, source: RowSource) -> RowSource:
+        """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
+        places = feature_places(source.columns, self.columns, source.name, self._warn)
+        return source if places is None else ColumnSource(source, places)
 
-        `penalties` are those of all training rows, None where all have C; kernel, C, classes and
-        scaling are those of a `Model`.
-        """
-        values, n = as_class_values(classes), len(solution.rows)
-        signs = [(values[1].item(), values[0].item())]
-        if len(values) > 2:
-            signs = [(value, REST) for value in values.tolist()]
-
-        def known(name: str, k: int) -> float | None:
-            found = getattr(solution, name)
-            return None if found is None else float(found[k])
-
-        classifiers = [
-            LandmarkClassifier(
-                beta=solution.beta[k],
-                landmarks=np.arange(n),
-                rows=solution.rows,
-                primal=known("primal", k),
-                dual=known("dual", k),
-                certified_gap=known("certified_gap", k),
-                sampled_gap=known("sampled_gap", k),
-                jitter=solution.jitter,
-                positive=positive,
-                negative=negative,
-                C=None if penalties is None else penalties[solution.rows],
-            )
-            for k, (positive, negative) in enumerate(signs)
-        ]
-        status, vectors = str(solution.status), solution.landmarks
-        return cls(kernel, C, values, scaling, status, vectors, classifiers)
+    @cached_property
+    def _warn(self) -> Callable[..., object]:
+        return cache(logger.warning)  # each message once, however often the model is applied
 
     # -- decision values and classes -------------------------------------------------------------
 
@@ -594,24 +415,6 @@ class Model(_Record):
 
     # -- probabilities ---------------------------------------------------------------------------
 
-    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
-        """Same model, with a and b of the sigmoid of each classifier."""
-        classifiers = [
-            replace(own, sigmoid_a=a, sigmoid_b=b)
-            for own, (a, b) in zip(self.classifiers, sigmoids, strict=True)
-        ]
-        return replace(self, classifiers=classifiers)
-
-    def without_sigmoids(self) -> Model:
-        """Same model, which gives no probabilities."""
-        classifiers = [replace(own, sigmoid_a=None, sigmoid_b=None) for own in self.classifiers]
-        return replace(self, classifiers=classifiers)
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether the model can give probabilities."""
-        return all(own.sigmoid_a is not None for own in self.classifiers)
-
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
         """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
 
@@ -644,6 +447,136 @@ class Model(_Record):
         """
         with h5py.File(BytesIO(content), "r") as file:
             return cls(**read_fields(file, kernel))
+
+
+def _check_classifiers(model: Model) -> None:
+    """Raise InputError unless the classifiers are those of the classes, on the vectors."""
+    classifiers, n_classes = model.classifiers, len(model.classes)
+    if len({classifier.kind for classifier in classifiers}) > 1:
+        raise InputError("a model is exact or has landmarks, not both")
+    pairs, expected = "pair of them", n_classes * (n_classes - 1) // 2
+    if len(classifiers) > 0 and model.decision == "ovr":
+        pairs, expected = "of them against the rest", n_classes
+    if n_classes < 2 or len(classifiers) != expected:
+        raise InputError(
+            f"a model needs two classes or more, and a binary classifier for each {pairs}, not "
+            f"{n_classes} classes and {len(classifiers)} classifiers"
+        )
+    n_vectors = len(model.support_vectors)
+    for classifier in classifiers:
+        if classifier.sv.min() < 0 or classifier.sv.max() >= n_vectors:
+            name = "sv" if classifier.kind == "exact" else "landmarks"
+            raise InputError(f"{name} points outside the {n_vectors} vectors")
+    if model.kind == "landmarks" and any(
+        not np.array_equal(getattr(classifier, name), getattr(classifiers[0], name))
+        for classifier in classifiers
+        for name in ("sv", "rows", "jitter")
+    ):
+        raise InputError("all classifiers of a landmark model have the same landmarks")
+
+
+def _check_values(model: Model) -> None:
+    """Raise InputError for classes and numbers that no training gives."""
+    classes, scaling = model.classes, model.scaling
+    finite = classes.dtype.kind != "f" or np.isfinite(classes).all()
+    if not finite or len(set(classes.tolist())) < len(classes):
+        raise InputError("classes must be words or finite numbers, all different")
+    usable = {
+        "C": 0 < model.C < np.inf,
+        "offset": model.offset is None or np.isfinite(model.offset),
+        "spread": model.spread is None or 0 < model.spread < np.inf,
+        "epsilon": model.epsilon is None or 0 <= model.epsilon < np.inf,
+    }
+    for name in (name for name, is_usable in usable.items() if not is_usable):
+        raise InputError(f"the {name} of a model cannot be {getattr(model, name)}")
+    if model.spread is not None and None in (model.offset, model.epsilon):
+        raise InputError("a model of regression needs an offset and an epsilon")
+    for described in (model.columns, None if scaling is None else scaling.offset):
+        if described is not None and len(described) != model.n_features:
+            raise InputError(f"it describes {len(described)} columns and has {model.n_features}")
+
+
+# -- the data that a model is used with ----------------------------------------------------------
+
+
+def check_source(model: Model, source: RowSource) -> None:
+    """Raise InputError unless rows of `source` can be compared with the support vectors."""
+    if source.n_features != model.n_features:
+        raise InputError(
+            f"{source.name} has {source.n_features} features but the model was trained on "
+            f"{model.n_features}; convert it with --like and the training file"
+        )
+    if source.scaling is None:
+        return
+    if model.scaling is None:
+        logger.warning(
+            "%s is scaled (%s), and the model has no record of the scaling of its training "
+            "data; the values are taken as they are",
+            source.name,
+            source.scaling.kind,
+        )
+    elif not source.scaling.same_as(model.scaling):
+        raise InputError(
+            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+            f"training data ({model.scaling.kind}); convert it with --like and the training file"
+        )
+
+
+def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
+    """The model and its training data without the rows of weight 0, features found by name."""
+    source = model.by_name(source)
+    rows = rows_of_weight(model, source.n_rows, source.name)
+    if rows is None:
+        return model, source
+    classifiers = [
+        replace(classifier, rows=np.searchsorted(rows, classifier.rows))
+        for classifier in model.classifiers
+    ]
+    model = replace(model, classifiers=classifiers, weighted_rows=None)
+    return model, SubsetSource(source, ranges_of(rows))
+
+
+def rows_of_weight(model: Model, n_rows: int, name: str = "the data set") -> Int64Array | None:
+    """Numbers of the training rows that have weight, of `n_rows`; None for all."""
+    if model.weighted_rows is None:
+        return None
+    rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
+    if len(model.weighted_rows) != -(-n_rows // 8) or not 0 <= rows.max(initial=-1) < n_rows:
+        raise InputError(
+            f"{name} has {n_rows} rows, but the model was trained on another number of them, "
+            f"with those of weight 0; give the file it was trained on"
+        )
+    return rows
+
+
+def check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
+    """Raise InputError unless `source` is the data the model was trained on.
+
+    Compares every support vector and its class with the row that it should come from; `codes`
+    has the place in `classes` of the label of each row. Landmarks have no class.
+    """
+    check_source(model, source)
+    step = rows_at_once(model.n_features)
+    for classifier in model.classifiers if model.kind == "exact" else model.classifiers[:1]:
+        order = np.argsort(classifier.rows)
+        last = classifier.rows[order[-1]]
+        if classifier.rows[order[0]] < 0 or last >= source.n_rows:
+            raise InputError(
+                f"{source.name} has {source.n_rows} rows but the model was trained on row {last}; "
+                f"give the file it was trained on"
+            )
+        for part in (order[start : start + step] for start in range(0, len(order), step)):
+            rows = classifier.rows[part]
+            vectors = take_rows(model.support_vectors, classifier.sv[part])
+            differs = (_dense(source.take(rows)) != _dense(vectors)).any(axis=1)
+            if isinstance(classifier, BinaryClassifier) and model.task == "classification":
+                classes = np.searchsorted(model.classes, [classifier.negative, classifier.positive])
+                differs |= codes[rows] != classes[(classifier.labels[part] > 0).astype(np.intp)]
+            if differs.any():
+                raise InputError(
+                    f"row {rows[differs.argmax()]} of {source.name} is not the model's support "
+                    f"vector of that row; give the file it was trained on"
+                )
 
 
 def _dense(rows: Rows) -> Float32Array:

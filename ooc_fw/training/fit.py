@@ -130,11 +130,11 @@ def open_landmark_path(
 
 def landmark_model(solution: LandmarkSolution, problem: Problem, C: float) -> Model:
     """Model of classifiers that share their landmarks."""
-    return Model.from_landmarks(
+    return Model.of(
         solution,
+        problem.source,
+        classes=problem.classes,
+        penalties=problem.penalties,
         kernel=problem.kernel,
         C=C,
-        classes=problem.classes,
-        scaling=problem.source.scaling,
-        penalties=problem.penalties,
-    ).knowing(problem.source)
+    )

@@ -66,9 +66,7 @@ def fit_novelty(
     labels = np.ones(source.n_rows, dtype=np.int8)
     problem = BinaryProblem(source, labels, kernel, penalties, one_class=True)
     solution = solve_problem(problem, options, session)
-    model = Model.of_one_class(
-        solution, kernel=kernel, C=options.C, scaling=source.scaling, offset=solution.rho
-    ).knowing(source)
+    model = Model.of(solution, source, kernel=kernel, C=options.C, offset=solution.rho)
     if contamination is not None:
         model = _at_quantile(model, source, contamination, options.threads, session)
     return NoveltyFit(model, solution)

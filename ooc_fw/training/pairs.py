@@ -76,15 +76,11 @@ def train_pairs(
 
 def model_of(pairs: Sequence[PairSolution], problem: Problem, C: float) -> Model:
     """Model of the binary classifiers of all pairs of classes."""
-    vectors = pairs[0].solution.support_vectors
-    return Model.from_pairs(
-        pairs,
-        vectors if len(pairs) == 1 else problem.source.take(union_of_rows(pairs)),
-        kernel=problem.kernel,
-        C=C,
-        classes=problem.classes,
-        scaling=problem.source.scaling,
-    ).knowing(problem.source)
+    source = problem.source
+    vectors = None if len(pairs) == 1 else source.take(union_of_rows(pairs))
+    return Model.of(
+        pairs, source, classes=problem.classes, vectors=vectors, kernel=problem.kernel, C=C
+    )
 
 
 class PairTrainer:

@@ -134,15 +134,16 @@ def fit_regression(
     if n_kept < n_landmarks < source.n_rows:
         asked = f"{n_landmarks} asked for, the others depend on them"
         reason = f"{n_kept} landmarks ({asked}) of {source.n_rows} rows"
-    model = Model.of_regression(
+    model = Model.of(
         solution,
+        source,
+        penalties=penalties,
         kernel=kernel,
         C=options.C,
-        scaling=source.scaling,
-        targets=(mean, spread),
+        offset=mean,
+        spread=spread,
         epsilon=epsilon,
-        penalties=penalties,
-    ).knowing(source)
+    )
     return RegressionFit(model, solution, reason, "all" if exact else "span")
 
 

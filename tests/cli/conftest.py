@@ -55,5 +55,5 @@ def landmark_model(request, tmp_path):
         problem = Problem(source, codes, make_kernel("rbf", gamma=0.3), class_labels=classes)
         solution = solve_landmarks(problem, 20, TrainOptions(C=3.0), Session())
         known = {"kernel": problem.kernel, "C": 3.0, "classes": classes, "scaling": source.scaling}
-        Model.from_landmarks(solution, **known).save(tmp_path / "landmarks.h5")
+        Model.of(solution, None, **known).save(tmp_path / "landmarks.h5")
     return tmp_path / "noisy.h5", tmp_path / "landmarks.h5"

@@ -70,9 +70,7 @@ def test_it_converges_and_the_gap_is_certified(case, sparse):
 def test_predictions_are_those_of_exact_arithmetic(case):
     problem = problem_of(case)
     solution = train(problem)
-    model = ooc_fw.Model.from_solution(
-        solution, kernel=problem.kernel, C=problem.C, classes=[-1.0, 1.0], scaling=None
-    )
+    model = ooc_fw.Model.of(solution, None, kernel=problem.kernel, C=problem.C, classes=[-1.0, 1.0])
     truth = problem.truth(solution.rows, solution.alpha)
     own = np.zeros(N_ROWS)
     own[solution.rows] = solution.alpha / problem.C

@@ -38,12 +38,12 @@ def make_problem(n_classes, *, weights=None, sparse=False, kernel="rbf"):
 
 def train(problem, n_landmarks=25, **options):
     solution = solve_landmarks(problem, n_landmarks, TrainOptions(C=C, **options), Session())
-    return Model.from_landmarks(
+    return Model.of(
         solution,
+        None,
         kernel=problem.kernel,
         C=C,
         classes=problem.classes,
-        scaling=None,
         penalties=problem.penalties,
     )
 

@@ -17,7 +17,7 @@ from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.pairs import LandmarkClassifier, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.probabilities import class_probabilities, sigmoid
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.session import Session
@@ -48,9 +48,7 @@ def make_model(n_classes=2, *, names=False, penalties=None, **changes):
     classes = np.array(["ä", "b", "c", "d"] if names else [-7.0, 3.0, 4.0, 9.0])[:n_classes]
     solution = make_solution(1 if n_classes == 2 else n_classes, **changes)
     kernel = make_kernel("rbf", gamma=0.5)
-    return Model.from_landmarks(
-        solution, kernel=kernel, C=2.0, classes=classes, scaling=None, penalties=penalties
-    )
+    return Model.of(solution, None, kernel=kernel, C=2.0, classes=classes, penalties=penalties)
 
 
 def exact_decisions(model, X):
@@ -189,10 +187,10 @@ def test_training_rows_are_recognised():
     X = np.random.default_rng(9).normal(size=(3 * N, D)).astype(np.float32)
     X[::3] = model.support_vectors
     codes = np.arange(len(X)) % 3
-    model.check_training_rows(open_source(X), codes)
+    check_training_rows(model, open_source(X), codes)
     X[6, 1] += 1
     with pytest.raises(InputError, match="row 6 of array is not the model's support vector"):
-        model.check_training_rows(open_source(X), codes)
+        check_training_rows(model, open_source(X), codes)
 
 
 @pytest.mark.parametrize(
@@ -304,9 +302,7 @@ def test_model_of_a_trained_solution(n_classes, tmp_path):
     problem = Problem(open_source(X), codes, make_kernel("rbf", gamma=0.3))
     solution = solve_landmarks(problem, 20, TrainOptions(), Session())
     classes = ["a", "b", "c"][:n_classes]
-    model = Model.from_landmarks(
-        solution, kernel=problem.kernel, C=1.0, classes=classes, scaling=None
-    )
+    model = Model.of(solution, None, kernel=problem.kernel, C=1.0, classes=classes)
     assert model.status == "converged"
     assert model.certified_gap == solution.certified_gap.max()
     assert np.mean(model.predict(X) == np.array(classes)[codes]) > 0.75

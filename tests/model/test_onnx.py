@@ -76,7 +76,7 @@ def test_probabilities(n_classes, options):
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     exact = own.model_.probabilities(_by_definition(own.model_, T))
     np.testing.assert_allclose(found, exact, atol=1e-8)
-    assert "probabilities" not in run(own.model_.without_sigmoids(), T.astype(np.float64))
+    assert "probabilities" not in run(own.model_.with_sigmoids(None), T.astype(np.float64))
 
 
 def test_rows_are_scaled_in_the_graph():
@@ -120,4 +120,4 @@ def test_what_cannot_be_written():
     model = model.with_sigmoids([(-1.0, 0.0)] * len(model.classifiers))
     with pytest.raises(InputError, match="takes 40 classes; leave the probabilities out"):
         to_onnx(model)
-    assert "label" in run(model.without_sigmoids(), X.astype(np.float64))
+    assert "label" in run(model.with_sigmoids(None), X.astype(np.float64))

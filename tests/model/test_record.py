@@ -26,7 +26,7 @@ from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import Model, check_source, check_training_rows, load_model
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, to_csr
@@ -263,13 +263,13 @@ def test_data_must_be_like_the_training_data_if_that_is_known(caplog):
     model, source = make_model(random_rows(4), scaling=minmax()), open_source(random_rows(2))
     for scaling in (None, minmax()):
         source.scaling = scaling
-        model.check_source(source)
+        check_source(model, source)
     assert caplog.text == ""
     source.scaling = Scaling("maxabs", False, np.zeros(D), np.ones(D))
     with pytest.raises(InputError, match=r"array is scaled \(maxabs\) in another way .*--like"):
-        model.check_source(source)
+        check_source(model, source)
     with caplog.at_level(logging.WARNING):
-        make_model(random_rows(4)).check_source(source)
+        check_source(make_model(random_rows(4)), source)
     assert "array is scaled (maxabs), and the model has no record" in caplog.text
     with pytest.raises(InputError, match="has 5 features but the model was trained on 3"):
         model.decision_function(random_rows(2, d=5))
@@ -286,7 +286,7 @@ def test_training_rows_are_recognised(monkeypatch, change):
     X, codes = random_rows(8, seed=9), np.ones(8, dtype=np.int64)
     X[own.rows], codes[own.rows] = model.support_vectors[own.sv], own.labels > 0
     if change == "nothing":
-        model.check_training_rows(open_source(X), codes)
+        check_training_rows(model, open_source(X), codes)
         return
     message = "row 4 of array is not the model's support vector"
     if change == "value":
@@ -297,7 +297,7 @@ def test_training_rows_are_recognised(monkeypatch, change):
         X, codes = X[:6], codes[:6]
         message = "array has 6 rows but the model was trained on row 6"
     with pytest.raises(InputError, match=message):
-        model.check_training_rows(open_source(X), codes)
+        check_training_rows(model, open_source(X), codes)
 
 
 # -- record ----------------------------------------------------------------------------------------
