@@ -29,8 +29,7 @@ START_ROWS = 20
 class Option:
     """What is known of an option beside its type and its default."""
 
-    help: str = ""  # for the command line, without the default
-    default_help: str | None = None  # the default in words, where its value does not say it
+    help: str = ""  # for the command line, with the default where its value does not say it
     low: float | None = None  # limits of a number, both included; None for what is no number
     high: float = LARGEST
     above: bool = False  # whether `low` itself is excluded
@@ -43,11 +42,6 @@ class Option:
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     """For options without a value: name on the command line -> (value of the field, help)."""
     many: bool = False  # whether the option may be repeated, each time with a list of values
-
-    @property
-    def parses(self) -> bool:
-        """Whether not every text is a value as it stands."""
-        return self.low is not None or self.read is not None or bool(self.choices)
 
     def parse(self, text: str) -> Any:
         """Value of an argument; InputError with the allowed values, without the option's name."""
@@ -86,7 +80,7 @@ class Option:
         """The allowed values in words; the upper limit is mentioned if it is exceeded."""
         words = ", ".join(self.choices)
         if self.low is None:
-            return f"one of {words}" if words else self.help
+            return f"one of {words}"
         number = "whole number" if self.whole else "number"
         if self.low == 0 and self.above:
             text = f"a positive {number}{self.unit}"
@@ -102,6 +96,11 @@ class Option:
 def option(default: Any, help: str = "", **declaration: Any) -> Any:
     """Field of a record of options; see `Option` for what can be declared."""
     return field(default=default, metadata={"option": Option(help, **declaration)})
+
+
+def switch(name: str, help: str, default: bool = False) -> Any:
+    """Field of a record of options that an option without a value, called `name`, reverses."""
+    return option(default, flags={name: (not default, help)})
 
 
 def option_fields(record: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
@@ -157,17 +156,15 @@ def _delimiter(text: str) -> str:
 
 
 _POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
-_COUNT: dict[str, Any] = {"low": 1, "whole": True}
-_SEED: dict[str, Any] = {"low": 0, "whole": True}
-DURATION: dict[str, Any] = {
-    "low": 0,
-    "above": True,
-    "high": 1e100,
-    "unit": " of seconds",
-    "read": _duration,
-    "metavar": "TIME",
-}
+_COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
+_SEED = _COUNT | {"low": 0}
+_INT32 = _COUNT | {"high": 2**31 - 1}
+_VERTICES = _COUNT | {"low": START_ROWS}
+_COLUMNS: dict[str, Any] = {"read": _column_names, "metavar": "COLUMNS", "many": True}
+DURATION = _POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
 """Declaration of a duration: 90, or as text 90s, 30m or 2h."""
+SHARE = _POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
+"""Declaration of a share of the rows."""
 
 
 @_documented
@@ -184,7 +181,7 @@ class KernelOptions(_Checked):
         choices=("auto", "scale"),
         **_POSITIVE,
     )
-    degree: int = option(2, "of the poly kernel", low=1, high=2**31 - 1, whole=True)
+    degree: int = option(2, "of the poly kernel", **_INT32)
     coef0: float = option(0.0, "of the poly kernel", low=0, high=1e100)
 
 
@@ -204,7 +201,7 @@ class TrainOptions(_Checked):
         "oracle that proposes toward vertices",
         choices=("auto", "full", "lazy", "sampled", "random", "random-full"),
     )
-    sample_size: int = option(194, "rows that a sampled step draws", metavar="N", **_COUNT)
+    sample_size: int = option(194, "rows that a sampled step draws", **_COUNT)
     start: str = option("random", "choice of the first active set", choices=("random", "farthest"))
     tol: float = option(1e-3, "target tolerance of the duality gap", **_POSITIVE)
     stopping: str = option(
@@ -212,33 +209,25 @@ class TrainOptions(_Checked):
         "gap that is compared with the tolerance",
         choices=("relative", "absolute", "meb"),
     )
-    certify: bool = option(
-        True,
-        flags={
-            "--no-certify": (
-                False,
-                "leave out the pass over all rows: the gap is that of the rows drawn last, which "
-                "does not bound that of all rows, and the status is sampled, not converged",
-            )
-        },
+    certify: bool = switch(
+        "--no-certify",
+        "leave out the pass over all rows: the gap is that of the rows drawn last, which does not "
+        "bound that of all rows, and the status is sampled, not converged",
+        default=True,
     )
-    max_iter: int | None = option(
-        None, "stop after N iterations", default_help="no limit", metavar="N", low=0, whole=True
-    )
+    max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
     max_time: float | None = option(
         None,
-        "end after this time with the model found so far, certified if there is time for it",
-        default_help="no limit",
+        "end after this time with the model found so far, certified if there is time for it "
+        "(default: no limit)",
         **DURATION,
     )
-    seed: int = option(0, "seed of every random draw", metavar="N", **_SEED)
-    threads: int = option(
-        1, "threads", default_help="all CPUs", metavar="N", low=1, high=4096, whole=True
-    )
+    seed: int = option(0, "seed of every random draw", **_SEED)
+    threads: int = option(1, "threads", **_COUNT | {"high": 4096})
     memory_limit: int | None = option(
         None,
-        "limit on the peak resident memory of the process, such as 1GiB",
-        default_help="half of the memory there is",
+        "limit on the peak resident memory of the process, such as 1GiB (default: half of the "
+        "memory there is)",
         name="--memory",
         metavar="SIZE",
         low=0,
@@ -247,24 +236,17 @@ class TrainOptions(_Checked):
     max_support: int | None = option(
         None,
         "largest number of support vectors: where the optimum has more, the model has N landmarks, "
-        "or with --exact the best weights on N random rows and violators",
-        default_help="as many as memory affords",
-        metavar="N",
-        low=START_ROWS,
-        whole=True,
+        "or with --exact the best weights on N random rows and violators (default: as many as "
+        "memory affords)",
+        **_VERTICES,
     )
     landmarks: int | None = option(
         None,
-        "learn weights of N landmarks, rows of the data, from all rows",
-        default_help="where the optimum has too many support vectors",
-        metavar="N",
-        low=START_ROWS,
-        whole=True,
+        "learn weights of N landmarks, rows of the data, from all rows (default: where the optimum "
+        "has too many support vectors)",
+        **_VERTICES,
     )
-    exact: bool = option(
-        False,
-        flags={"--exact": (True, "train to the optimum over all rows, whatever it costs")},
-    )
+    exact: bool = switch("--exact", "train to the optimum over all rows, whatever it costs")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,6 +273,49 @@ class TrainOptions(_Checked):
 
 @_documented
 @dataclass(frozen=True)
+class TaskOptions(_Checked):
+    """What novelty and regression have beside `TrainOptions`."""
+
+    contamination: float | None = option(
+        None,
+        "share of the rows that the model takes for novel (default: only rows below the margin)",
+        **SHARE | {"high": 0.5},
+    )
+    epsilon: float = option(
+        0.1,
+        "half the width of the tube around the targets of a regression in which nothing is lost, "
+        "in units of the targets; 0 is kernel ridge regression",
+        **_POSITIVE | {"above": False},
+    )
+
+
+@_documented
+@dataclass(frozen=True)
+class SearchOptions(_Checked):
+    """How C and gamma are searched, and what is compared."""
+
+    preset: str = option(
+        "large",
+        "large: C in 2^0..2^12, gamma auto, one validation part; small: C in 2^-5..2^15, sigma^2 "
+        "in 2^-15..2^5, 10 folds; the values that are given replace parts of it",
+        choices=("large", "small"),
+    )
+    validation_share: float = option(
+        0.3, "share of the rows in the validation part", name="--validation", **SHARE
+    )
+    folds: int | None = option(
+        None, "cross-validate with K folds instead", low=2, whole=True, metavar="K"
+    )
+    metric: str = option(
+        "accuracy",
+        "what to choose by: accuracy, balanced_accuracy (the mean recall of the classes), or auc "
+        "(the ROC AUC of two classes)",
+        choices=("accuracy", "balanced_accuracy", "auc"),
+    )
+
+
+@_documented
+@dataclass(frozen=True)
 class ConvertOptions(_Checked):
     """What becomes of the rows and columns of an input."""
 
@@ -306,29 +331,23 @@ class ConvertOptions(_Checked):
         "scale each column by its range or moments in these rows",
         choices=("none", "minmax", "maxabs", "standard"),
     )
-    log1p: bool = option(False, flags={"--log1p": (True, "take log(1 + x) before scaling")})
+    log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
     like: str | os.PathLike[str] | None = option(
         None,
         "take features, scaling and whether CSV has a header from a converted training file, and "
         "keep the order of the rows; a model will do, too",
         metavar="TRAIN.h5",
     )
-    shuffle: bool = option(True, flags={"--no-shuffle": (False, "keep the order of the rows")})
-    seed: int = option(0, "seed of the shuffle", metavar="N", **_SEED)
-    zero_based: bool = option(
-        False, flags={"--zero-based": (True, "the first feature of the text is called 0, not 1")}
-    )
+    shuffle: bool = switch("--no-shuffle", "keep the order of the rows", default=True)
+    seed: int = option(0, "seed of the shuffle", **_SEED)
+    zero_based: bool = switch("--zero-based", "the first feature of the text is called 0, not 1")
     on_error: str = option(
         "raise", "stop at a bad line, or leave it out and count it", choices=("raise", "skip")
     )
     n_features: int | None = option(
         None,
-        "width of the file; features beyond it are dropped",
-        default_help="that of the widest row",
-        metavar="N",
-        low=1,
-        high=2**31 - 1,
-        whole=True,
+        "width of the file; features beyond it are dropped (default: that of the widest row)",
+        **_INT32,
     )
     compression: str = option(
         "none",
@@ -341,36 +360,21 @@ class ConvertOptions(_Checked):
         "obs of AnnData: cell_type, or obs/cell_type",
         metavar="COLUMN",
     )
-    targets: bool = option(
-        False,
-        flags={
-            "--targets": (
-                True,
-                "labels are numbers that a regression is to meet, not classes (--like takes this "
-                "from the training file)",
-            )
-        },
+    targets: bool = switch(
+        "--targets",
+        "labels are regression targets, not classes (--like takes this from the training file)",
     )
     one_hot: Sequence[str] = option(
         (),
         "columns of categories, with commas between them: each category becomes a feature of 0 "
         "and 1",
-        metavar="COLUMNS",
-        read=_column_names,
-        many=True,
+        **_COLUMNS,
     )
-    drop: Sequence[str] = option(
-        (),
-        "columns to leave out, with commas between them",
-        metavar="COLUMNS",
-        read=_column_names,
-        many=True,
-    )
+    drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
         None,
         "replace a missing number by the mean of its column; a number is missing where the cell is "
-        "empty, NA, nan, null, None, ? or -",
-        default_help="missing numbers are an error",
+        "empty, NA, nan, null, None, ? or - (default: missing numbers are an error)",
         choices=("mean",),
     )
     missing_labels: str = option(
@@ -396,8 +400,8 @@ class ConvertOptions(_Checked):
     )
     delimiter: str | None = option(
         None,
-        "character between the cells of CSV",
-        default_help="comma, tab, semicolon or bar, whichever the first line has most of",
+        "character between the cells of CSV (default: comma, tab, semicolon or bar, whichever the "
+        "first line has most of)",
         metavar="C",
         read=_delimiter,
     )

@@ -26,7 +26,7 @@ import ooc_fw
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.options import KernelOptions, TrainOptions, option_fields
+from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions, option_fields
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.testing.estimator_checks import (
@@ -51,7 +51,8 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeSVR, FrankWolfeOneClass])
 def test_defaults_are_those_of_the_options(estimator):
-    declared = option_fields(KernelOptions) | option_fields(TrainOptions)
+    records = KernelOptions, TrainOptions, TaskOptions
+    declared = {name: own for record in records for name, own in option_fields(record).items()}
     shared = [own for own in dataclasses.fields(estimator) if own.name in declared]
     assert {own.name: own.default for own in shared} == {
         own.name: declared[own.name][0].default for own in shared

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from ooc_fw import InputError, TrainOptions
-from ooc_fw.options import ConvertOptions, KernelOptions, option_fields
+from ooc_fw.model.metrics import METRICS
+from ooc_fw.options import (
+    ConvertOptions,
+    KernelOptions,
+    SearchOptions,
+    TaskOptions,
+    option_fields,
+)
+from ooc_fw.training.tuning import PRESETS
 
-RECORDS = (TrainOptions, KernelOptions, ConvertOptions)
+RECORDS = (TrainOptions, KernelOptions, TaskOptions, SearchOptions, ConvertOptions)
 FIELDS = [
     pytest.param(record, own, declared, id=f"{record.__name__}.{name}")
     for record in RECORDS
@@ -21,6 +29,12 @@ FIELDS = [
 def test_every_field_is_declared():
     for record in RECORDS:
         assert option_fields(record).keys() == {own.name for own in dataclasses.fields(record)}
+
+
+def test_words_of_searches_are_those_that_are_known():
+    declared = option_fields(SearchOptions)
+    assert declared["preset"][1].choices == tuple(PRESETS)
+    assert declared["metric"][1].choices == tuple(METRICS)
 
 
 @pytest.mark.parametrize(("record", "own", "declared"), FIELDS)

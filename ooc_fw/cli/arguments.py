@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.groups import cpu_count
+
+_MOST_VALUES = 1000
+"""Most values of a range such as 2^-5..2^15."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,16 +71,21 @@ def add_option(
     metavar = declared.metavar
     if declared.choices and declared.low is None:
         metavar = f"{{{','.join(declared.choices)}}}"
-    shown = declared.default_help or default
+    shown = "" if default in (None, ()) else f" (default: {default})"
     parser.add_argument(
         _flag_of(name, declared),
         dest=name,
         metavar=metavar,
-        type=argument_type(declared.parse) if declared.parses else str,
+        type=argument_type(declared.parse),
         action="extend" if declared.many else "store",
         default=list(default) if declared.many else default,
-        help=declared.help + (f" (default: {shown})" if shown not in (None, ()) else ""),
+        help=declared.help + shown,
     )
+
+
+def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    """Declare an option without a value that is no field of a record; `text` is its help."""
+    parser.add_argument(name, action="store_true", help=text)
 
 
 def _flag_of(name: str, declared: Option) -> str:
@@ -92,6 +102,56 @@ def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
+
+
+def read_class_weight(text: str) -> dict[str, float] | str:
+    """Weight of each class by its label, or "balanced"."""
+    if text == "balanced":
+        return text
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        weights = {label: float(weight) for label, _, weight in parts}
+    except ValueError:
+        weights = {}
+    if not weights or "" in weights:
+        raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
+    return weights
+
+
+def add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
+    """Declare an option that takes a list of values of another one."""
+    read = argument_type(partial(value_list, declared=declared))
+    group.add_argument(name, type=read, metavar="VALUES", help=text)
+
+
+def value_list(text: str, declared: Option) -> list[Any]:
+    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2.
+
+    Raises
+    ------
+    InputError
+        The list is malformed, or a value is outside the limits of the option.
+    """
+    try:
+        return [value for part in text.split(",") for value in _values(part, declared)]
+    except InputError:
+        raise
+    except (ValueError, ArithmeticError):
+        raise InputError(
+            f"must be a list of values such as 0.5,1,10 or 2^-5..2^15:2, not {text!r}"
+        ) from None
+
+
+def _values(part: str, declared: Option) -> list[Any]:
+    if "^" not in part:
+        return [declared.parse(part)]
+    ends, _, step = part.partition(":")
+    bases, exponents = zip(*(end.split("^") for end in ends.split("..")), strict=True)
+    base, first, last, by = float(bases[0]), int(exponents[0]), int(exponents[-1]), int(step or 1)
+    powers = range(first, last + 1, by)
+    if len(bases) > 2 or base != float(bases[-1]) or by < 1 or not 0 < len(powers) <= _MOST_VALUES:
+        raise ValueError
+    return [declared.parse(repr(base**power)) for power in powers]
 
 
 def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
@@ -141,7 +201,8 @@ def add_model_output(parser: argparse.ArgumentParser) -> None:
 
 def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
     """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
-    add_options(parser, TrainOptions, ["threads"])
+    declared = option_fields(TrainOptions)["threads"][1]
+    add_option(parser, "threads", replace(declared, help="threads (default: all CPUs)"))
     parser.set_defaults(threads=cpu_count())
     if dask:
         parser.add_argument(
@@ -155,13 +216,9 @@ def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
 
 def add_results(parser: argparse.ArgumentParser, *, progress: bool = True) -> None:
     """Declare ``--json``, and ``--quiet`` and ``--verbose`` of commands that take time."""
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    add_flag(parser, "--json", "print the result as one JSON object")
     if progress:
         group = parser.add_mutually_exclusive_group()
-        group.add_argument("--quiet", action="store_true", help="no progress and no summary")
-        group.add_argument(
-            "--verbose",
-            action="store_true",
-            help="more messages: sizes, choices, the memory plan, phases; a line of progress a "
-            "second",
-        )
+        add_flag(group, "--quiet", "no progress and no summary")
+        text = "sizes, choices, the memory plan, phases; a line of progress a second"
+        add_flag(group, "--verbose", f"more messages: {text}")

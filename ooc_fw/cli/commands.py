@@ -9,31 +9,35 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ooc_fw.cli.arguments import (
     add_data,
     add_data_or_text,
+    add_flag,
     add_model,
     add_model_output,
     add_option,
     add_options,
     add_results,
+    add_values,
     add_work,
     argument_type,
+    read_class_weight,
 )
 from ooc_fw.options import (
     DURATION,
+    SHARE,
     ConvertOptions,
     KernelOptions,
     Option,
+    SearchOptions,
+    TaskOptions,
     TrainOptions,
     option_fields,
 )
 from ooc_fw.report.figures import PANELS
-from ooc_fw.system.errors import InputError
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
 """Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
@@ -45,35 +49,11 @@ _OF_TABLES = (
     *("delimiter", "labels", "x_name", "y_name"),
 )
 
-TEST_SHARE = Option(
-    "share of the rows in the test file", low=0, above=True, high=1, metavar="SHARE"
-)
-
 _OF_STREAM = {
     *("data", "output", "log", "json", "quiet", "verbose", "stream", "zero_based", "kernel"),
     *("gamma", "degree", "coef0", "C", "tol", "stopping", "max_support", "threads", "certify"),
 }
 """Arguments of ``train`` that a stream takes, too."""
-
-CONTAMINATION = Option(
-    "share of the rows that the model takes for novel",
-    default_help="only rows below the margin",
-    low=0,
-    above=True,
-    high=0.5,
-    metavar="SHARE",
-)
-
-EPSILON = Option(
-    "half the width of the tube around the targets of a regression in which nothing is lost; 0 is "
-    "kernel ridge regression",
-    default_help="0.1",
-    low=0,
-    high=1e100,
-)
-
-_MOST_VALUES = 1000
-"""Most values of a range such as 2^-5..2^15."""
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
@@ -111,16 +91,16 @@ def _split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
     parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
     which = parser.add_mutually_exclusive_group()
-    add_option(which, "test_share", TEST_SHARE, 0.3)
+    add_option(which, "test_share", Option("share of the rows in the test file", **SHARE), 0.3)
     which.add_argument(
         "--rows",
         metavar="FILE",
         help="numbers of the test rows in DATA, from 0: text with one a line, or .npy",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--no-stratify",
-        action="store_true",
-        help="draw rows without regard to classes (default: each class has the same share in both)",
+        "draw rows without regard to classes (default: each class has the same share in both)",
     )
     add_options(parser, ConvertOptions, ["seed", "compression"])
     add_results(parser)
@@ -174,10 +154,10 @@ def _train(parser: argparse.ArgumentParser) -> None:
     add_data(parser, "; with --stream LIBSVM text, or - for text on standard input")
     add_model_output(parser)
     _add_training(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--probability",
-        action="store_true",
-        help="let the model give probabilities, by sigmoids that are fitted to held-out rows. The "
+        "let the model give probabilities, by sigmoids that are fitted to held-out rows. The "
         "classifiers that this needs are trained in less time than the model as a rule; --max-time "
         "and Ctrl-C cover it, too",
     )
@@ -191,10 +171,10 @@ def _train(parser: argparse.ArgumentParser) -> None:
         choices=("classification", "novelty", "regression"),
         default="classification",
         help="classification (default); novelty: a model of all rows, whatever their labels, that "
-        "tells rows like them (1) from others (-1); or regression: labels are numbers to be met",
+        "tells rows like them (1) from others (-1); or regression: labels are targets, numbers",
     )
-    add_option(parser, "contamination", CONTAMINATION)
-    add_option(parser, "epsilon", EPSILON)
+    add_options(parser, TaskOptions)
+    parser.set_defaults(epsilon=None)  # tells whether it is given
     add_results(parser)
     _add_stream(parser)
 
@@ -206,7 +186,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add_options(group, TrainOptions, ["C"])
     group.add_argument(
         "--class-weight",
-        type=argument_type(_class_weight),
+        type=argument_type(read_class_weight),
         metavar="balanced|LABEL=W,...",
         help="factors of C for rows of some classes, such as --class-weight=-1=1,1=9 (1 for those "
         "left out), or balanced: inversely proportional to the rows of each class",
@@ -218,7 +198,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
     )
-    every = Option("time between checkpoints", default_help="60s", **DURATION)
+    every = Option("time between checkpoints (default: 60s)", **DURATION)
     add_option(group, "checkpoint_every", every)
     group.add_argument(
         "--resume",
@@ -240,29 +220,12 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
         "of text. A feature that appears late was 0 before. For a certified gap convert the text "
         "and train on the file.",
     )
-    group.add_argument(
-        "--stream",
-        action="store_true",
-        help="DATA is LIBSVM text, also compressed, or - for text on standard input",
-    )
+    text = "DATA is LIBSVM text, also compressed, or - for text on standard input"
+    add_flag(group, "--stream", text)
     add_options(group, ConvertOptions, ["zero_based"])
     parser.set_defaults(
         unused_by_stream=[action for action in parser._actions if action.dest not in _OF_STREAM]
     )
-
-
-def _class_weight(text: str) -> dict[str, float] | str:
-    """Weight of each class by its label, or "balanced"."""
-    if text == "balanced":
-        return text
-    parts = [part.rpartition("=") for part in text.split(",")]
-    try:
-        weights = {label: float(weight) for label, _, weight in parts}
-    except ValueError:
-        weights = {}
-    if not weights or "" in weights:
-        raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
-    return weights
 
 
 def _tune(parser: argparse.ArgumentParser) -> None:
@@ -276,34 +239,17 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_model_output(parser)
     grid = parser.add_argument_group("grid")
-    grid.add_argument(
-        "--preset",
-        metavar="{large,small}",
-        default="large",
-        help="large (default): C in 2^0..2^12, gamma auto, one validation part; small: C in "
-        "2^-5..2^15, sigma^2 in 2^-15..2^5, 10 folds; the options below replace parts of it",
-    )
+    add_options(grid, SearchOptions, ["preset"])
     positive = option_fields(TrainOptions)["C"][1]
-    _add_values(grid, "--C", positive, "values of C")
+    add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
     gamma = option_fields(KernelOptions)["gamma"][1]
-    _add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
+    add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
-    _add_values(width, "--sigma2", positive, sigma2)
+    add_values(width, "--sigma2", positive, sigma2)
     add_options(grid, KernelOptions, ["kernel", "degree", "coef0"])
     check = parser.add_argument_group("validation")
-    part = "share of the rows in the validation part"
-    share = Option(part, metavar="SHARE", low=0, above=True, high=1)
-    add_option(check, "validation", share, 0.3)
-    folds = Option("cross-validate with K folds instead", metavar="K", low=2, whole=True)
-    add_option(check, "folds", folds)
-    check.add_argument(
-        "--metric",
-        metavar="{accuracy,balanced_accuracy,auc}",
-        default="accuracy",
-        help="what to choose by: accuracy (default), balanced_accuracy (the mean recall of the "
-        "classes), or auc (the ROC AUC of two classes)",
-    )
+    add_options(check, SearchOptions, ["validation_share", "folds", "metric"])
     add_options(check, TrainOptions, ["seed"])
     training = parser.add_argument_group("training")
     add_options(
@@ -319,41 +265,6 @@ def _tune(parser: argparse.ArgumentParser) -> None:
         "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
     )
     add_results(parser)
-
-
-def _add_values(group: argparse._ActionsContainer, name: str, declared: Option, text: str) -> None:
-    read = argument_type(partial(value_list, declared=declared))
-    group.add_argument(name, type=read, metavar="VALUES", help=text)
-
-
-def value_list(text: str, declared: Option) -> list[Any]:
-    """Values of an option: numbers, or powers of a number, such as 0.5,1,10 or 2^-5..2^15:2.
-
-    Raises
-    ------
-    InputError
-        The list is malformed, or a value is outside the limits of the option.
-    """
-    try:
-        return [value for part in text.split(",") for value in _values(part, declared)]
-    except InputError:
-        raise
-    except (ValueError, ArithmeticError):
-        raise InputError(
-            f"must be a list of values such as 0.5,1,10 or 2^-5..2^15:2, not {text!r}"
-        ) from None
-
-
-def _values(part: str, declared: Option) -> list[Any]:
-    if "^" not in part:
-        return [declared.parse(part)]
-    ends, _, step = part.partition(":")
-    bases, exponents = zip(*(end.split("^") for end in ends.split("..")), strict=True)
-    base, first, last, by = float(bases[0]), int(exponents[0]), int(exponents[-1]), int(step or 1)
-    powers = range(first, last + 1, by)
-    if len(bases) > 2 or base != float(bases[-1]) or by < 1 or not 0 < len(powers) <= _MOST_VALUES:
-        raise ValueError
-    return [declared.parse(repr(base**power)) for power in powers]
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:
@@ -373,17 +284,17 @@ def _predict(parser: argparse.ArgumentParser) -> None:
         help="FILE.csv: a table with a header, row and label and what is asked for below; FILE.h5: "
         "data sets of these names; any other name: lines as on standard output (default)",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--decision",
-        action="store_true",
-        help="decision values (margin at -1 and 1, positive for the larger label); for more than "
+        "decision values (margin at -1 and 1, positive for the larger label); for more than "
         "two classes one for each pair, (first, second), (first, third), ..., or, of a landmark "
         "model, one for each class against the rest",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--probability",
-        action="store_true",
-        help="the probability of each class, in increasing order of labels; for models of "
+        "the probability of each class, in increasing order of labels; for models of "
         "ooc-fw train --probability",
     )
     add_work(parser)
@@ -427,10 +338,10 @@ def _certify(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_data(parser)
     add_options(parser, TrainOptions, ["tol"])
-    parser.add_argument(
+    add_flag(
+        parser,
         "--exact-kernel",
-        action="store_true",
-        help="of a landmark model: also its gap against all weights of all rows, which takes a "
+        "of a landmark model: also its gap against all weights of all rows, which takes a "
         "kernel value for each pair of rows inside the margin",
     )
     add_work(parser)
@@ -446,16 +357,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
     """
     add_model(parser)
     parser.add_argument("output", metavar="MODEL.onnx", help="file to write")
-    parser.add_argument(
-        "--float32-input",
-        action="store_true",
-        help="let the input be of float32 (default: of float64, which raw columns may need)",
-    )
-    parser.add_argument(
-        "--no-probabilities",
-        action="store_true",
-        help="leave out the probabilities of a model that gives them",
-    )
+    text = "let the input be of float32 (default: of float64, which raw columns may need)"
+    add_flag(parser, "--float32-input", text)
+    text = "leave out the probabilities of a model that gives them"
+    add_flag(parser, "--no-probabilities", text)
     add_results(parser, progress=False)
 
 

@@ -12,14 +12,13 @@ from typing import Any
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import read_targets
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import peak_rss_bytes
-from ooc_fw.training.regression import EPSILON as DEFAULT
 from ooc_fw.training.regression import check_regression, fit_regression, plan_regression
 
 logger = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(TrainOptions, args)
     check_regression(options)
     checkpoint = runs.checkpoint_plan(args)
-    epsilon = DEFAULT if args.epsilon is None else args.epsilon
+    epsilon = TaskOptions.epsilon if args.epsilon is None else args.epsilon
     with common.open_data(args) as source, common.open_workers(args) as workers:
         place = runs.model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):

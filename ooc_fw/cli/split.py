@@ -11,7 +11,6 @@ from ooc_fw.convert.split import read_test_rows, split
 from ooc_fw.data.labels import are_targets
 from ooc_fw.data.sources.dispatch import draw_test_rows
 from ooc_fw.report.progress import RowProgress
-from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
 
@@ -22,8 +21,6 @@ def run(args: argparse.Namespace) -> int:
         [Output("training file", args.train), Output("test file", args.test)],
         [args.data, args.labels, args.rows],
     )
-    if args.test_share >= 1:
-        raise InputError(f"--test-share must be below 1, not {args.test_share:g}")
     with common.open_data(args) as source:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             gammas=args.gamma,
             sigma2s=args.sigma2,
             folds=args.folds,
-            validation_share=args.validation,
+            validation_share=args.validation_share,
             preset=args.preset,
             metric=args.metric,
             options=common.record_from(TrainOptions, args, C=TrainOptions.C),

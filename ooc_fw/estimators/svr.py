@@ -18,8 +18,8 @@ from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
-from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.training.regression import EPSILON, RegressionFit, fit_regression, plan_regression
+from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions
+from ooc_fw.training.regression import RegressionFit, fit_regression, plan_regression
 
 
 class _FittedSVR(RegressorMixin, Trainer):
@@ -105,7 +105,7 @@ class FrankWolfeSVR(_FittedSVR):
     degree: int = KernelOptions.degree
     coef0: float = KernelOptions.coef0
     C: float = TrainOptions.C
-    epsilon: float = EPSILON
+    epsilon: float = TaskOptions.epsilon
     tol: float = TrainOptions.tol
     certify: bool = TrainOptions.certify
     max_iter: int | None = TrainOptions.max_iter

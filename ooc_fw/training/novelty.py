@@ -11,7 +11,6 @@ smallest ball around all rows in the feature space of Q, and Delta^2 - rho its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.session import Session
@@ -98,16 +97,11 @@ def _at_quantile(
         move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)
 
 
-def check_novelty(options: TrainOptions, contamination: object) -> None:
+def check_novelty(options: TrainOptions, contamination: float | None) -> None:
     """Raise InputError for options that have no meaning for one class."""
     if options.landmarks is not None:
         raise InputError(
             "one-class models have no landmarks; leave them out, and limit the model with "
             "max_support (--max-support) where it would be too large"
         )
-    if contamination is None:
-        return
-    if not (isinstance(contamination, Real) and 0 < float(contamination) <= 0.5):
-        raise InputError(
-            f"contamination must be a share above 0 and at most 0.5, or None, not {contamination!r}"
-        )
+    TaskOptions(contamination=contamination)  # which checks it

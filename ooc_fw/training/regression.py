@@ -21,7 +21,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks.solution import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
-from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.options import START_ROWS, TaskOptions, TrainOptions
 from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import workload
@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 
 EXACT_ROWS = 4_096
 """Rows up to which all of them are landmarks unless told otherwise: the model is the exact one."""
-
-EPSILON = 0.1
-"""Default of epsilon, in units of the targets, as in scikit-learn."""
 
 _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 
@@ -65,7 +62,7 @@ def fit_regression(
     options: TrainOptions,
     session: Session | None = None,
     *,
-    epsilon: float = EPSILON,
+    epsilon: float = TaskOptions.epsilon,
     penalties: Float64Array | None = None,
 ) -> RegressionFit:
     """Train a model of regression on all rows of a source.

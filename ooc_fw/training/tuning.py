@@ -36,7 +36,7 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import SearchOptions, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.report.figures import draw_errors, save
 from ooc_fw.solver.session import Session
@@ -85,8 +85,8 @@ on small ones (Nanculef, Frandi, Sartori, Allende, A novel Frank-Wolfe algorithm
 
 
 @dataclass(frozen=True)
-class TuneOptions:
-    """What `tune` tries, and how it validates; InputError for a grid that cannot be used.
+class TuneOptions(SearchOptions):
+    """What `tune` tries, beside how it validates; InputError for a grid that cannot be used.
 
     Parameters
     ----------
@@ -96,14 +96,6 @@ class TuneOptions:
         Values of C and of the scale of the kernel; those of the preset by default. A gamma may be
         "auto", that of training, which does not depend on labels; sigma2s are squared widths of the
         RBF kernel in place of gammas: gamma = 1 / (2 sigma^2).
-    folds : int, optional
-        Number of folds of cross-validation, in place of one validation part.
-    validation_share : float
-        Share of the rows in the validation part.
-    preset : {"large", "small"}
-        Where values that are not given come from, see `PRESETS`.
-    metric : {"accuracy", "balanced_accuracy", "auc"}
-        What points are compared by. The last two are means over folds; "auc" is for two classes.
     path_tol : float
         Relative gap of the classifiers that are compared; `TrainOptions.tol` if that is larger.
     refit : bool
@@ -116,20 +108,11 @@ class TuneOptions:
     Cs: Iterable[float] | None = None
     gammas: Iterable[float | str] | None = None
     sigma2s: Iterable[float] | None = None
-    folds: int | None = None
-    validation_share: float = 0.3
-    preset: str = "large"
-    metric: str = "accuracy"
     path_tol: float = PATH_TOL
     refit: bool = True
 
     def __post_init__(self) -> None:
-        for name, known in (("preset", PRESETS), ("metric", METRICS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-        if self.folds is not None and self.folds < 2:
-            raise InputError(f"folds must be at least 2, not {self.folds}")
+        super().__post_init__()
         if self.sigma2s is not None and (self.gammas is not None or self.kernel != "rbf"):
             raise InputError("sigma2s are widths of the rbf kernel, in place of gammas; give one")
 
@@ -386,7 +369,7 @@ def tune(
     on_point : callable, optional
         It is called with every point that was tried, once for each fold.
     **search
-        Fields of `TuneOptions`: `Cs`, `gammas`, `folds`, ...
+        Fields of `TuneOptions`, `Cs`, `gammas`, ..., and of `ooc_fw.options.SearchOptions`.
 
     Raises
     ------
@@ -451,10 +434,9 @@ def _validation_parts(
     """Ranges of the validation rows, fold by fold; each fold has the same share of each class."""
     n = source.n_rows
     if folds is None:
-        if not 0 < share < 1 or not 0 < round(share * n) < n:
+        if not 0 < round(share * n) < n:
             raise InputError(
-                f"the validation part must be a share of the rows above 0 and below 1 that leaves "
-                f"some for both parts; {share} of {n} rows does not"
+                f"the validation part must leave some rows for both parts; {share} of {n} does not"
             )
         sizes = [round(share * n)]
     else:

@@ -90,7 +90,7 @@ def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--test-share", "1"), "--test-share must be below 1"),
+        (("--test-share", "1"), "--test-share: must be a positive number, at most 0.999999"),
         (("--test-share", "0.0001"), "leaves one part empty; choose another share"),
         (("--rows", "none.txt"), "none.txt does not exist"),
         (("--rows", "words.txt"), "does not list row numbers"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ooc_fw.cli.commands import value_list
+from ooc_fw.cli.arguments import value_list
 from ooc_fw.model.record import load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Status

@@ -226,7 +226,7 @@ def test_what_has_no_meaning_is_refused(rows):
     with pytest.raises(InputError, match="nu bounds the share of novel rows for a linear loss"):
         FrankWolfeOneClass(nu=0.5).fit(rows)
     for share in (0, 0.6, -1, "auto", "0.1"):
-        with pytest.raises(InputError, match="contamination must be a share above 0"):
+        with pytest.raises(InputError, match=r"contamination must be a (positive )?number"):
             FrankWolfeOneClass(contamination=share).fit(rows)
     with pytest.raises(InputError, match="one-class models have no landmarks"):
         fit_novelty(open_source(rows), make_kernel("linear"), TrainOptions(landmarks=30))
