@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
@@ -26,9 +26,41 @@ def classifiers_of(n_classes: int) -> int:
     return 1 if n_classes == 2 else n_classes
 
 
+class Problem(Protocol):
+    """What a model is trained on; each task has a record of its own."""
+
+    @property
+    def task(self) -> str:
+        """Name of the task: classification, novelty or regression."""
+
+    @property
+    def source(self) -> RowSource:
+        """Training rows."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """Kernel, with its parameters."""
+
+    @property
+    def penalties(self) -> Float64Array | None:
+        """Penalty of a unit squared slack of each row; None is C of the options for all."""
+
+    @property
+    def codes(self) -> Int64Array:
+        """Class of each row, from 0, of which a sample has some each; 0 where there are none."""
+
+    @property
+    def answers(self) -> AnyArray:
+        """What is to be learned of each row, by which a checkpoint knows its run."""
+
+    @property
+    def n_classifiers(self) -> int:
+        """Classifiers of a landmark model."""
+
+
 @dataclass(frozen=True)
-class Problem:
-    """What a model is trained on: rows with their classes, a kernel, and penalties."""
+class ClassificationProblem:
+    """What a model of two classes or more is trained on."""
 
     source: RowSource
     codes: Int64Array  # (n_rows,): class of each row, from 0; every class occurs
@@ -46,6 +78,16 @@ class Problem:
         return np.arange(int(self.codes.max()) + 1)
 
     @property
+    def task(self) -> str:
+        """Name of the task."""
+        return "classification"
+
+    @property
+    def answers(self) -> Int64Array:
+        """The codes."""
+        return self.codes
+
+    @property
     def n_classes(self) -> int:
         """Number of classes."""
         return len(self.classes)
@@ -60,10 +102,12 @@ class Problem:
         signs = (2 * self.codes - 1).astype(np.int8)
         return BinaryProblem(self.source, signs, self.kernel, self.penalties)
 
-    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Problem:
+    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> ClassificationProblem:
         """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
         penalties = None if self.penalties is None else self.penalties[rows]
-        return Problem(source, self.codes[rows], self.kernel, penalties, self.class_labels)
+        return ClassificationProblem(
+            source, self.codes[rows], self.kernel, penalties, self.class_labels
+        )
 
 
 @dataclass(frozen=True)
@@ -110,9 +154,19 @@ class RegressionProblem:
             raise InputError(f"epsilon must be a number that is not negative, not {epsilon!r}")
 
     @property
+    def task(self) -> str:
+        """Name of the task."""
+        return "regression"
+
+    @property
     def codes(self) -> Int64Array:
         """One class for all rows: samples need no shares of classes."""
         return np.zeros(self.source.n_rows, dtype=np.int64)
+
+    @property
+    def answers(self) -> Float64Array:
+        """The targets, and epsilon behind them."""
+        return np.append(self.targets, self.epsilon)
 
     @property
     def n_classifiers(self) -> int:
@@ -171,6 +225,26 @@ class BinaryProblem:
     kernel: Kernel
     penalties: Float64Array | None = None
     one_class: bool = False
+
+    @property
+    def task(self) -> str:
+        """Classification, or novelty detection for one class."""
+        return "novelty" if self.one_class else "classification"
+
+    @property
+    def codes(self) -> Int64Array:
+        """0 for the label -1, and 1 for +1."""
+        return (self.labels > 0).astype(np.int64)
+
+    @property
+    def answers(self) -> Int8Array:
+        """The labels."""
+        return self.labels
+
+    @property
+    def n_classifiers(self) -> int:
+        """One."""
+        return 1
 
     def __post_init__(self) -> None:
         n_rows, penalties = self.source.n_rows, self.penalties

@@ -11,7 +11,7 @@ from bench.report import table
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.system.groups import cpu_count
 from ooc_fw.training.fit import fit
 
@@ -25,7 +25,9 @@ def classifiers_per_second(n_classes: int, n_rows: int, threads: int) -> float:
     codes = np.repeat(np.arange(n_classes), n_rows)
     centres = rng.normal(size=(n_classes, FEATURES))
     X = (centres[codes] + rng.normal(size=(len(codes), FEATURES))).astype(np.float32)
-    problem = Problem(ArraySource(X), codes, make_kernel("rbf", gamma=1 / (2 * FEATURES)))
+    problem = ClassificationProblem(
+        ArraySource(X), codes, make_kernel("rbf", gamma=1 / (2 * FEATURES))
+    )
     options = TrainOptions(C=10.0, threads=threads)
     best = np.inf
     for _ in range(3):

@@ -22,7 +22,7 @@ from ooc_fw.landmarks.solution import relative_gap, relative_target
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.record import Model, check_training_rows, load_model, training_data
-from ooc_fw.problem import BinaryProblem, Problem, RegressionProblem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem, RegressionProblem
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.partition import partition_classes
@@ -73,12 +73,12 @@ def certify_span(model: Model, args: argparse.Namespace) -> list[dict[str, Any]]
 
     with ExitStack() as stack:
         model, source = training_data(model, stack.enter_context(common.open_data(args)))
-        problem: Problem | RegressionProblem
+        problem: ClassificationProblem | RegressionProblem
         if model.task == "regression":
             problem = regression_problem(model, source)
         else:
             codes = _codes(model, source)
-            problem = Problem(source, codes, model.kernel, class_labels=model.classes)
+            problem = ClassificationProblem(source, codes, model.kernel, class_labels=model.classes)
         workers = stack.enter_context(common.open_workers(args))
         engine = stack.enter_context(model.engine(args.threads, sparse=source.sparse))
         progress = RowProgress("certify", source.n_rows, quiet=args.quiet)
@@ -134,7 +134,7 @@ def certify_model(model: Model, args: argparse.Namespace) -> list[dict[str, Any]
         partition = stack.enter_context(partition_classes(source, codes, n_classes))
         if len(pairs) > 1:
             workers = None  # other processes cannot read the partition
-        whole = Problem(source, codes, model.kernel)
+        whole = ClassificationProblem(source, codes, model.kernel)
         for k, (own, classes_of_pair) in enumerate(zip(model.classifiers, pairs, strict=True)):
             pair = partition.pair(*classes_of_pair)
             label = "certify" if len(pairs) == 1 else f"certify {k + 1}/{len(pairs)}"

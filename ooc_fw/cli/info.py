@@ -54,7 +54,7 @@ from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
@@ -236,7 +236,9 @@ def _choice(source: RowSource) -> str | None:
         gamma = resolve_gamma(
             defaults.kernel, defaults.gamma, lambda: sigma2(rows), source.n_features
         )
-        problem = Problem(source, codes, make_kernel(defaults.kernel, gamma=gamma), None, classes)
+        problem = ClassificationProblem(
+            source, codes, make_kernel(defaults.kernel, gamma=gamma), None, classes
+        )
         return choose(problem, options, Session()).reason
     return None
 

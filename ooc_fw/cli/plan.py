@@ -13,7 +13,7 @@ from ooc_fw.cli.train import read_problem
 from ooc_fw.data.rows import Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.kernel_rows import value_type
 from ooc_fw.solver.session import Session
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(
-    problem: Problem, options: TrainOptions, plan: MemoryPlan, landmarks: int | None
+    problem: ClassificationProblem, options: TrainOptions, plan: MemoryPlan, landmarks: int | None
 ) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
     source, kernel = problem.source, problem.kernel

@@ -19,7 +19,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
@@ -133,17 +133,17 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
-) -> tuple[Problem, MemoryPlan | LandmarkPlan]:
+) -> tuple[ClassificationProblem, MemoryPlan | LandmarkPlan]:
     """Problem of the arguments, after passes over labels and for statistics, and its memory."""
     weighted = args.class_weight is not None
     classes, codes, plan = read_classes(source, options, weighted=weighted)
     penalties = _penalties(args, classes, codes)
     threads = min(options.threads, plan.max_threads)
     kernel = runs.kernel_from(args, source, threads, workers)
-    return Problem(source, codes, kernel, penalties, classes), plan
+    return ClassificationProblem(source, codes, kernel, penalties, classes), plan
 
 
-def _announce(problem: Problem, plan: MemoryPlan | LandmarkPlan, quiet: bool) -> None:
+def _announce(problem: ClassificationProblem, plan: MemoryPlan | LandmarkPlan, quiet: bool) -> None:
     """Say what the problem is, and warn of a gamma that does not fit the rows."""
     kernel_rows = getattr(plan, "kernel_rows", 0)
     if plan.limit is None and kernel_rows > _MUCH_MEMORY and not quiet:
@@ -167,7 +167,7 @@ def _announce(problem: Problem, plan: MemoryPlan | LandmarkPlan, quiet: bool) ->
 def _calibrate(
     args: argparse.Namespace,
     fitted: Fit,
-    problem: Problem,
+    problem: ClassificationProblem,
     options: TrainOptions,
     session: Session,
 ) -> tuple[Model, str, int | None]:

@@ -26,7 +26,7 @@ from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
@@ -510,9 +510,9 @@ class FrankWolfeSVC(_FittedSVC):
         return PairStreams(n_classes, self._kernel(source, options), options, room)
 
 
-def _problem(run: Run) -> Problem:
+def _problem(run: Run) -> ClassificationProblem:
     classes, codes, penalties = run.targets
-    return Problem(run.source, codes, run.kernel, penalties, classes)
+    return ClassificationProblem(run.source, codes, run.kernel, penalties, classes)
 
 
 def _support_rows(pairs: Sequence[PairSolution], landmarks: LandmarkSolution | None) -> Int64Array:

@@ -59,14 +59,15 @@ class SpanProblem:
     epsilon: float | None = None
 
     @classmethod
-    def of(cls, problem: Problem | RegressionProblem, C: float) -> SpanProblem:
+    def of(cls, problem: Problem, C: float) -> SpanProblem:
         """One classifier of two classes, else one of each class against the rest; or regression."""
         source, penalties = problem.source, problem.penalties
         if penalties is None:
             penalties = np.broadcast_to(np.float64(C), source.n_rows)  # takes no memory
         if isinstance(problem, RegressionProblem):
             return cls(source, problem.targets[:, None], penalties, problem.epsilon)
-        positive = np.arange(1, 2) if problem.n_classes == 2 else np.arange(problem.n_classes)
+        k = problem.n_classifiers
+        positive = np.arange(1, 2) if k == 1 else np.arange(k)
         signs = np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1))
         return cls(source, signs, penalties)
 

@@ -41,7 +41,7 @@ from ooc_fw.landmarks.solution import (
 )
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem, RegressionProblem
+from ooc_fw.problem import Problem
 from ooc_fw.solver.checkpoint import (
     CheckpointWriter,
     State,
@@ -74,7 +74,7 @@ _GRACE = 0.1  # share of the limit by which a certificate that is under way may 
 
 
 def solve_landmarks(
-    problem: Problem | RegressionProblem,
+    problem: Problem,
     n_landmarks: int,
     options: TrainOptions,
     session: Session,
@@ -118,7 +118,7 @@ class LandmarkPath(ExitStack):
 
     def __init__(
         self,
-        problem: Problem | RegressionProblem,
+        problem: Problem,
         n_landmarks: int,
         options: TrainOptions,
         session: Session,
@@ -180,7 +180,7 @@ class _Run:
 
     def __init__(
         self,
-        problem: Problem | RegressionProblem,
+        problem: Problem,
         n_landmarks: int,
         options: TrainOptions,
         session: Session,
@@ -284,7 +284,7 @@ class _Run:
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _begin_checkpoints(self, problem: Problem | RegressionProblem, n_landmarks: int) -> None:
+    def _begin_checkpoints(self, problem: Problem, n_landmarks: int) -> None:
         """Say which run this is, and read the checkpoint of an earlier one, if they are wanted.
 
         InputError is raised for a checkpoint of another run.

@@ -22,7 +22,7 @@ from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model, check_training_rows, rows_of_weight
-from ooc_fw.problem import Problem, RegressionProblem
+from ooc_fw.problem import ClassificationProblem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
 # Relative differences of a primal that was computed again with the same penalties, from float64
@@ -56,7 +56,7 @@ class SpanCertificate:
 
 def certify_landmarks(
     model: Model,
-    problem: Problem | RegressionProblem,
+    problem: ClassificationProblem | RegressionProblem,
     engine: Engine,
     *,
     dask: Any = None,
@@ -68,7 +68,7 @@ def certify_landmarks(
     ----------
     model : Model
         Its landmarks, weights, and the jitter that they were trained with.
-    problem : Problem or RegressionProblem
+    problem : ClassificationProblem or RegressionProblem
         The training rows and their classes, or their targets as `regression_problem` gives them;
         penalties of None follow from the model.
     engine : Engine
@@ -91,7 +91,7 @@ def certify_landmarks(
     `ooc_fw.landmarks.certificate.certify_point`.
     """
     own = _landmark_classifiers(model)
-    if isinstance(problem, Problem) and problem.n_classes != len(model.classes):
+    if isinstance(problem, ClassificationProblem) and problem.n_classes != len(model.classes):
         raise InputError(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )

@@ -27,7 +27,7 @@ from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem, RegressionProblem
+from ooc_fw.problem import Problem
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -170,25 +170,16 @@ def _checksum(parts: Iterable[Any]) -> str:
 # -- which run a state belongs to ----------------------------------------------------------------
 
 
-def run_identity(
-    problem: BinaryProblem | Problem | RegressionProblem, options: TrainOptions
-) -> Identity:
+def run_identity(problem: Problem, options: TrainOptions) -> Identity:
     """What tells one run from another; a file is known by its size and time of change."""
     source, penalties = problem.source, problem.penalties
-    labels: npt.NDArray[Any]
-    task: str | None
-    if isinstance(problem, RegressionProblem):
-        task, labels = "regression", np.append(problem.targets, problem.epsilon)
-    else:
-        task = "novelty" if isinstance(problem, BinaryProblem) and problem.one_class else None
-        labels = problem.codes if isinstance(problem, Problem) else problem.labels
     data = {
         name: getattr(source, name)
         for name in ("n_rows", "n_features", "sparse", "shuffled", "chunk_rows")
     }
-    if task is not None:  # that of the others is classification
-        data["task"] = task
-    data["labels"] = _checksum([np.ascontiguousarray(labels)])
+    if problem.task != "classification":  # which is the default, and is not stored
+        data["task"] = problem.task
+    data["labels"] = _checksum([np.ascontiguousarray(problem.answers)])
     if penalties is not None:
         data["penalties"] = _checksum([np.ascontiguousarray(penalties)])
     if os.path.isfile(source.name):

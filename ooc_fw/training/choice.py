@@ -12,7 +12,7 @@ from ooc_fw.data.labels import encode_labels, label_values
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import Problem, RegressionProblem, classifiers_of
+from ooc_fw.problem import ClassificationProblem, RegressionProblem, classifiers_of
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import few_rows, workload
@@ -53,7 +53,7 @@ _ALGEBRA_SECONDS = 0.5  # of its steps on a sample with 1,000 landmarks; grows w
 _SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
 
 
-AnyProblem: TypeAlias = Problem | RegressionProblem
+AnyProblem: TypeAlias = ClassificationProblem | RegressionProblem
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def read_classes(
     return classes, codes, plan_training(work, options)
 
 
-def choose(problem: Problem, options: TrainOptions, session: Session) -> Choice:
+def choose(problem: ClassificationProblem, options: TrainOptions, session: Session) -> Choice:
     """Choose between the exact model and landmarks.
 
     Landmarks are taken where they are asked for, and where the exact model would have more support
@@ -188,7 +188,10 @@ def choose_number(problem: AnyProblem, options: TrainOptions, session: Session) 
 
 
 def _as_before(
-    problem: Problem, options: TrainOptions, session: Session, path: str | os.PathLike[str]
+    problem: ClassificationProblem,
+    options: TrainOptions,
+    session: Session,
+    path: str | os.PathLike[str],
 ) -> Choice:
     """As in the run of a checkpoint."""
     identity, _ = load_checkpoint(path)

@@ -15,7 +15,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import union_of_rows
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import workload
 from ooc_fw.solver.state import Status
@@ -48,7 +48,7 @@ class Support:
 
 
 def expect_support(
-    problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
+    problem: ClassificationProblem, options: TrainOptions, session: Session, enough: int, most: int
 ) -> Support:
     """Support vectors of an exact model of `problem`, from exact models of samples.
 
@@ -100,7 +100,7 @@ def draw_sample(
 
 
 def _solve_sample(
-    problem: Problem, size: int, options: TrainOptions, session: Session
+    problem: ClassificationProblem, size: int, options: TrainOptions, session: Session
 ) -> tuple[int, int, bool]:
     """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
     source = problem.source

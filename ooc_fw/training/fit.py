@@ -12,7 +12,7 @@ from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Status
@@ -71,7 +71,7 @@ class Fit:
 
 
 def fit(
-    problem: Problem,
+    problem: ClassificationProblem,
     options: TrainOptions,
     session: Session | None = None,
     warm: Sequence[Warm | None] | LandmarkStart | None = None,
@@ -80,7 +80,7 @@ def fit(
 
     Parameters
     ----------
-    problem : Problem
+    problem : ClassificationProblem
         Rows, classes, kernel and penalties.
     options : TrainOptions
         The limits of time and memory are those of all classifiers together; `max_iter` and
@@ -111,7 +111,7 @@ def fit(
 
 
 def open_landmark_path(
-    problem: Problem,
+    problem: ClassificationProblem,
     n_landmarks: int,
     options: TrainOptions,
     session: Session,
@@ -128,7 +128,7 @@ def open_landmark_path(
     return LandmarkPath(problem, n_landmarks, options, session, start)
 
 
-def landmark_model(solution: LandmarkSolution, problem: Problem, C: float) -> Model:
+def landmark_model(solution: LandmarkSolution, problem: ClassificationProblem, C: float) -> Model:
     """Model of classifiers that share their landmarks."""
     return Model.of(
         solution,

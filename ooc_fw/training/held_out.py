@@ -22,7 +22,7 @@ from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_label
@@ -96,7 +96,7 @@ def with_time_for_sigmoids(options: TrainOptions) -> TrainOptions:
 
 
 def held_out_sigmoids(
-    problem: Problem, options: TrainOptions, session: Session | None = None
+    problem: ClassificationProblem, options: TrainOptions, session: Session | None = None
 ) -> list[tuple[float, float]]:
     """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`.
 
@@ -158,7 +158,7 @@ def _sides(n_classes: int, *, one_against_rest: bool) -> list[tuple[list[int], i
 
 
 def _train_without(
-    rows: Int64Array, problem: Problem, options: TrainOptions, session: Session
+    rows: Int64Array, problem: ClassificationProblem, options: TrainOptions, session: Session
 ) -> Model:
     """Model of all other rows."""
     n_rows = problem.source.n_rows

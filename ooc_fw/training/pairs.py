@@ -24,7 +24,7 @@ from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import choose_method, plan_run
@@ -45,7 +45,7 @@ _SHARE = 0.25  # of all memory that kernel values of classifiers side by side ma
 
 
 def train_pairs(
-    problem: Problem,
+    problem: ClassificationProblem,
     options: TrainOptions,
     session: Session,
     warm: Sequence[Warm | None] | None = None,
@@ -74,7 +74,7 @@ def train_pairs(
         return opened.enter_context(trainer).fit(options.C, warm, session.started)
 
 
-def model_of(pairs: Sequence[PairSolution], problem: Problem, C: float) -> Model:
+def model_of(pairs: Sequence[PairSolution], problem: ClassificationProblem, C: float) -> Model:
     """Model of the binary classifiers of all pairs of classes."""
     source = problem.source
     vectors = None if len(pairs) == 1 else source.take(union_of_rows(pairs))
@@ -97,7 +97,7 @@ class PairTrainer:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: ClassificationProblem,
         partition: Partition,
         options: TrainOptions,
         callbacks: Sequence[Callback],

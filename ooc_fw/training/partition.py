@@ -25,7 +25,7 @@ from ooc_fw.data.sources import (
     open_source,
 )
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.setup import workload
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import format_bytes, least_bytes
@@ -77,7 +77,7 @@ class ClassPair:
         origin[~is_first] = np.searchsorted(second, rows[~is_first])
         return self.source.place(origin, is_first)
 
-    def problem(self, whole: Problem) -> BinaryProblem:
+    def problem(self, whole: ClassificationProblem) -> BinaryProblem:
         """The binary problem of the two classes, with the kernel and penalties of the whole."""
         penalties = whole.penalties
         if penalties is not None:

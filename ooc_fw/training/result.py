@@ -8,14 +8,14 @@ from typing import Any
 from ooc_fw.data.sources import RowSource
 from ooc_fw.model.pairs import BinaryClassifier, Classifier, worst_gap
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.state import Solution
 from ooc_fw.training.fit import Fit
 
 _OBJECTIVES = ("objective", "primal", "dual")
 
 
-def describe(fitted: Fit, problem: Problem, options: TrainOptions) -> dict[str, Any]:
+def describe(fitted: Fit, problem: ClassificationProblem, options: TrainOptions) -> dict[str, Any]:
     """How the run went: gaps, None for what is not known or makes no sense.
 
     Of several binary classifiers, counts are sums and gaps those of the worst; ``machines`` has

@@ -23,7 +23,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, 
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem, StoppingTest
+from ooc_fw.problem import ClassificationProblem, StoppingTest
 from ooc_fw.solver.setup import choose_method
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
@@ -71,7 +71,11 @@ class SmallPairs:
     """
 
     def __init__(
-        self, problem: Problem, partition: Partition, options: TrainOptions, pairs: Sequence[Places]
+        self,
+        problem: ClassificationProblem,
+        partition: Partition,
+        options: TrainOptions,
+        pairs: Sequence[Places],
     ) -> None:
         self._problem, self._options, self._pairs = problem, options, pairs
         self._n_rows = np.bincount(problem.codes, minlength=problem.n_classes)

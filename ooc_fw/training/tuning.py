@@ -37,7 +37,7 @@ from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, po
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import SearchOptions, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.figures import draw_errors, save
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.start import Warm
@@ -400,7 +400,9 @@ def tune(
             )
         threads = min(options.threads, plan.max_threads)
         kernels = wanted.kernels(grid.sigma2s, source, threads)
-        problems = [Problem(source, codes, kernel, class_labels=classes) for kernel in kernels]
+        problems = [
+            ClassificationProblem(source, codes, kernel, class_labels=classes) for kernel in kernels
+        ]
         tuner = _Tuner(problems, grid.Cs, options, plan, wanted, callbacks, on_point)
         started = time.perf_counter()
         parts = _validation_parts(source, codes, grid.folds, wanted.validation_share, options.seed)
@@ -477,7 +479,7 @@ class _Tuner:
 
     def __init__(
         self,
-        problems: Sequence[Problem],
+        problems: Sequence[ClassificationProblem],
         Cs: Sequence[float],
         options: TrainOptions,
         plan: MemoryPlan | LandmarkPlan,
@@ -500,7 +502,7 @@ class _Tuner:
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
         self.signal: int | None = None  # that stopped the search
 
-    def problem_of(self, point: Point) -> Problem:
+    def problem_of(self, point: Point) -> ClassificationProblem:
         """All rows with the kernel of a point."""
         return next(p for p in self.problems if p.kernel.gamma == point.gamma)
 
@@ -559,7 +561,7 @@ class _Tuner:
 
     @contextmanager
     def _trainer(
-        self, problem: Problem, partition: Partition | None, options: TrainOptions
+        self, problem: ClassificationProblem, partition: Partition | None, options: TrainOptions
     ) -> Iterator[Train]:
         """A function that trains models of one problem, for one C after another."""
 

@@ -15,7 +15,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 
 
@@ -52,7 +52,9 @@ def landmark_model(request, tmp_path):
         file["X"], file["y"] = X, y
     with open_source(str(tmp_path / "noisy.h5")) as source:
         classes, codes = encode_labels(source)
-        problem = Problem(source, codes, make_kernel("rbf", gamma=0.3), class_labels=classes)
+        problem = ClassificationProblem(
+            source, codes, make_kernel("rbf", gamma=0.3), class_labels=classes
+        )
         solution = solve_landmarks(problem, 20, TrainOptions(C=3.0), Session())
         known = {"kernel": problem.kernel, "C": 3.0, "classes": classes, "scaling": source.scaling}
         Model.of(solution, None, **known).save(tmp_path / "landmarks.h5")

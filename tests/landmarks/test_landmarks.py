@@ -19,7 +19,7 @@ from ooc_fw.landmarks.solution import LandmarkStart, relative_target
 from ooc_fw.landmarks.solve import LandmarkPath, solve_landmarks
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
@@ -101,7 +101,7 @@ def test_gap_is_at_least_the_true_one_and_within_the_tolerance(name, sparse, n_c
     kernel = KERNELS[name]
     source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
     C = np.random.default_rng(1).uniform(0.5, 5, len(X))
-    problem = Problem(source, codes, kernel, C)
+    problem = ClassificationProblem(source, codes, kernel, C)
     solution = solve_landmarks(problem, 25, TrainOptions(threads=2), Session())
     assert solution.status is Status.CONVERGED
     positive = [1] if n_classes == 2 else range(n_classes)
@@ -117,7 +117,7 @@ def test_gap_is_at_least_the_true_one_and_within_the_tolerance(name, sparse, n_c
 def test_optimum_is_that_of_a_general_minimiser():
     X, codes = noisy(300)
     kernel, C = KERNELS["rbf"], 2.0
-    problem = Problem(open_source(X), codes, kernel)
+    problem = ClassificationProblem(open_source(X), codes, kernel)
     solution = solve_landmarks(problem, 10, TrainOptions(C=C, tol=1e-6), Session())
     K, G = (part.astype(np.float64) for part in span_values(solution, X, kernel))
     y = 2 * codes - 1
@@ -140,7 +140,7 @@ def test_threads_and_workspace_change_no_bit(sparse, monkeypatch, tmp_path):
     found = []
     for threads, dask, loaded in [(1, None, 8 << 20), (2, None, 0), (2, "threads", 8 << 20)]:
         monkeypatch.setattr("ooc_fw.kernels.products._LOADED_BYTES", loaded)
-        problem = Problem(open_source(source), codes, KERNELS["rbf"])
+        problem = ClassificationProblem(open_source(source), codes, KERNELS["rbf"])
         found.append(
             solve_landmarks(problem, 40, TrainOptions(threads=threads), Session(dask=dask))
         )
@@ -153,7 +153,9 @@ def test_processes_change_no_bit(tmp_path):
     """Workers open the file themselves and compute with engines of one thread."""
     X, codes = noisy(40_000, 3)
     np.save(tmp_path / "X.npy", X)
-    problems = [Problem(open_source(str(tmp_path / "X.npy")), codes, KERNELS["rbf"])] * 2
+    problems = [
+        ClassificationProblem(open_source(str(tmp_path / "X.npy")), codes, KERNELS["rbf"])
+    ] * 2
     here, there = (
         solve_landmarks(problem, 20, TrainOptions(threads=2), Session(dask=dask))
         for problem, dask in zip(problems, (None, "processes"), strict=True)
@@ -167,7 +169,7 @@ def test_processes_change_no_bit(tmp_path):
 @pytest.mark.parametrize("max_time", [0.3, 1.0])
 def test_a_time_limit_is_kept(max_time):
     X, codes = noisy(60_000, n_features=30)
-    problem = Problem(open_source(X), codes, make_kernel("rbf", gamma=0.1))
+    problem = ClassificationProblem(open_source(X), codes, make_kernel("rbf", gamma=0.1))
     options = TrainOptions(C=100, max_time=max_time, tol=1e-9, threads=2)
     session = Session()
     try:
@@ -182,7 +184,7 @@ def test_a_time_limit_is_kept(max_time):
 
 def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
     X, codes = noisy(500, n_features=4)
-    problem = Problem(open_source(X), codes, KERNELS["linear"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["linear"])
     solution = solve_landmarks(problem, 50, TrainOptions(), Session())
     assert solution.status is Status.CONVERGED
     assert len(solution.rows) <= 5
@@ -191,7 +193,7 @@ def test_a_linear_kernel_needs_no_more_landmarks_than_columns():
 @pytest.mark.parametrize("max_iter", range(1, 7))
 def test_limits_end_a_run_with_its_best_weights(max_iter):
     X, codes = noisy(3000)
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     options = TrainOptions(max_iter=max_iter, tol=1e-9, threads=2)
     solution = solve_landmarks(problem, 30, options, Session())
     assert solution.status is Status.MAX_ITER
@@ -205,7 +207,7 @@ def test_limits_end_a_run_with_its_best_weights(max_iter):
 
 def test_an_interrupt_at_any_time_leaves_weights_and_their_landmarks():
     X, codes = noisy(1500, 3)
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     options = TrainOptions(threads=2, tol=1e-5)
     calls = []
     whole = solve_landmarks(problem, 20, options, Session([calls.append]))
@@ -237,11 +239,11 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
     def run(last=None, **session):
         count = iter(range(1_000_000))
         callbacks = [lambda state: last is None or next(count) < last]
-        problem = Problem(open_source(X), codes, KERNELS["rbf"])
+        problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
         return solve_landmarks(problem, 20, options, Session(callbacks, **session))
 
     calls = []
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     whole = solve_landmarks(problem, 20, options, Session([calls.append]))
     stages = set()
     for last in np.linspace(1, len(calls) - 1, 12).astype(int).tolist():
@@ -260,7 +262,7 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
 
 def test_steps_that_miss_their_promise_take_exact_products(monkeypatch):
     X, codes = noisy(6000)
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     found, original = [], Passes.hessian_product
     for missed in (0.0, 1e9):
         kinds = []
@@ -282,7 +284,7 @@ def test_steps_that_miss_their_promise_take_exact_products(monkeypatch):
 def test_a_run_that_is_over_resumes_to_the_same_end(tmp_path):
     X, codes = noisy(3000)
     path = tmp_path / "run.ckpt"
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     short = solve_landmarks(
         problem, 20, TrainOptions(max_iter=4), Session(checkpoint=CheckpointPlan(path))
     )
@@ -306,7 +308,10 @@ def test_a_run_that_is_over_resumes_to_the_same_end(tmp_path):
 )
 def test_a_checkpoint_of_another_run_is_refused(options, n_landmarks, message, tmp_path):
     X, codes = noisy(500)
-    problem, path = Problem(open_source(X), codes, KERNELS["rbf"]), tmp_path / "run.ckpt"
+    problem, path = (
+        ClassificationProblem(open_source(X), codes, KERNELS["rbf"]),
+        tmp_path / "run.ckpt",
+    )
     solve_landmarks(problem, 20, TrainOptions(), Session(checkpoint=CheckpointPlan(path)))
     with pytest.raises(InputError, match=message):
         solve_landmarks(problem, n_landmarks, options, Session(resume=path))
@@ -315,7 +320,7 @@ def test_a_checkpoint_of_another_run_is_refused(options, n_landmarks, message, t
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(3000, 3), (300, 2)])
 def test_a_path_has_the_landmarks_of_its_first_model(n_rows, n_classes):
     X, codes = noisy(n_rows, n_classes)
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     signs = np.where(codes[:, None] == np.arange(n_classes)[n_classes == 2 :], 1, -1)
     with LandmarkPath(problem, 30, TrainOptions(threads=2), Session()) as path:
         solutions = [path.solve(C) for C in (0.5, 20, 1)]
@@ -337,7 +342,7 @@ def test_a_path_has_the_landmarks_of_its_first_model(n_rows, n_classes):
 
 def test_a_warm_start_keeps_its_landmarks():
     X, codes = noisy(3000)
-    problem = Problem(open_source(X), codes, KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), codes, KERNELS["rbf"])
     before = solve_landmarks(problem, 20, TrainOptions(), Session())
     start = LandmarkStart(before.rows, before.beta)
     again = solve_landmarks(problem, 20, TrainOptions(), Session(), start)
@@ -353,14 +358,14 @@ def test_a_run_counts_what_it_reads_itself():
     X, codes = noisy(1000)
     source = open_source(X)
     source.read(0, 500)
-    problem = Problem(source, codes, KERNELS["rbf"])
+    problem = ClassificationProblem(source, codes, KERNELS["rbf"])
     first, second = (solve_landmarks(problem, 15, TrainOptions(), Session()) for _ in range(2))
     assert (first.rows_read, first.bytes_read) == (second.rows_read, second.bytes_read)
 
 
 def test_labels_that_cancel_each_other_are_refused():
     X = np.repeat(noisy(50)[0], 2, axis=0)
-    problem = Problem(open_source(X), np.tile([0, 1], 50), KERNELS["rbf"])
+    problem = ClassificationProblem(open_source(X), np.tile([0, 1], 50), KERNELS["rbf"])
     with pytest.raises(InputError, match="cancel"):
         solve_landmarks(problem, 100, TrainOptions(), Session())
 
@@ -415,7 +420,7 @@ def test_a_reported_gap_is_never_smaller_than_the_true_one(
     X, codes = extreme(trouble, seed)
     penalties = C * 10 ** np.random.default_rng(seed).uniform(-decades, decades, len(X))
     source = CSRSource(to_csr(X)) if trouble == "sparse" else ArraySource(X)
-    problem = Problem(source, codes, kernel, penalties)
+    problem = ClassificationProblem(source, codes, kernel, penalties)
     signs = 2 * codes[:, None] - 1
     try:
         solution = solve_landmarks(problem, n_landmarks, TrainOptions(), Session())
@@ -437,7 +442,9 @@ def test_a_reported_gap_is_never_smaller_than_the_true_one(
 def test_labels_that_cancel_each_other_at_the_landmark_are_refused():
     """Each row is far from all others, and the landmark is one of the class of fewer rows."""
     kernel = make_kernel("rbf", gamma=1e4)
-    problem = Problem(open_source(np.eye(5, dtype=np.float32)), np.array([1, 0, 1, 0, 1]), kernel)
+    problem = ClassificationProblem(
+        open_source(np.eye(5, dtype=np.float32)), np.array([1, 0, 1, 0, 1]), kernel
+    )
     with pytest.raises(InputError, match=r"nothing to learn with so few landmarks \(1\)"):
         solve_landmarks(problem, 1, TrainOptions(seed=8), Session())
 
@@ -472,7 +479,7 @@ def test_a_preconditioner_solves_with_the_matrix_of_its_rows():
     """Of more landmarks than are computed at once, and after the rows inside the margin change."""
     X, codes = noisy(700, 3)
     rng = np.random.default_rng(3)
-    sample = SpanProblem.of(Problem(ArraySource(X), codes, KERNELS["rbf"]), 2.0)
+    sample = SpanProblem.of(ClassificationProblem(ArraySource(X), codes, KERNELS["rbf"]), 2.0)
     Z = X[:600]
     with Engine(KERNELS["rbf"], 2, choose_arithmetic(KERNELS["rbf"], X)) as engine:
         span = Span(Landmarks(engine, Z))

@@ -14,7 +14,7 @@ from ooc_fw.model.certificate import certify_landmarks, row_penalties
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
 from tests.support.reference import kernel_values, to_csr
@@ -33,7 +33,9 @@ def make_problem(n_classes, *, weights=None, sparse=False, kernel="rbf"):
         "rows": rng.uniform(0.5, 5, N_ROWS),
     }[weights]
     own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
-    return X, Problem(CSRSource(to_csr(X)) if sparse else open_source(X), codes, own, penalties)
+    return X, ClassificationProblem(
+        CSRSource(to_csr(X)) if sparse else open_source(X), codes, own, penalties
+    )
 
 
 def train(problem, n_landmarks=25, **options):
@@ -99,7 +101,9 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
         *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors),
         [LandmarkClassifier(*landmarks, positive=1.0, negative=0.0)],
     )
-    problem = Problem(source, rng.integers(0, 2, len(X)), kernel, class_labels=np.arange(2))
+    problem = ClassificationProblem(
+        source, rng.integers(0, 2, len(X)), kernel, class_labels=np.arange(2)
+    )
     with model.engine() as engine:
         found = certify_landmarks(model, problem, engine)
     primal, dual = objectives(model, X, problem)

@@ -19,7 +19,7 @@ from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.probabilities import class_probabilities, sigmoid
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
@@ -299,7 +299,7 @@ def test_model_of_a_trained_solution(n_classes, tmp_path):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(400, 4)).astype(np.float32)
     codes = (X[:, :n_classes] + 0.5 * rng.normal(size=(400, n_classes))).argmax(axis=1)
-    problem = Problem(open_source(X), codes, make_kernel("rbf", gamma=0.3))
+    problem = ClassificationProblem(open_source(X), codes, make_kernel("rbf", gamma=0.3))
     solution = solve_landmarks(problem, 20, TrainOptions(), Session())
     classes = ["a", "b", "c"][:n_classes]
     model = Model.of(solution, None, kernel=problem.kernel, C=1.0, classes=classes)

@@ -10,7 +10,7 @@ import pytest
 from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import run_identity, save_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
@@ -42,7 +42,7 @@ def rows(n_rows=N_ROWS, n_classes=2, noise=3.0):
 
 @pytest.fixture
 def noisy():
-    return Problem(open_source(rows()[0]), rows()[1], KERNEL)
+    return ClassificationProblem(open_source(rows()[0]), rows()[1], KERNEL)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def clean():
     """Rows with a margin between the classes, so that few of them are support vectors."""
     X, codes = rows(noise=0.0)
     X[:, 0] += 8 * (codes == 0)
-    return Problem(open_source(X), codes, KERNEL)
+    return ClassificationProblem(open_source(X), codes, KERNEL)
 
 
 def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
@@ -91,7 +91,7 @@ def test_a_class_that_a_sample_may_lack(storage):
     codes[[5, 600]] = 1, 2
     if storage == "sorted":
         codes.sort()
-    problem = Problem(open_source(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
+    problem = ClassificationProblem(open_source(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
     assert expect_support(problem, TrainOptions(), Session(), 0, N_ROWS).expected <= N_ROWS
 
 
@@ -117,7 +117,7 @@ def test_no_time_for_a_sample(noisy, monkeypatch):
 
 def test_memory_limit(monkeypatch):
     X, codes = rows()
-    noisy = Problem(open_source(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
+    noisy = ClassificationProblem(open_source(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
     monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", 10**6)
     with pytest.raises(InputError) as caught:
         plan_run(noisy.source, TrainOptions(memory_limit=1))
@@ -126,7 +126,7 @@ def test_memory_limit(monkeypatch):
     choice = choose(noisy, options, Session())
     assert choice.landmarks is not None
     assert "that memory holds" in choice.reason
-    many = Problem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
+    many = ClassificationProblem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
     with pytest.raises(InputError, match=r"; --landmarks \d+ would fit; .* is \d+MiB$"):
         choose(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
 
@@ -146,7 +146,7 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
     options = TrainOptions(memory_limit=least, **asked)
     classes, codes, plan = read_classes(source, options)
     assert plan.total() <= least
-    problem = Problem(source, codes, KERNEL, class_labels=classes)
+    problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
     found = choose(problem, options, Session()).landmarks
     exact = least_bytes(workload_of(problem, options, Session()))
     if "landmarks" in asked or (not asked and exact > least):
@@ -159,7 +159,7 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
 
 def test_without_room_for_an_exact_model_there_are_landmarks():
     """Many rows take fewer numbers each, and no sample is solved."""
-    problem = Problem(open_source(rows(3000)[0]), rows(3000)[1], KERNEL)
+    problem = ClassificationProblem(open_source(rows(3000)[0]), rows(3000)[1], KERNEL)
     wide = dataclasses.replace(
         problem, source=open_source(np.pad(rows(3000)[0], ((0, 0), (0, 4000))))
     )
@@ -237,7 +237,7 @@ def test_few_rows_are_not_sampled(noisy):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_fit_is_what_was_chosen(n_classes):
     X, codes = rows(n_classes=n_classes)
-    problem = Problem(open_source(X), codes, KERNEL)
+    problem = ClassificationProblem(open_source(X), codes, KERNEL)
     fitted = fit(problem, TrainOptions())
     wanted = LANDMARKS if n_classes == 2 else int(LANDMARKS / 3**0.5)
     asked = fit(problem, TrainOptions(landmarks=wanted))

@@ -11,7 +11,7 @@ from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
@@ -40,7 +40,7 @@ def blobs():
 
 
 def train(source, codes, options=OPTIONS, **session):
-    return fit(Problem(source, codes, KERNEL), options, Session(**session))
+    return fit(ClassificationProblem(source, codes, KERNEL), options, Session(**session))
 
 
 @pytest.mark.parametrize("in_ram", [True, False])
@@ -110,7 +110,7 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     X, codes = blobs
     X, codes = np.tile(X, (50, 1)), np.tile(codes, 50) + 2
     codes[:30] = np.arange(30) % 2  # two classes of 15 rows among thousands
-    problem = Problem(open_source(X), codes, KERNEL)
+    problem = ClassificationProblem(open_source(X), codes, KERNEL)
     limit = 100.0
     options = replace(OPTIONS, max_time=limit)
     with (
@@ -178,7 +178,9 @@ def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
     plan = plan_run(source, OPTIONS)
     with (
         partition_classes(source, codes, 4) as partition,
-        PairTrainer(Problem(source, codes, KERNEL), partition, OPTIONS, (), plan) as trainer,
+        PairTrainer(
+            ClassificationProblem(source, codes, KERNEL), partition, OPTIONS, (), plan
+        ) as trainer,
     ):
         cold, warm = trainer.fit(4.0), trainer.fit(4.0)
     for before, after in zip(cold, warm, strict=True):

@@ -14,7 +14,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.probabilities import fit_sigmoid
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of, terminating
@@ -86,10 +86,10 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
     for part in choose_held_out(codes, 3, False, np.random.default_rng(options.seed)):
         rest = np.setdiff1d(np.arange(240), part.rows)
         with open_source(X[rest]) as source:
-            model = fit(Problem(source, codes[rest], KERNEL), options).model
+            model = fit(ClassificationProblem(source, codes[rest], KERNEL), options).model
         values[part.rows] = model.decision_function(X[part.rows])
     with open_source(X) as source:
-        found = held_out_sigmoids(Problem(source, codes, KERNEL), options)
+        found = held_out_sigmoids(ClassificationProblem(source, codes, KERNEL), options)
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
         expected = fit_sigmoid(values[here, k], known[here] == i)
@@ -102,7 +102,7 @@ def test_noise_gets_the_prior(problem):
     X, codes = rng.normal(size=(600, 2)).astype(np.float32), (rng.random(600) < 0.3).astype(int)
     kernel, options = make_kernel("rbf", gamma=20.0), replace(OPTIONS, C=100.0)
     with open_source(X) as source:
-        problem = Problem(source, codes, kernel)
+        problem = ClassificationProblem(source, codes, kernel)
         ((a, b),) = held_out_sigmoids(problem, options)
         model = fit(problem, options).model.with_sigmoids([(a, b)])
     fresh = model.probabilities(model.decision_function(rng.normal(size=(500, 2))))
@@ -127,7 +127,7 @@ def test_an_interrupt_is_passed_on(problem, number):
         signal.raise_signal(number)
 
     with open_source(X) as source:
-        problem = Problem(source, codes, KERNEL)
+        problem = ClassificationProblem(source, codes, KERNEL)
         with terminating(), pytest.raises(KeyboardInterrupt) as raised:
             held_out_sigmoids(problem, OPTIONS, Session([interrupt]))
         assert signal_of(raised.value) == number

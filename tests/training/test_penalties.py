@@ -12,7 +12,7 @@ from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve, solve_problem
@@ -180,7 +180,7 @@ def test_every_classifier_has_the_penalties_of_its_rows(n_classes, tmp_path):
     X = (rng.normal(size=(120, 2)) + codes[:, None] / 2).astype(np.float32)
     kernel, penalties = make_kernel("rbf", gamma=0.5), np.exp(rng.normal(size=120))
     source = ArraySource(X)
-    fitted = fit(Problem(source, codes, kernel, penalties), TrainOptions(tol=1e-4))
+    fitted = fit(ClassificationProblem(source, codes, kernel, penalties), TrainOptions(tol=1e-4))
     for pair in fitted.pairs:
         here = np.flatnonzero((codes == pair.negative) | (codes == pair.positive))
         y = np.where(codes[here] == pair.positive, 1, -1).astype(np.int8)

@@ -11,7 +11,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.training import small_pairs
@@ -34,7 +34,9 @@ def make_classes(seed, n_classes=3, n_rows=60, kernel=KERNELS[0], sparse=False, 
     X = (rng.normal(size=(n_rows, 4)) + codes[:, None]).astype(np.float32)
     X[rng.random(X.shape) < 0.3] = 0
     penalties = rng.uniform(0.1, 10, n_rows) if weighted else None
-    return X, Problem(CSRSource(to_csr(X)) if sparse else ArraySource(X), codes, kernel, penalties)
+    return X, ClassificationProblem(
+        CSRSource(to_csr(X)) if sparse else ArraySource(X), codes, kernel, penalties
+    )
 
 
 @given(SEEDS, st.sampled_from(KERNELS), st.booleans(), st.booleans(), st.sampled_from([0.1, 100]))
@@ -121,7 +123,7 @@ def test_callbacks_see_one_classifier_after_another(most_rows, threads, monkeypa
     monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
     codes = np.repeat(np.arange(4), [20, 20, 30, 20])
     X = np.random.default_rng(0).normal(size=(len(codes), 3)).astype(np.float32)
-    problem = Problem(ArraySource(X + codes[:, None]), codes, KERNELS[0])
+    problem = ClassificationProblem(ArraySource(X + codes[:, None]), codes, KERNELS[0])
     seen = []
     told = Session([lambda state: seen.append((state.machine, state.n_machines))])
     fit(problem, TrainOptions(threads=threads), told)

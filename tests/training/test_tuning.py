@@ -17,7 +17,7 @@ from ooc_fw.data.sources.views import complement, draw_parts
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.metrics import METRICS, Estimate
-from ooc_fw.problem import BinaryProblem, Problem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
 from ooc_fw.solver.session import Session
@@ -66,7 +66,9 @@ def assert_errors_are_those_of_single_trainings(X, y, result):
     classes, codes = encode_labels(train)
     truth = held_out.labels(0, held_out.n_rows)
     for point in result.points:
-        problem = Problem(train, codes, make_kernel("rbf", gamma=point.gamma), None, classes)
+        problem = ClassificationProblem(
+            train, codes, make_kernel("rbf", gamma=point.gamma), None, classes
+        )
         model = fit(problem, TrainOptions(C=point.C, tol=1e-4)).model
         assert point.n_validated == result.n_validation == len(truth) == round(0.3 * n)
         assert abs(point.n_errors - (model.predict(held_out) != truth).sum()) <= 1
@@ -219,7 +221,7 @@ def test_landmarks(data, thirds, n_classes):
     part = SubsetSource(open_source(X, y), complement(ranges, len(X)))
     held_out = SubsetSource(open_source(X, y), ranges)
     classes, codes = encode_labels(part)
-    problem = Problem(part, codes, make_kernel("rbf", gamma=0.5), None, classes)
+    problem = ClassificationProblem(part, codes, make_kernel("rbf", gamma=0.5), None, classes)
     options = TrainOptions(landmarks=40, tol=tuning.PATH_TOL, certify=False)
     with open_landmark_path(problem, 40, options, Session()) as path:
         models = [landmark_model(path.solve(p.C), problem, p.C) for p in found.points]
@@ -231,7 +233,9 @@ def test_landmarks(data, thirds, n_classes):
     assert found.best.n_errors < 0.4 * held_out.n_rows
     assert (found.model.kind, found.pairs, found.refit()["gap_scope"]) == ("landmarks", [], "span")
     own = fit(
-        Problem(open_source(X), encode_labels(open_source(X, y))[1], problem.kernel, None, classes),
+        ClassificationProblem(
+            open_source(X), encode_labels(open_source(X, y))[1], problem.kernel, None, classes
+        ),
         TrainOptions(C=found.best.C, landmarks=40),
     )
     assert found.refit()["certified_gap"] == own.model.certified_gap <= 2e-3
