@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.cli import common
 from ooc_fw.convert.inputs import open_table, read_like
@@ -21,7 +20,7 @@ from ooc_fw.convert.readers import ParseOptions
 from ooc_fw.convert.tables import TableEncoder
 from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.model.record import Model
 from ooc_fw.options import ConvertOptions
@@ -38,7 +37,7 @@ class AppliedRows(NamedTuple):
 
     values: Float64Array  # (n,) or (n, n_pairs)
     row_ids: Int64Array  # (n,), positions in the user's input, from 0
-    labels: npt.NDArray[Any] | None  # (n,), if they were asked for
+    labels: AnyArray | None  # (n,), if they were asked for
     n_rows: int | None  # of the whole input; None if only its end tells
 
 
@@ -54,26 +53,53 @@ def apply_model(
     With `labels_only` the values are only as exact as predicted labels need.
     """
     kind = detect_format(args.data, is_table=model.table is not None)
-    if kind in (*TABLES, "npz"):
-        if model.table is None:
-            raise InputError(
-                f"{args.data} is a table, and the model does not know how columns became features; "
-                f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
-            )
-        return _apply_to_table(model, args, kind, with_labels, labels_only)
-    apply = _apply_to_text if kind == "libsvm" else _apply_to_source
-    return apply(model, args, with_labels, labels_only)
-
-
-def _apply_to_table(
-    model: Model, args: argparse.Namespace, kind: str, with_labels: bool, labels_only: bool
-) -> Iterator[AppliedRows]:
-    """Rows of a table, whose columns are found by the names of those of the training table."""
-    if args.dask is not None:
+    is_table = kind in (*TABLES, "npz")
+    if is_table and model.table is None:
         raise InputError(
-            f"{args.data} is a table, which one process parses; leave --dask out, or convert it "
-            f"first (ooc-fw convert)"
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
+    if not is_table and kind != "libsvm":
+        yield from _apply_to_source(model, args, with_labels, labels_only)
+        return
+    if args.dask is not None:
+        kind_of_input = "a table" if is_table else "text"
+        raise InputError(
+            f"{args.data} is {kind_of_input}, which one process parses; leave --dask out, or "
+            f"convert it first (ooc-fw convert)"
+        )
+    notes: list[str] = []
+    if is_table:
+        blocks = _rows_of_table(model, args, kind, with_labels, notes)
+    else:
+        blocks = _rows_of_text(model, args, notes)
+    waiting: list[AnyArray] = []  # labels of rows without decision values
+
+    def rows() -> Iterator[Rows]:
+        for labels, block in blocks:
+            waiting.append(labels)
+            yield block
+
+    start = 0
+    with RowProgress("predict", quiet=args.quiet) as progress:
+        for values in model.decide(
+            model.scale(rows()), threads=args.threads, labels_only=labels_only
+        ):
+            stop = start + len(values)
+            labels = np.concatenate(waiting)
+            waiting[:] = [labels[len(values) :]]
+            shown = labels[: len(values)] if with_labels else None
+            yield AppliedRows(values, np.arange(start, stop), shown, None)
+            progress(stop)
+            start = stop
+    if not args.quiet:
+        common.print_lines(notes)
+
+
+def _rows_of_table(
+    model: Model, args: argparse.Namespace, kind: str, with_labels: bool, notes: list[str]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and rows of a table, whose columns have the names of those of the training table."""
     like = read_like(args.model)
     assert like.record is not None
     options = common.record_from(
@@ -89,78 +115,44 @@ def _apply_to_table(
                 f"{args.data} has no column {like.record.label!r}, which held the labels in "
                 f"training; name another with --label"
             )
-        parse, start = encoder.parser(reader), 0
-        with RowProgress("predict", quiet=args.quiet) as progress:
-            for block in ordered_map(parse, reader.blocks()):
-                if not len(block.rows):  # all of them may be left out
-                    continue
-                parts = model.decide(
-                    model.scale([block.rows]), threads=args.threads, labels_only=labels_only
-                )
-                values = np.concatenate(list(parts))
-                stop = start + len(values)
-                own = _like_classes(block.labels, model) if with_labels else None
-                yield AppliedRows(values, np.arange(start, stop), own, None)
-                progress(stop)
-                start = stop
-        if not start:
+        n_rows = 0
+        for block in ordered_map(encoder.parser(reader), reader.blocks()):
+            if n_block := len(block.rows):  # all of them may be left out
+                n_rows += n_block
+                labels = _like_classes(block.labels, model) if with_labels else np.zeros(n_block)
+                yield labels, block.rows
+        if not n_rows:
             labelled = " with a label" if encoder.n_unlabelled else ""
             raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
-        if not args.quiet:
-            common.print_lines(f"note: {note}" for note in encoder.notes())
+        notes += [f"note: {note}" for note in encoder.notes()]
 
 
-def _like_classes(labels: npt.NDArray[Any], model: Model) -> npt.NDArray[Any]:
+def _like_classes(labels: AnyArray, model: Model) -> AnyArray:
     """Labels of a table as numbers, where those of the model are."""
-    if labels.dtype.kind in "biuf" or model.classes.dtype.kind != "f":
-        return labels
-    try:
-        return labels.astype(np.float64)
-    except ValueError:
-        return labels
+    if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
+        with suppress(ValueError):
+            return labels.astype(np.float64)
+    return labels
 
 
-def _apply_to_text(
-    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
-) -> Iterator[AppliedRows]:
-
-    if args.dask is not None:
-        raise InputError(
-            f"{args.data} is text, which one process parses; leave --dask out, or convert it first "
-            f"(ooc-fw convert)"
-        )
+def _rows_of_text(
+    model: Model, args: argparse.Namespace, notes: list[str]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and rows of LIBSVM text."""
     feature_places(None, model.columns, args.data)  # text names no features
-    waiting: list[npt.NDArray[Any]] = []  # labels of rows without decision values
     width = n_dropped = 0
-
-    def blocks() -> Iterator[Rows]:
-        nonlocal width, n_dropped
-        exact = model.scaling is not None and not model.scaling.is_identity
-        for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
-            waiting.append(labels)
-            width = rows.n_features
-            if width > model.n_features:
-                n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
-            yield rows
-
-    start = 0
-    with RowProgress("predict", quiet=args.quiet) as progress:
-        for values in model.decide(
-            model.scale(blocks()), threads=args.threads, labels_only=labels_only
-        ):
-            stop = start + len(values)
-            labels = np.concatenate(waiting)
-            waiting[:] = [labels[len(values) :]]
-            own = labels[: len(values)] if with_labels else None
-            yield AppliedRows(values, np.arange(start, stop), own, None)
-            progress(stop)
-            start = stop
+    exact = model.scaling is not None and not model.scaling.is_identity
+    for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+        width = rows.n_features
+        if width > model.n_features:
+            n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
+        yield labels, rows
     missing = model.n_features - width
-    if missing and not args.quiet:
-        note = common.dropped(-missing, model.n_features, n_dropped)
-        if missing > 0:
-            note = f"zero: {missing} of {model.n_features} features, which no row of the text has"
-        print(note, file=sys.stderr)
+    if missing > 0:
+        which = f"{missing} of {model.n_features} features, which no row of the text has"
+        notes.append(f"zero: {which}")
+    elif missing:
+        notes.append(common.dropped(-missing, model.n_features, n_dropped))
 
 
 def _apply_to_source(
