@@ -445,7 +445,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "convert": Command(_convert, "convert"),
-    "split": Command(_split, "split"),
+    "split": Command(_split, "convert", "run_split"),
     "info": Command(_info, "info"),
     "plan": Command(_plan, "plan"),
     "verify": Command(_verify, "verify", computes=False),
@@ -454,11 +454,11 @@ COMMANDS = {
     "predict": Command(_predict, "predict"),
     "evaluate": Command(_evaluate, "evaluate"),
     "certify": Command(_certify, "certify"),
-    "export": Command(_export, "export"),
+    "export": Command(_export, "predict", "run_export"),
     "report": Command(_report, "report", "run_report", computes=False),
     "plot": Command(_plot, "report", "run_plot", computes=False),
     "demo": Command(_demo, "guide", "run_demo", computes=False),
     "help": Command(_help, "guide", "run_help", computes=False),
-    "warm-up": Command(_warm_up, "warm_up"),
+    "warm-up": Command(_warm_up, "guide", "run_warm_up"),
 }
 """Commands by their names, in the order in which ``--help`` lists them."""

@@ -1,15 +1,22 @@
-"""``ooc-fw convert``: LIBSVM text and tables to HDF5."""
+"""``ooc-fw convert`` and ``split``: LIBSVM text and tables to HDF5, and one file to two."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport, convert
+from ooc_fw.convert.split import read_test_rows, split
+from ooc_fw.data.labels import are_targets
+from ooc_fw.data.sources.dispatch import draw_test_rows
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import Output, check_outputs
 
 SHOWN_CLASSES = 10
 
@@ -24,29 +31,64 @@ def run(args: argparse.Namespace) -> int:
     options = common.record_from(ConvertOptions, args)
     with RowProgress("convert", unit="B", quiet=args.quiet) as progress:
         report = convert(inputs, output, options, progress=progress)
-    if args.json:
-        result = dict(vars(report))
-        scaling, counts = result.pop("scaling"), result.pop("class_counts")
-        classes = {common.format_label(label): count for label, count in counts.items()}
-        result |= {"classes": classes, "scaling": scaling.kind, "log1p": scaling.log1p}
-        common.print_result(args, result)
-    elif not args.quiet:
-        common.print_lines(_lines(report))
+    scaling = report.scaling
+    result = _with_classes(vars(report)) | {"scaling": scaling.kind, "log1p": scaling.log1p}
+    common.print_result(args, result, [] if args.quiet else _lines(report))
     return DONE
+
+
+def run_split(args: argparse.Namespace) -> int:
+    """Split a data file into a training and a test file."""
+    outputs = {"training file": args.train, "test file": args.test}
+    check_outputs(
+        [Output(what, path) for what, path in outputs.items()], [args.data, args.labels, args.rows]
+    )
+    with common.open_data(args) as source:
+        if args.rows is not None:
+            ranges = read_test_rows(args.rows, source)
+        else:
+            stratify = source.has_labels and not (args.no_stratify or are_targets(source))
+            ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        with RowProgress("split", source.n_rows, quiet=args.quiet) as progress:
+            reports = split(
+                source,
+                ranges,
+                [args.train, args.test],
+                compression=args.compression,
+                on_rows=progress,
+            )
+    lines = [
+        f"{report.output}: {report.n_rows} rows; classes: {_classes(report.class_counts)}"
+        for report in reports
+    ]
+    result = {"parts": [_with_classes(asdict(report)) for report in reports]}
+    common.print_result(args, result, [] if args.quiet else lines)
+    return DONE
+
+
+def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report with labels as text, as JSON needs them."""
+    counts = report["class_counts"]
+    others = {name: value for name, value in report.items() if name != "class_counts"}
+    return others | {"classes": {common.format_label(label): n for label, n in counts.items()}}
+
+
+def _classes(counts: Mapping[Any, int]) -> str:
+    """Rows of each class, for people."""
+    words = [f"{common.format_label(label)} ({n})" for label, n in counts.items()] or ["none"]
+    if len(words) > SHOWN_CLASSES:
+        words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
+    return ", ".join(words)
 
 
 def _lines(report: ConversionReport) -> list[str]:
     """What was converted and how, a line for each fact."""
-    counts = report.class_counts.items()
-    words = [f"{common.format_label(label)} ({count})" for label, count in counts]
-    words = words or ["none: labels are targets of a regression" if report.targets else "none"]
-    if len(words) > SHOWN_CLASSES:
-        words[SHOWN_CLASSES:] = [f"and {len(words) - SHOWN_CLASSES} more"]
+    of_targets = ": labels are targets of a regression" * report.targets
     lines = [
         f"{report.output}: {report.n_rows} rows, {report.n_features} features, "
         f"{'sparse' if report.sparse else 'dense'} (density {report.density:.3g}), "
         + (f"shuffled with seed {report.seed}" if report.seed is not None else "not shuffled"),
-        f"classes: {', '.join(words)}",
+        f"classes: {_classes(report.class_counts)}{of_targets}",
     ]
     kind = report.scaling.kind
     steps = ["log1p"] * report.scaling.log1p + [kind] * (kind != "none")

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.cli import common
-from ooc_fw.cli.applying import apply_model
 from ooc_fw.cli.commands import DONE
+from ooc_fw.cli.predict import apply_model
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.metrics import Ranking, Residuals, accuracy, balanced_accuracy

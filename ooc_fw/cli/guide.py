@@ -1,16 +1,25 @@
-"""``ooc-fw help`` and ``ooc-fw demo``: guides, and the other commands on a small data set."""
+"""``ooc-fw help``, ``demo`` and ``warm-up``: guides, and the other commands on a small data set."""
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
+import io
+import logging
+import lzma
 import shlex
 import sys
+import time
+from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
+from ooc_fw._core.loading import noting_compilation
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.main import main
+from ooc_fw.report.progress import RowProgress, to_json
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 from ooc_fw.system.scratch import scratch_directory
@@ -25,6 +34,52 @@ DEMO = (
     "predict model.h5 a1a.t.xz -o predictions.txt",
 )
 """Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
+
+OPTIONS = ("", "--memory 1GiB", "--C 1e6", "--kernel poly --degree 3", "--landmarks 50")
+"""Options of training: kernel values of 32, 16 and 64 bits, another kernel, landmarks."""
+
+RULES = (
+    *(f"--method {name}" for name in ("fw", "mfw", "swap", "swap2", "partan", "cvm")),
+    *("--method bpcg --lmo lazy", "--method qc", "--method fw --lmo random --no-certify"),
+    "--kernel linear",
+)
+"""Step rules, oracles that propose one vertex at a time, and a kernel without a map."""
+
+WORK = (
+    "convert a1a.xz sparse.h5 --quiet",
+    "convert a1a.xz dense.h5 --dense --scale standard --quiet",
+    "convert classes.txt classes.h5 --quiet",
+    "info sparse.h5 --json",
+    "info dense.h5 --json",
+    *(
+        f"train {data} -o {data}.model --quiet {options}"
+        for data in ("sparse.h5", "dense.h5")
+        for options in OPTIONS
+    ),
+    "train classes.h5 -o classes.model --quiet",
+    "convert classes.txt dense-classes.h5 --dense --quiet",
+    *(
+        f"train dense-classes.h5 -o classes.dense.model --quiet {options}"
+        for options in (*OPTIONS, "--kernel linear", "--probability")
+    ),
+    *(f"train dense.h5 -o steps.model --quiet --max-iter 20 {rule}" for rule in RULES),
+    "train sparse.h5 -o other.model --quiet --kernel laplacian --gamma 0.1",
+    *(
+        f"{command} {data}.model {data} --quiet"
+        for data in ("sparse.h5", "dense.h5")
+        for command in ("evaluate", "certify")
+    ),
+    "predict classes.model classes.h5 -o predictions.txt --quiet",
+    "train dense.h5 -o novelty.model --quiet --task novelty",
+    "train dense.h5 -o regression.model --quiet --task regression --landmarks 50",
+)
+"""Commands that use all that is compiled for the usual kernels, storages and precisions."""
+
+WORK_ON_TABLES = (
+    "convert rows.csv rows.h5 --label y --log1p --scale standard --quiet",
+    "info rows.csv --json",
+)
+"""Commands that need pyarrow."""
 
 
 def run_help(args: argparse.Namespace) -> int:
@@ -47,16 +102,8 @@ def run_help(args: argparse.Namespace) -> int:
 
 def run_demo(args: argparse.Namespace) -> int:
     """Convert, train, certify and evaluate on a small data set."""
-    with contextlib.ExitStack() as stack:
-        if args.directory is None:
-            directory = stack.enter_context(scratch_directory())
-        else:
-            directory = Path(args.directory)
-            directory.mkdir(parents=True, exist_ok=True)
-        for name in ("a1a.xz", "a1a.t.xz"):
-            write_atomic(directory / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
+    with _sample(args.directory) as directory:
         print(f"$ cd {shlex.quote(str(directory))}")
-        stack.enter_context(contextlib.chdir(directory))
         for command in DEMO:
             print(f"\n$ ooc-fw {command}", flush=True)
             status = main(command.split())
@@ -66,3 +113,64 @@ def run_demo(args: argparse.Namespace) -> int:
         lines = Path("predictions.txt").read_text(encoding="ascii").splitlines()
     print("\n$ head -3 predictions.txt", *lines[:3], sep="\n")
     return DONE
+
+
+def run_warm_up(args: argparse.Namespace) -> int:
+    """Compile what the other commands need, once for each installation."""
+    # These load numba, which a guide does without.
+    import numpy as np
+
+    from ooc_fw._core.steps import move
+    from ooc_fw.kernels.products import is_in_order
+
+    compiled: list[float] = []
+    started = time.perf_counter()
+    compileall.compile_dir(str(files("ooc_fw")), quiet=2)  # fails in silence where it cannot write
+    work = WORK if find_spec("pyarrow") is None else (*WORK, *WORK_ON_TABLES)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(noting_compilation(lambda: compiled.append(time.perf_counter())))
+        stack.enter_context(_sample())
+        _write_classes()
+        stack.callback(logging.disable, logging.NOTSET)
+        logging.disable(logging.WARNING)  # runs that end after a few steps say so
+        bar = RowProgress("warm-up", len(work), quiet=args.quiet, unit="commands")
+        done = stack.enter_context(bar)
+        for place, command in enumerate(work):
+            done(place)
+            with contextlib.redirect_stdout(io.StringIO()):
+                status = main(shlex.split(command))
+            if status != DONE:
+                return status
+        for dtype in (np.float32, np.float64):  # products of few rows and few features
+            is_in_order(dtype, 4)
+    seconds, kept = time.perf_counter() - started, move.stats.cache_path
+    if args.json:
+        print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": kept}))
+    elif not args.quiet:
+        what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
+        print(f"{what}; the code is kept in {kept}")
+    return DONE
+
+
+@contextlib.contextmanager
+def _sample(directory: str | None = None) -> Iterator[Path]:
+    """Work in a directory with a1a in it, which by default is removed at the end."""
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            folder = stack.enter_context(scratch_directory())
+        else:
+            folder = Path(directory)
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in ("a1a.xz", "a1a.t.xz"):
+            write_atomic(folder / name, (files("ooc_fw.data") / "samples" / name).read_bytes())
+        stack.enter_context(contextlib.chdir(folder))
+        yield folder
+
+
+def _write_classes() -> None:
+    """Write rows of a1a with three classes in turn, and a table of quoted cells."""
+    rows = lzma.decompress(Path("a1a.xz").read_bytes()).splitlines()[:300]
+    lines = [b"%d %s" % (k % 3, row.partition(b" ")[2]) for k, row in enumerate(rows)]
+    Path("classes.txt").write_bytes(b"\n".join(lines) + b"\n")
+    cells = "\n".join(f'"{k % 7}","{k % 3}.5","{"ab"[k % 2]}"' for k in range(300))
+    Path("rows.csv").write_text(f"a,b,y\n{cells}\n")

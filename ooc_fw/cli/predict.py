@@ -1,79 +1,87 @@
-"""``ooc-fw predict``: labels, decision values or probabilities of rows, in the user's order."""
+"""``ooc-fw predict`` and ``export``: results of rows in the user's order, and an ONNX graph."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.cli import common
-from ooc_fw.cli.applying import apply_model, in_order
 from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.inputs import open_table, read_like
+from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.pipeline import ordered_map
+from ooc_fw.convert.readers import ParseOptions
+from ooc_fw.convert.tables import TableEncoder
 from ooc_fw.convert.writer import OutputFile
+from ooc_fw.data.columns import feature_places
+from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.sources.dispatch import conversion
+from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import ConvertOptions
+from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, check_outputs, exact, is_stream, open_output
+from ooc_fw.system.files import (
+    Output,
+    StrPath,
+    atomic_path,
+    check_outputs,
+    exact,
+    is_stream,
+    naming,
+    open_output,
+    write_atomic,
+)
+
+Columns: TypeAlias = dict[str, AnyArray]
+"""Results of a block of rows by their names."""
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 _CHUNK_ROWS = 1 << 14
 """Rows of a chunk of HDF5 output."""
 
+BUCKET_BYTES = 16 << 20
+"""Bytes of results that are sorted at once in RAM; more results wait on disk."""
+
 
 def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
-    started = time.perf_counter()
     output = None if args.output == "-" else Path(args.output)
     suffix = "" if output is None else output.suffix.lower()
+    in_lines = suffix not in (".csv", *HDF5_SUFFIXES)
     if output is not None:
         streamed = suffix not in HDF5_SUFFIXES
         check_outputs([Output("output", output, streamed)], [args.model, args.data])
-    elif args.json:
-        raise InputError("--json needs -o FILE, where the predictions go")
-    if suffix not in (".csv", *HDF5_SUFFIXES) and args.decision and args.probability:
-        raise InputError(
-            "lines hold decision values or probabilities, not both; leave one out, or give -o "
-            "FILE.csv or FILE.h5"
-        )
     model = load_model(args.model)
-    in_lines = suffix not in (".csv", *HDF5_SUFFIXES) and not (args.decision or args.probability)
-    if in_lines and any(re.search("[\r\n]", name) for name in _names(model)):
-        raise InputError(
-            f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv "
-            f"or FILE.h5"
-        )
-    if args.probability and not model.calibrated:
-        raise InputError(
-            f"the model {args.model} gives no probabilities; train it with ooc-fw train "
-            f"--probability"
-        )
-    if model.task == "regression" and args.decision:
-        raise InputError(
-            f"the model {args.model} is one of regression, which has predictions only; leave out "
-            f"--decision"
-        )
+    _check(args, model, in_lines)
+    labels = _encoded(model.classes) if suffix in HDF5_SUFFIXES else np.array(_names(model), object)
     blocks = apply_model(model, args, labels_only=not (args.decision or args.probability))
     folder = None if output is None or is_stream(output) else output.resolve().parent
     n_rows = 0
-    with _open(output, suffix, model) as write:
+    with _open(output, suffix, model, labels) as write:
         for values in in_order(blocks, args.data, folder):
-            columns: dict[str, npt.NDArray[Any]] = {"row": np.arange(n_rows, n_rows + len(values))}
+            columns: Columns = {"row": np.arange(n_rows, n_rows + len(values))}
             if model.task == "regression":
                 columns["prediction"] = values
             else:
-                columns["label"] = model.class_places(values)
+                columns["label"] = labels[model.class_places(values)]
             if args.decision:
                 columns["decision"] = values
             if args.probability:
@@ -81,48 +89,102 @@ def run(args: argparse.Namespace) -> int:
             write(columns)
             n_rows += len(values)
     if args.json:
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - args.started
         common.print_result(args, {"output": str(output), "n_rows": n_rows, "seconds": seconds})
     return DONE
 
 
+def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
+    """Refuse what the model does not give, or the output cannot hold."""
+    labels_in_lines = in_lines and not (args.decision or args.probability)
+    for is_wrong, sentence in (
+        (
+            args.json and args.output == "-",
+            "--json needs -o FILE, where the predictions go",
+        ),
+        (
+            in_lines and args.decision and args.probability,
+            "lines hold decision values or probabilities, not both; leave one out, or give -o "
+            "FILE.csv or FILE.h5",
+        ),
+        (
+            labels_in_lines and any(re.search("[\r\n]", name) for name in _names(model)),
+            f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv "
+            f"or FILE.h5",
+        ),
+        (
+            args.probability and not model.calibrated,
+            f"the model {args.model} gives no probabilities; train it with ooc-fw train "
+            f"--probability",
+        ),
+        (
+            args.decision and model.task == "regression",
+            f"the model {args.model} is one of regression, which has predictions only; leave out "
+            f"--decision",
+        ),
+    ):
+        if is_wrong:
+            raise InputError(sentence)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Write a model as an ONNX graph."""
+    check_outputs([Output("output", args.output)], [args.model])
+    model = load_model(args.model)
+    if args.no_probabilities:
+        model = model.with_sigmoids(None)
+    content = to_onnx(model, double_input=not args.float32_input)
+    write_atomic(Path(args.output), content)
+    result = {
+        "output": args.output,
+        "opset": OPSET,
+        "n_features": model.n_features,
+        "n_support": len(model.support_vectors),
+        "probabilities": model.calibrated,
+        "bytes": len(content),
+    }
+    if not args.json:
+        common.print_lines(common.aligned(result))
+    common.print_result(args, result, [args.output])
+    return DONE
+
+
+# -- output --------------------------------------------------------------------------------------
+
+
 @contextmanager
 def _open(
-    output: Path | None, suffix: str, model: Model
-) -> Iterator[Callable[[dict[str, npt.NDArray[Any]]], None]]:
+    output: Path | None, suffix: str, model: Model, labels: AnyArray
+) -> Iterator[Callable[[Columns], None]]:
     """Function that writes blocks of results; a file appears when it is complete."""
     if output is None:
         # A program reads what was predicted to the byte; a terminal would obey it.
-        file = sys.stdout if sys.stdout.isatty() else exact(sys.stdout)
-        yield partial(_write_lines, file, model)
+        yield partial(_write_lines, sys.stdout if sys.stdout.isatty() else exact(sys.stdout))
     elif suffix in HDF5_SUFFIXES:
         with atomic_path(output) as path, OutputFile(path) as file:
-            labels = _encoded(model.classes)
             file.attrs["classes"] = labels
-            yield partial(_write_datasets, file, labels)
+            yield partial(_write_datasets, file)
     else:
-        write = _write_table if suffix == ".csv" else _write_lines
         with open_output(output, encoding="utf-8", newline="") as text:
-            yield partial(write, text, model)
+            csv_writer = partial(_write_table, text, model)
+            yield csv_writer if suffix == ".csv" else partial(_write_lines, text)
 
 
 def _names(model: Model) -> list[str]:
     return [common.format_label(value) for value in model.classes.tolist()]
 
 
-def _write_lines(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:
+def _write_lines(file: IO[str], columns: Columns) -> None:
     """A line for each row: the label, or the numbers asked for."""
-    names = _names(model)
     name, last = list(columns.items())[-1]
-    if name == "label":
-        file.write("".join([f"{names[place]}\n" for place in last.tolist()]))
-    else:
+    lines = last.tolist()
+    if name != "label":
         rows = last.reshape(len(last), -1).tolist()
-        lines = [" ".join([f"{value:.17g}" for value in row]) + "\n" for row in rows]
-        file.write("".join(lines))
+        lines = [" ".join([f"{value:.17g}" for value in row]) for row in rows]
+    file.write("".join([f"{line}\n" for line in lines]))
 
 
-def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any]]) -> None:
+def _write_table(file: IO[str], model: Model, columns: Columns) -> None:
     """CSV with a header: row, label, decision values, probabilities."""
     names = _names(model)
     writer = csv.writer(file, lineterminator="\n")
@@ -135,34 +197,277 @@ def _write_table(file: IO[str], model: Model, columns: dict[str, npt.NDArray[Any
             header["decision"] = [f"decision_{names[j]}_{names[i]}" for j, i in pairs]
         header["probability"] = [f"p_{name}" for name in names]
         writer.writerow([title for name in columns for title in header[name]])
-    cells: list[Any] = []
-    for name, column in columns.items():
-        if name == "label":
-            cells.append([names[k] for k in column.tolist()])
-        else:
-            cells += column.reshape(len(column), -1).T.tolist()
-    writer.writerows(zip(*cells, strict=True))
+    parts = [column.reshape(len(column), -1).T.tolist() for column in columns.values()]
+    writer.writerows(zip(*chain(*parts), strict=True))
 
 
-def _write_datasets(
-    file: Any, labels: npt.NDArray[Any], columns: dict[str, npt.NDArray[Any]]
-) -> None:
+def _write_datasets(file: Any, columns: Columns) -> None:
     """HDF5: a data set for each column."""
     for name, column in columns.items():
-        part = labels[column] if name == "label" else column
         if name not in file:
-            tail = part.shape[1:]
+            tail = column.shape[1:]
             shape = {"shape": (0, *tail), "maxshape": (None, *tail), "chunks": (_CHUNK_ROWS, *tail)}
-            file.create_dataset(name, dtype=part.dtype, **shape)
-        stop = len(file[name]) + len(part)
+            file.create_dataset(name, dtype=column.dtype, **shape)
+        stop = len(file[name]) + len(column)
         file[name].resize(stop, axis=0)
-        file[name][stop - len(part) :] = part
+        file[name][stop - len(column) :] = column
     file.check()
 
 
-def _encoded(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _encoded(labels: AnyArray) -> AnyArray:
     """Labels as HDF5 stores them: words as UTF-8."""
     if labels.dtype.kind != "U":
         return labels
     words = np.char.encode(labels, "utf-8")
     return words.astype(h5py.string_dtype("utf-8", words.dtype.itemsize))
+
+
+# -- a model applied to DATA ----------------------------------------------------------------------
+
+
+class AppliedRows(NamedTuple):
+    """Decision values of a block of rows."""
+
+    values: Float64Array  # (n,) or (n, n_pairs)
+    row_ids: Int64Array  # (n,), positions in the user's input, from 0
+    labels: AnyArray | None  # (n,), if they were asked for
+    n_rows: int | None  # of the whole input; None if only its end tells
+
+
+def apply_model(
+    model: Model,
+    args: argparse.Namespace,
+    *,
+    with_labels: bool = False,
+    labels_only: bool = False,
+) -> Iterator[AppliedRows]:
+    """Decision values of DATA block by block, in the order in which the rows are stored.
+
+    With `labels_only` the values are only as exact as predicted labels need.
+    """
+    kind = detect_format(args.data, is_table=model.table is not None)
+    is_table = kind in (*TABLES, "npz")
+    if is_table and model.table is None:
+        raise InputError(
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+        )
+    if not is_table and kind != "libsvm":
+        yield from _apply_to_source(model, args, with_labels, labels_only)
+        return
+    if args.dask is not None:
+        kind_of_input = "a table" if is_table else "text"
+        raise InputError(
+            f"{args.data} is {kind_of_input}, which one process parses; leave --dask out, or "
+            f"convert it first (ooc-fw convert)"
+        )
+    notes: list[str] = []
+    if is_table:
+        blocks = _rows_of_table(model, args, kind, with_labels, notes)
+    else:
+        blocks = _rows_of_text(model, args, notes)
+    waiting: list[AnyArray] = []  # labels of rows without decision values
+
+    def rows() -> Iterator[Rows]:
+        for labels, block in blocks:
+            waiting.append(labels)
+            yield block
+
+    start = 0
+    with RowProgress("predict", quiet=args.quiet) as progress:
+        for values in model.decide(
+            model.scale(rows()), threads=args.threads, labels_only=labels_only
+        ):
+            stop = start + len(values)
+            labels = np.concatenate(waiting)
+            waiting[:] = [labels[len(values) :]]
+            shown = labels[: len(values)] if with_labels else None
+            yield AppliedRows(values, np.arange(start, stop), shown, None)
+            progress(stop)
+            start = stop
+    if not args.quiet:
+        common.print_lines(notes)
+
+
+def _rows_of_table(
+    model: Model, args: argparse.Namespace, kind: str, with_labels: bool, notes: list[str]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and rows of a table, whose columns have the names of those of the training table."""
+    like = read_like(args.model)
+    assert like.record is not None
+    options = common.record_from(
+        ConvertOptions, args, like=args.model, header=None if like.record.header else False
+    )
+    with open_table(args.data, kind, options) as reader:
+        log1p = model.scaling is not None and model.scaling.log1p
+        parsing = ParseOptions(n_features=model.n_features, log1p=log1p, exact=True)
+        form: Literal["words", "none"] = "words" if with_labels else "none"
+        encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
+        if with_labels and not encoder.labelled:
+            raise InputError(
+                f"{args.data} has no column {like.record.label!r}, which held the labels in "
+                f"training; name another with --label"
+            )
+        n_rows = 0
+        for block in ordered_map(encoder.parser(reader), reader.blocks()):
+            if n_block := len(block.rows):  # all of them may be left out
+                n_rows += n_block
+                labels = _like_classes(block.labels, model) if with_labels else np.zeros(n_block)
+                yield labels, block.rows
+        if not n_rows:
+            labelled = " with a label" if encoder.n_unlabelled else ""
+            raise InputError(f"{args.data} has no rows{labelled}; {encoder.hint}")
+        notes += [f"note: {note}" for note in encoder.notes()]
+
+
+def _like_classes(labels: AnyArray, model: Model) -> AnyArray:
+    """Labels of a table as numbers, where those of the model are."""
+    if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
+        with suppress(ValueError):
+            return labels.astype(np.float64)
+    return labels
+
+
+def _rows_of_text(
+    model: Model, args: argparse.Namespace, notes: list[str]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and rows of LIBSVM text."""
+    feature_places(None, model.columns, args.data)  # text names no features
+    width = n_dropped = 0
+    exact = model.scaling is not None and not model.scaling.is_identity
+    for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+        width = rows.n_features
+        if width > model.n_features:
+            n_dropped += int(np.count_nonzero(rows.indices >= model.n_features))
+        yield labels, rows
+    missing = model.n_features - width
+    if missing > 0:
+        which = f"{missing} of {model.n_features} features, which no row of the text has"
+        notes.append(f"zero: {which}")
+    elif missing:
+        notes.append(common.dropped(-missing, model.n_features, n_dropped))
+
+
+def _apply_to_source(
+    model: Model, args: argparse.Namespace, with_labels: bool, labels_only: bool
+) -> Iterator[AppliedRows]:
+    with common.open_data(args) as source:
+        if with_labels and not source.has_labels:
+            raise InputError(f"{source.name} has no labels; name them with --labels or --y-name")
+        with (
+            common.open_workers(args) as workers,
+            RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
+        ):
+            for start, values in model.iter_decisions(
+                source, threads=args.threads, dask=workers, labels_only=labels_only
+            ):
+                stop = start + len(values)
+                labels = source.labels(start, stop) if with_labels else None
+                yield AppliedRows(values, source.row_ids(start, stop), labels, source.n_rows)
+                progress(stop)
+
+
+# -- the order of the user's rows ----------------------------------------------------------------
+
+
+def in_order(
+    blocks: Iterable[AppliedRows],
+    name: str,
+    folder: Path | None = None,
+    bucket_bytes: int | None = None,
+) -> Iterator[Float64Array]:
+    """Decision values in the order of the user's rows, block by block.
+
+    Rows that arrive in order pass through. From the first other block on, all results wait in a
+    table of `bucket_bytes` in RAM and the rest in `folder`, or that of temporary files: 8 bytes for
+    each row and 8 for each of its values. `name` is that of the input, for messages.
+
+    Raises
+    ------
+    InputError
+        The row numbers are not 0 to n_rows - 1, each of them once.
+    OSError
+        The disk of `folder` is full.
+    """
+    done = 0  # rows that passed through
+    table: _Table | None = None
+    here = tempfile.gettempdir() if folder is None else folder
+    with ExitStack() as stack:
+        for block in blocks:
+            ids = block.row_ids
+            if table is None and np.array_equal(ids, np.arange(done, done + len(ids))):
+                yield block.values
+                done += len(ids)
+                continue
+            if table is None:
+                assert block.n_rows is not None
+                shape = block.n_rows - done, *block.values.shape[1:]
+                table = _Table(shape, name, here, bucket_bytes or BUCKET_BYTES)
+                stack.callback(table.file.close)
+            with naming(here):
+                table.put(ids - done, block.values)
+        if table is not None:
+            with naming(here):
+                yield from table.buckets()
+
+
+class _Table:
+    """Results of rows, each in the bucket of its row number.
+
+    A bucket is a range of rows with its place in the file. It is filled in the order in which
+    results arrive and sorted when it is read. A record is the number of a row, exact in float64 up
+    to 2^53, and its decision values.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], name: str, folder: StrPath, bucket_bytes: int
+    ) -> None:
+        self._shape = shape
+        self._name = name
+        self._width = 1 + int(np.prod(shape[1:]))
+        self._bucket_rows = max(1, bucket_bytes // (8 * self._width))
+        self._filled = np.zeros(-(-shape[0] // self._bucket_rows), dtype=np.int64)
+        self.file = tempfile.SpooledTemporaryFile(dir=os.fspath(folder))
+        if len(self._filled) > 1:
+            self.file.rollover()  # from RAM, where a single bucket stays, to disk
+
+    def put(self, rows: Int64Array, values: Float64Array) -> None:
+        """Add results of some rows."""
+        if rows.min() < 0 or rows.max() >= self._shape[0]:
+            raise self._wrong()
+        records = np.column_stack([rows.astype(np.float64), values.reshape(len(rows), -1)])
+        buckets = rows // self._bucket_rows
+        order = np.argsort(buckets, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
+            bucket, part = int(buckets[chosen[0]]), records[chosen]
+            if self._filled[bucket] + len(part) > self._rows_of(bucket):
+                raise self._wrong()
+            self._seek(bucket, int(self._filled[bucket]))
+            self.file.write(part.tobytes())
+            self._filled[bucket] += len(part)
+
+    def buckets(self) -> Iterator[Float64Array]:
+        """Values of the rows of each bucket, in order."""
+        for bucket in range(len(self._filled)):
+            n_rows = self._rows_of(bucket)
+            self._seek(bucket, 0)
+            data = self.file.read(8 * self._width * int(self._filled[bucket]))
+            records = np.frombuffer(data).reshape(-1, self._width)
+            place = records[:, 0].astype(np.int64) - bucket * self._bucket_rows
+            if (np.bincount(place, minlength=n_rows) != 1).any():
+                raise self._wrong()
+            values = np.empty((n_rows, self._width - 1))
+            values[place] = records[:, 1:]
+            yield values.reshape(n_rows, *self._shape[1:])
+
+    def _rows_of(self, bucket: int) -> int:
+        return min(self._bucket_rows, self._shape[0] - bucket * self._bucket_rows)
+
+    def _seek(self, bucket: int, row: int) -> None:
+        self.file.seek(8 * self._width * (bucket * self._bucket_rows + row))
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"the row numbers stored in {self._name} do not name each of its rows once; write it "
+            f"again with ooc-fw convert"
+        )
