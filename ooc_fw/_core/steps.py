@@ -164,26 +164,14 @@ def weigh_rows(K, slots, weights, out):
 
 
 @njit(cache=True, nogil=True)
-def _copy(values, out):
-    for j in range(out.size):
-        out[j] = values[j]
-
-
-@njit(cache=True, nogil=True)
-def join_blocks(first, between, second, out):
-    """Symmetric block of kernel values [[first, between], [between', second]] into `out`."""
-    n = first.shape[0]
-    m = out.shape[0]
-    for i in range(n):
-        _copy(first[i], out[i, :n])
-        _copy(between[i], out[i, n:])
+def mirror_block(K, n):
+    """Copy the rows before place n of a symmetric block K into the columns before place n."""
+    m = K.shape[0]
     for a in range(n, m, _TILE):
         for b in range(0, n, _TILE):
             for i in range(a, min(a + _TILE, m)):
                 for j in range(b, min(b + _TILE, n)):
-                    out[i, j] = between[j, i - n]
-        for i in range(a, min(a + _TILE, m)):
-            _copy(second[i - n], out[i, n:])
+                    K[i, j] = K[j, i]
 
 
 @njit(cache=True, nogil=True)

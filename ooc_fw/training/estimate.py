@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ooc_fw.data.rows import CSRRows, Int64Array, Rows
+from ooc_fw.data.rows import Int64Array, Rows
 from ooc_fw.data.sampling import choose_sampler
-from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
+from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
@@ -95,8 +95,7 @@ def draw_sample(
     counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
     more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
     ids = np.union1d(ids, np.array(more, dtype=np.int64))
-    rows = source.take(ids)
-    return (CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)), ids
+    return rows_source(source.take(ids), source.name), ids
 
 
 def _solve_sample(

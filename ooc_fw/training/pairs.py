@@ -13,10 +13,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Self
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
+from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.loop import Path, solve_problem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import choose_method, plan_run
@@ -83,7 +83,7 @@ def model_of(pairs: Sequence[PairSolution], problem: ClassificationProblem, C: f
     )
 
 
-class PairTrainer:
+class PairTrainer(ExitStack):
     """Trains the binary classifiers of all pairs of classes, for one C after another.
 
     Each classifier begins with the weights that it had for the C before. With a `plan` it keeps
@@ -103,37 +103,27 @@ class PairTrainer:
         callbacks: Sequence[Callback],
         plan: MemoryPlan | None = None,
     ) -> None:
-        self.problem, self._partition, self._options = problem, partition, options
-        self._plan = plan
+        super().__init__()
+        self.problem, self._partition, self._plan = problem, partition, plan
         self._pairs = class_pairs(problem.n_classes)
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
-        unlimited = options.memory_limit is None and options.max_time is None
-        # Bytes of all kernel values if every row is a support vector: 4 for each.
-        few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
-        self._keeps = plan is not None and (few_bytes or len(self._pairs) == 1)
         if len(self._pairs) > 1:
             largest = partition.pair(*self._pairs[int(self._work.argmax())])
             plan_run(largest.source, options, partition.held_bytes)
-        self._last: Sequence[Warm] | None = None
+        # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
+        unlimited = options.memory_limit is None and options.max_time is None
+        few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
+        self._keeps = plan is not None and (few_bytes or len(self._pairs) == 1)
+        together = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
+        together = together and unlimited and plan is None
+        self._n_together = options.threads if together else 1
+        self._options = replace(options, threads=options.threads // self._n_together)
+        self._last: list[Warm] | None = None  # rows and weights of the classifiers for the last C
         self._paths: dict[int, Path] = {}
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
-        self._turns = _Turns(callbacks, len(self._pairs))
-        self._resources = ExitStack()
-        self._small = SmallPairs(problem, partition, options, self._pairs)
-        self._resources.enter_context(self._small)
-        side_by_side = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
-        self._n_together = options.threads if unlimited and plan is None and side_by_side else 1
-        self._ahead: dict[int, Future[Solution]] = {}
-        self._pool = ThreadPoolExecutor(self._n_together)
-        self._resources.callback(self._pool.shutdown, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._turns.stopped = True  # of what is still trained after an error
-        self._resources.close()
+        self._callbacks = _CallbacksInOrder(callbacks, len(self._pairs))
+        self._small = self.enter_context(SmallPairs(problem, partition, options, self._pairs))
 
     def fit(
         self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
@@ -143,93 +133,83 @@ class PairTrainer:
         Time counts from `started`, or from now.
         """
         started = time.perf_counter() if started is None else started
-        before = self._last if warm is None else warm
-        done: list[PairSolution] = []
-        self._small.forget()
-        self._turns.stopped = False
-        with self._interrupt:
-            for k, places in enumerate(self._pairs):
-                self._turns.move_on(k)
-                interrupted = any(pair.solution.status is Status.INTERRUPTED for pair in done[-1:])
-                options, reason = self._budget(k, started, interrupted or self._turns.stopped)
-                solution = None if reason else self._small.solution(k, C, before)
-                if solution is not None:
-                    self._tell(k, solution)
-                elif k in self._ahead or (reason is None and self._n_together > 1):
-                    solution = self._side_by_side(k, replace(options, C=C), before)
-                else:
-                    first = None if before is None else before[k]
-                    keep = self._keeps and reason is None
-                    solution = self._solve(k, replace(options, C=C), first, keep)
-                    solution = replace(solution, status=reason or solution.status)
-                done.append(PairSolution(*places, solution))
-        self._last = [(pair.solution.rows, pair.solution.alpha) for pair in done]
-        return done
+        deadline = Deadline(self._options.max_time, started)
+        first = warm or self._last or [None] * len(self._pairs)
 
-    def _side_by_side(
-        self, k: int, options: TrainOptions, before: Sequence[Warm | None] | None
-    ) -> Solution:
-        """Solution of a pair, while pairs after it are trained on the other threads."""
-        options = replace(options, threads=1)
-        for other in range(k, len(self._pairs)):
-            if len(self._ahead) == self._n_together or self._turns.stopped:
-                break
-            if other not in self._ahead and (other == k or not self._small.takes(other)):
-                first = None if before is None else before[other]
-                self._ahead[other] = self._pool.submit(self._solve, other, options, first, False)
-        return self._ahead.pop(k).result()
+        def solve(k: int) -> Solution:
+            options, reason = self._options_of(k, C, deadline, others)
+            return self._solve(k, options, reason, first[k])
+
+        def is_over() -> bool:
+            return self._is_stopped() or deadline.left() <= 0
+
+        self._callbacks.begin()
+        with self._interrupt, ThreadPoolExecutor(self._n_together) as pool:
+            try:
+                solutions = self._small.solve(C, first, is_over, self._tell)
+                others = [k for k in range(len(self._pairs)) if k not in solutions]
+                solutions |= zip(others, pool.map(solve, others), strict=True)
+            except BaseException:
+                self._callbacks.stopped = True
+                raise
+        ordered = [solutions[k] for k in range(len(self._pairs))]
+        self._last = [(solution.rows, solution.alpha) for solution in ordered]
+        return [PairSolution(*pair, own) for pair, own in zip(self._pairs, ordered, strict=True)]
+
+    def _is_stopped(self) -> bool:
+        return self._callbacks.stopped or self._interrupt.noted is not None
 
     def _tell(self, k: int, solution: Solution) -> None:
-        """Tell callbacks of a small pair; a signal, or a False from one of them, ends training."""
+        """Tell callbacks of a pair that was small, and is done."""
         self._interrupt.defer()
+        names = "objective", "sampled_gap", "certified_gap", "rows_read", "bytes_read"
         state = SolverState(
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
-            objective=solution.objective,
-            sampled_gap=solution.sampled_gap,
-            certified_gap=solution.certified_gap,
             n_active=solution.rows_read,
             n_support=len(solution.alpha),
-            rows_read=solution.rows_read,
-            bytes_read=solution.bytes_read,
             kernel_evaluations=solution.kernel_evaluations,
             elapsed_s=solution.seconds,
             steps=dict(solution.steps),
+            **{name: getattr(solution, name) for name in names},
         )
-        self._turns.callback(k)(state)
-        if self._interrupt.noted is not None:
-            self._turns.stopped = True
+        self._callbacks.of(k)(state)
+        self._callbacks.end(k)
 
-    def _budget(
-        self, k: int, started: float, interrupted: bool
+    def _options_of(
+        self, k: int, C: float, deadline: Deadline, others: Sequence[int]
     ) -> tuple[TrainOptions, Status | None]:
         """Options of a classifier, and why there is no time for it, if there is none.
 
-        It shares the time that is left with all classifiers after it, in proportion to their work,
-        but even the least of them gets some: starting takes time, too.
+        It shares the time that is left with the `others` after it, in proportion to their work, but
+        even the least of them gets some: starting takes time, too.
         """
-        options, reason = self._options, Status.INTERRUPTED
-        if not interrupted:
-            if options.max_time is None:
-                return options, None
-            left = started + options.max_time - time.perf_counter()
-            if left > 0:
-                work = self._work + _LEAST_PAIR * self._work.mean()
-                share = float(work[k] / work[k:].sum())
-                return replace(options, max_time=left * share), None
-            reason = Status.TIME_LIMIT
-        return replace(options, max_iter=0, max_time=None, certify=False), reason
+        options = replace(self._options, C=C)
+        if self._is_stopped() or deadline.left() <= 0:
+            reason = Status.INTERRUPTED if self._is_stopped() else Status.TIME_LIMIT
+            return replace(options, max_iter=0, max_time=None, certify=False), reason
+        if deadline.limited:
+            work = self._work + _LEAST_PAIR * self._work.mean()
+            share = float(work[k] / work[[other for other in others if other >= k]].sum())
+            options = replace(options, max_time=deadline.left() * share)
+        return options, None
 
-    def _solve(self, k: int, options: TrainOptions, warm: Warm | None, keep: bool) -> Solution:
+    def _solve(
+        self, k: int, options: TrainOptions, reason: Status | None, warm: Warm | None
+    ) -> Solution:
         """Solution of a pair, whose rows are those of the whole data set."""
         pair = self._partition.pair(*self._pairs[k])
         if warm is not None:
             warm = pair.pair_rows(warm[0]), warm[1]
-        if keep:
+        if self._keeps and reason is None:
             solution = self._path(k, pair).solve(options.C, warm)
         else:
-            session = self._session(k)
-            solution = solve_problem(pair.problem(self.problem), options, session, warm)
+            problem, session = pair.problem(self.problem), self._session(k)
+            solution = solve_problem(problem, options, session, warm)
+        solution = replace(solution, status=reason or solution.status)
+        if solution.status is Status.INTERRUPTED:
+            self._callbacks.stopped = True
+        self._callbacks.end(k)
         if len(self._pairs) == 1:
             return solution
         none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
@@ -240,18 +220,18 @@ class PairTrainer:
         if k not in self._paths:
             plan = self._plan if len(self._pairs) == 1 else None
             path = Path(pair.problem(self.problem), self._options, self._session(k), plan)
-            self._paths[k] = self._resources.enter_context(path)
+            self._paths[k] = self.enter_context(path)
         return self._paths[k]
 
     def _session(self, k: int) -> Session:
-        told = [self._turns.callback(k)]
-        return Session(told, held=self._partition.held_bytes, interrupt=self._interrupt)
+        callbacks = [self._callbacks.of(k)]
+        return Session(callbacks, held=self._partition.held_bytes, interrupt=self._interrupt)
 
 
-class _Turns:
-    """Lets callbacks see one classifier after another while several are trained side by side.
+class _CallbacksInOrder:
+    """Tells callbacks of one classifier after another while several are trained side by side.
 
-    Of a classifier whose turn has not come they see the last state, when it comes.
+    Reports of later classifiers wait until the earlier ones have ended; the last of each is told.
 
     Attributes
     ----------
@@ -259,33 +239,39 @@ class _Turns:
         Whether all training is to end, as a callback may ask.
     """
 
-    def __init__(self, callbacks: Sequence[Callback], n_machines: int) -> None:
-        self.stopped = False
-        self._callbacks, self._n_machines = callbacks, n_machines
+    def __init__(self, callbacks: Sequence[Callback], n_classifiers: int) -> None:
+        self._callbacks, self._n_classifiers = callbacks, n_classifiers
         self._telling = threading.Lock()
-        self._turn = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with the first classifier."""
+        self.stopped = False
+        self._current, self._ended = 0, set[int]()
         self._waiting: dict[int, SolverState] = {}
 
-    def callback(self, k: int) -> Callback:
+    def of(self, k: int) -> Callback:
         """What the training of classifier `k` calls."""
 
-        def told(state: SolverState) -> bool:
-            state.machine, state.n_machines = k, self._n_machines
+        def tell(state: SolverState) -> bool:
+            state.machine, state.n_machines = k, self._n_classifiers
             with self._telling:
-                if k == self._turn:
+                if k == self._current:
                     self._tell(state)
                 else:
                     self._waiting[k] = state
             return not self.stopped
 
-        return told
+        return tell
 
-    def move_on(self, k: int) -> None:
-        """Let the turn of classifier `k` begin."""
+    def end(self, k: int) -> None:
+        """Tell of the classifiers after `k` once all before them have ended."""
         with self._telling:
-            self._turn = k
-            if k in self._waiting:
-                self._tell(self._waiting.pop(k))
+            self._ended.add(k)
+            while self._current in self._ended:
+                self._current += 1
+                if self._current in self._waiting:
+                    self._tell(self._waiting.pop(self._current))
 
     def _tell(self, state: SolverState) -> None:
         if any([callback(state) is False for callback in self._callbacks]):

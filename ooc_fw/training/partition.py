@@ -14,16 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
-from ooc_fw.data.rows import CSRRows, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.rows import Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import (
-    ArraySource,
-    CSRSource,
-    PairSource,
-    RowSource,
-    iter_blocks,
-    open_source,
-)
+from ooc_fw.data.sources import PairSource, RowSource, iter_blocks, open_source, rows_source
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.setup import workload
@@ -63,8 +56,8 @@ class ClassPair:
             return rows
         origin, is_first = self.source.origin(rows), self.source.is_first(rows)
         whole = np.empty(len(rows), dtype=np.int64)
-        for own, here in zip(self.rows, (is_first, ~is_first), strict=True):
-            whole[here] = own[origin[here]]
+        for class_rows, here in zip(self.rows, (is_first, ~is_first), strict=True):
+            whole[here] = class_rows[origin[here]]
         return whole
 
     def pair_rows(self, rows: Int64Array) -> Int64Array:
@@ -85,45 +78,36 @@ class ClassPair:
         return BinaryProblem(self.source, self.labels, whole.kernel, penalties)
 
 
+@dataclass(frozen=True)
 class Partition:
-    """Gives the rows of any two classes; see `partition_classes`.
+    """The rows of each class, by its code, of which any two are a binary problem.
 
-    `rows` are the numbers of the rows of each class, and `sources` the rows themselves; both are
+    `rows` are their numbers in the whole data set, and `sources` the rows themselves; both are
     empty where the whole data set has two classes.
-
-    Attributes
-    ----------
-    held_bytes : int
-        Bytes of these rows that are in RAM.
     """
 
-    def __init__(
-        self,
-        whole: RowSource,
-        codes: Int64Array,
-        rows: Sequence[Int64Array] = (),
-        sources: Sequence[RowSource] = (),
-    ) -> None:
-        self._whole, self._codes, self._rows, self._sources = whole, codes, rows, sources
-        held = [source for source in (whole, *sources) if source.in_memory]
-        self.held_bytes = sum(source.decoded_bytes for source in held)
+    whole: RowSource
+    codes: Int64Array
+    rows: Sequence[Int64Array] = ()
+    sources: Sequence[RowSource] = ()
 
-    def class_rows(self, code: int) -> tuple[Int64Array, Rows]:
-        """Rows of a class of more than two: their numbers in the whole data set, and themselves."""
-        source = self._sources[code]
-        return self._rows[code], source.read(0, source.n_rows)
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all these rows that are in RAM."""
+        held = [source for source in (self.whole, *self.sources) if source.in_memory]
+        return sum(source.decoded_bytes for source in held)
 
     def pair(self, negative: int, positive: int) -> ClassPair:
         """The rows of two classes."""
-        whole = self._whole
-        if not self._sources:
-            return ClassPair(whole, (2 * self._codes - 1).astype(np.int8))
-        first, second = self._sources[negative], self._sources[positive]
+        whole = self.whole
+        if not self.sources:
+            return ClassPair(whole, (2 * self.codes - 1).astype(np.int8))
+        first, second = self.sources[negative], self.sources[positive]
         source = PairSource(first, second, name=whole.name, shuffled=whole.shuffled)
         source.scaling = whole.scaling
         is_first = source.is_first(np.arange(source.n_rows))
         labels = np.where(is_first, np.int8(-1), np.int8(1))
-        return ClassPair(source, labels, (self._rows[negative], self._rows[positive]))
+        return ClassPair(source, labels, (self.rows[negative], self.rows[positive]))
 
 
 @contextmanager
@@ -156,29 +140,24 @@ def partition_classes(
         yield Partition(source, codes, rows, sources)
 
 
-def _by_class(source: RowSource, codes: Int64Array, n_classes: int) -> Iterator[tuple[int, Rows]]:
-    """All rows as (class, rows of that class), block by block."""
+def _by_class(source: RowSource, codes: Int64Array) -> Iterator[tuple[int, Int64Array, Rows]]:
+    """All rows as (class, numbers of rows, these rows), block by block."""
     for start, block in iter_blocks(source, 0, source.n_rows):
         here = codes[start : start + len(block)]
-        for code in range(n_classes):
+        for code in np.unique(here).tolist():
             places = np.flatnonzero(here == code)
-            if len(places) > 0:
-                yield code, take_rows(block, places)
+            yield code, start + places, take_rows(block, places)
     source.check_unchanged()
 
 
 def _in_ram(source: RowSource, codes: Int64Array, n_classes: int) -> list[RowSource]:
     pieces: list[list[Rows]] = [[] for _ in range(n_classes)]
-    for code, piece in _by_class(source, codes, n_classes):
+    for code, _, piece in _by_class(source, codes):
         pieces[code].append(piece)
     sources: list[RowSource] = []
-    for own in pieces:
-        rows = concat_rows(own)
-        own.clear()  # one class at a time is held twice
-        if isinstance(rows, CSRRows):
-            sources.append(CSRSource(rows, name=source.name))
-        else:
-            sources.append(ArraySource(rows, name=source.name))
+    for of_class in pieces:
+        sources.append(rows_source(concat_rows(of_class), source.name))
+        of_class.clear()  # one class at a time is held twice
     return sources
 
 
@@ -187,8 +166,7 @@ def _on_disk(
 ) -> list[RowSource]:
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
     layout = Layout(source.n_rows, source.n_features, n_stored, source.sparse)
-    needed = layout.n_bytes
-    free = shutil.disk_usage(folder).free
+    needed, free = layout.n_bytes, shutil.disk_usage(folder).free
     if free < _SPARE_DISK * needed:
         raise InputError(
             f"{source.name} has {len(rows)} classes, whose rows are set apart in {folder.parent}: "
@@ -198,14 +176,11 @@ def _on_disk(
     paths = [folder / f"{code}.h5" for code in range(len(rows))]
     with ExitStack() as files:
         writers = [
-            DatasetWriter(files.enter_context(OutputFile(path)), replace(layout, n_rows=len(own)))
-            for path, own in zip(paths, rows, strict=True)
+            DatasetWriter(files.enter_context(OutputFile(path)), replace(layout, n_rows=len(ids)))
+            for path, ids in zip(paths, rows, strict=True)
         ]
-        written = np.zeros(len(rows), dtype=np.int64)
-        for code, piece in _by_class(source, codes, len(rows)):
-            ids = rows[code][written[code] : written[code] + len(piece)]
+        for code, ids, piece in _by_class(source, codes):
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
-            written[code] += len(piece)
         mean = np.zeros(source.n_features)
         for code, writer in enumerate(writers):
             counts = {float(code): len(rows[code])}

@@ -302,9 +302,9 @@ def test_add_column_and_extrapolate_gradient(n, seed):
 
 
 @given(st.integers(1, 150), st.integers(1, 150), SEEDS)
-def test_join_blocks(n, m, seed):
-    rng = np.random.default_rng(seed)
-    first, between, second = (rng.normal(size=shape) for shape in ((n, n), (n, m), (m, m)))
-    out = np.full((n + m, n + m), np.nan)
-    core.join_blocks(first, between, second, out)
-    np.testing.assert_array_equal(out, np.block([[first, between], [between.T, second]]))
+def test_mirror_block(n, m, seed):
+    expected = np.random.default_rng(seed).normal(size=(n + m, n + m))
+    block = expected.copy()
+    core.mirror_block(block, n)
+    expected[n:, :n] = expected[:n, n:].T
+    np.testing.assert_array_equal(block, expected)

@@ -13,6 +13,7 @@ from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.state import Status
@@ -117,8 +118,9 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
         partition_classes(problem.source, codes, 6, None) as partition,
         PairTrainer(problem, partition, options, ()) as trainer,
     ):
-        started, pairs = time.perf_counter(), class_pairs(6)
-        shares = [trainer._budget(k, started, False)[0].max_time for k in range(len(pairs))]
+        deadline, pairs = Deadline(limit, time.perf_counter()), class_pairs(6)
+        every = range(len(pairs))
+        shares = [trainer._options_of(k, 1.0, deadline, every)[0].max_time for k in every]
     assert shares[pairs.index((0, 1))] > limit / 200
     assert shares[pairs.index((0, 2))] < limit / 2
 

@@ -26,6 +26,7 @@ from ooc_fw.data.sources.base import (
     StoredStatistics,
     block_slices,
     iter_blocks,
+    rows_source,
 )
 from ooc_fw.data.sources.dispatch import open_source, train_test_split
 from ooc_fw.data.sources.views import (
@@ -52,5 +53,6 @@ __all__ = [
     "check_raw",
     "iter_blocks",
     "open_source",
+    "rows_source",
     "train_test_split",
 ]

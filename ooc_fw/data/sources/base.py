@@ -19,6 +19,7 @@ import numpy as np
 
 from ooc_fw.data.rows import (
     AnyArray,
+    CSRRows,
     Float64Array,
     Int64Array,
     Rows,
@@ -443,6 +444,11 @@ class CSRSource(RowSource):
         data, indices = self._data[part], self._indices[part]
         self._count_fetched(data, indices)
         return canonical_csr(data, indices, indptr, self.n_features, self.name)
+
+
+def rows_source(rows: Rows, name: str = "array") -> ArraySource | CSRSource:
+    """Rows in RAM as a source."""
+    return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
 
 
 def block_slices(
