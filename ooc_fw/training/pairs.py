@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -34,7 +33,7 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
 from ooc_fw.system.memory import MemoryPlan, memory_total
 from ooc_fw.training.partition import ClassPair, Partition, partition_classes
-from ooc_fw.training.small_pairs import SmallPairs
+from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
 _PAIRS_BYTES = 512 << 20
 """Bytes of kernel values that the classifiers of several pairs may keep together."""
@@ -144,11 +143,11 @@ class PairTrainer(ExitStack):
             return self._is_stopped() or deadline.left() <= 0
 
         self._callbacks.begin()
-        with self._interrupt, ThreadPoolExecutor(self._n_together) as pool:
+        with self._interrupt, threaded_map(self._n_together) as map_all:
             try:
                 solutions = self._small.solve(C, first, is_over, self._tell)
                 others = [k for k in range(len(self._pairs)) if k not in solutions]
-                solutions |= zip(others, pool.map(solve, others), strict=True)
+                solutions |= zip(others, map_all(solve, others), strict=True)
             except BaseException:
                 self._callbacks.stopped = True
                 raise

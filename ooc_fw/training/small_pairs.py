@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import TypeAlias
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -44,6 +44,16 @@ _TARGET_SHARE = 0.9  # share of the tolerance to which steps optimise, and of th
 
 Pair: TypeAlias = tuple[int, int]
 """The negative and the positive class of a pair."""
+
+
+@contextmanager
+def threaded_map(n_threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Function `map` that computes on so many threads, or on this one if that is all."""
+    if n_threads <= 1:
+        yield map
+        return
+    with ThreadPoolExecutor(n_threads, initializer=limit_this_thread) as pool:
+        yield pool.map
 
 
 class SmallPairs(ExitStack):
@@ -123,8 +133,8 @@ class SmallPairs(ExitStack):
         }
         self._within: dict[int, Float64Array] = {}  # kernel values within classes, if all fit
         if 8 * sum(source.n_rows**2 for source in sources) <= _WITHIN_BYTES:
-            with ThreadPoolExecutor(self.threads, initializer=limit_this_thread) as pool:
-                self._within = dict(zip(codes, pool.map(self._values_within, codes), strict=True))
+            with threaded_map(self.threads) as map_all:
+                self._within = dict(zip(codes, map_all(self._values_within, codes), strict=True))
 
     def _values_within(self, code: int) -> Float64Array:
         """Kernel values between the rows of a class."""
@@ -152,8 +162,8 @@ class SmallPairs(ExitStack):
                 report(k, solution)
             return solution
 
-        with ThreadPoolExecutor(max(1, self.threads), initializer=limit_this_thread) as pool:
-            solutions = zip(self.small, pool.map(solve, self.small), strict=True)
+        with threaded_map(self.threads) as map_all:
+            solutions = zip(self.small, map_all(solve, self.small), strict=True)
             return {k: solution for k, solution in solutions if solution is not None}
 
     def _solve(self, pair: Pair, C: float, warm: Warm | None) -> Solution | None:
