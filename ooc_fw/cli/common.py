@@ -84,10 +84,10 @@ def print_lines(lines: Iterable[object], file: Any = None) -> None:
         print(printable(str(line)), file=file or sys.stderr)
 
 
-def aligned(result: Mapping[str, Any]) -> list[str]:
-    """A line for each name and value."""
+def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
+    """A line for each name and value; `most` is the number of entries of a list that are shown."""
     width = max(len(name) for name in result)
-    return [f"{name:<{width}}  {format_value(value)}" for name, value in result.items()]
+    return [f"{name:<{width}}  {format_value(value, most)}" for name, value in result.items()]
 
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
@@ -123,14 +123,13 @@ def format_gap(gap: float | None) -> str:
     return "unknown" if gap is None else f"{gap:.2e}"
 
 
-def format_value(value: object) -> str:
-    """Value of a result for people."""
-    if value is None:
-        return "unknown"
+def format_value(value: object, most: int | None = None) -> str:
+    """Value of a result for people; of a list or a mapping `most` entries at most."""
+    if isinstance(value, Mapping):
+        value = [f"{key} ({format_value(item)})" for key, item in value.items()]
+    if isinstance(value, list):
+        more = [f"and {len(value) - most} more"] if most is not None and len(value) > most else []
+        return ", ".join([*map(format_value, value[:most]), *more]) or "none"
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} ({format_value(item)})" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(format_value, value))
-    return str(value)
+    return "unknown" if value is None else str(value)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         report = convert(inputs, output, options, progress=progress)
     scaling = report.scaling
     result = _with_classes(vars(report)) | {"scaling": scaling.kind, "log1p": scaling.log1p}
-    common.print_result(args, result, [] if args.quiet else _lines(report))
+    _print(args, result, _lines(report))
     return DONE
 
 
@@ -62,8 +62,15 @@ def run_split(args: argparse.Namespace) -> int:
         for report in reports
     ]
     result = {"parts": [_with_classes(asdict(report)) for report in reports]}
-    common.print_result(args, result, [] if args.quiet else lines)
+    _print(args, result, lines)
     return DONE
+
+
+def _print(args: argparse.Namespace, result: Mapping[str, Any], lines: list[str]) -> None:
+    """Print the result with ``--json``, else lines on standard error."""
+    common.print_result(args, result, [])
+    if not (args.json or args.quiet):
+        common.print_lines(lines)
 
 
 def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:

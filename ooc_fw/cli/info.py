@@ -21,7 +21,7 @@ from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.convert.preflight import (
     TEXT_BYTES,
-    Circumstances,
+    DataFacts,
     Findings,
     Labels,
     advice,
@@ -81,27 +81,14 @@ def run(args: argparse.Namespace) -> int:
         result = describe_text(args)
     else:
         result = describe_table(args, kind)
-    listed = ("advice", "machines")
-    shown = {k: _brief(value) for k, value in result.items() if k not in listed}
-    lines = common.aligned(common.with_scope(shown))
+    shown = {k: value for k, value in result.items() if k not in ("advice", "machines")}
+    if result["kind"] == "table":
+        shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
+    lines = common.aligned(common.with_scope(shown), SHOWN)
     lines += common.gap_lines(result.get("machines", ()), SHOWN)
     lines += [f"- {sentence}" for sentence in result.get("advice", ())]
     common.print_result(args, result, lines)
     return DONE
-
-
-def _brief(value: Any) -> Any:
-    """The first `SHOWN` entries of a list or a table."""
-    more = len(value) - SHOWN if isinstance(value, list | dict) else 0
-    if isinstance(value, list):
-        return value[:SHOWN] + [f"and {more} more"] * (more > 0) or "none"
-    if isinstance(value, dict):
-        short = {
-            key: _in_words(item) if isinstance(item, dict) else item
-            for key, item in list(value.items())[:SHOWN]
-        }
-        return short | ({"and more": more} if more > 0 else {})
-    return value
 
 
 def _in_words(column: dict[str, Any]) -> str:
@@ -120,9 +107,9 @@ def describe_model(model: Model) -> dict[str, Any]:
     Of several binary classifiers, gaps are those of the worst; ``machines`` has each.
     """
     several, first = len(model.classifiers) > 1, model.classifiers[0]
-    names = ["rho", "objective", "certified_gap", "sampled_gap"]
-    if model.kind == "landmarks":
-        names = ["primal", "dual", "certified_gap", "sampled_gap"]
+    objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
+    gaps = ("certified_gap", "sampled_gap")
+    of_model = (*gaps, "gap_scope", "status", "task", "offset", "spread")
     kernel = model.kernel.to_dict()
     classes: Any = [] if model.task == "regression" else model.classes
     result: dict[str, Any] = {
@@ -133,22 +120,17 @@ def describe_model(model: Model) -> dict[str, Any]:
         "n_features": model.n_features,
         "model_kind": model.kind,
         "n_support": len(model.support_vectors),
-        **{name: None if several else getattr(first, name) for name in names[:2]},
-        "certified_gap": model.certified_gap,
-        "sampled_gap": model.sampled_gap,
-        "gap_scope": model.gap_scope,
-        "status": model.status,
-        "task": model.task,
-        "offset": model.offset,
-        "spread": model.spread,
+        **{name: None if several else getattr(first, name) for name in objectives},
+        **{name: getattr(model, name) for name in of_model},
         "classes": [common.format_label(value) for value in classes],
         **_scaling(model.scaling),
     }
     if several:
+        sides = ("negative", "positive")
         result["machines"] = [
-            {"negative": own.negative, "positive": own.positive, "n_support": len(own.alpha)}
-            | {name: getattr(own, name) for name in names}
-            for own in model.classifiers
+            {name: getattr(classifier, name) for name in (*sides, *objectives, *gaps)}
+            | {"n_support": len(classifier.alpha)}
+            for classifier in model.classifiers
         ]
     return result
 
@@ -156,20 +138,18 @@ def describe_model(model: Model) -> dict[str, Any]:
 def describe_checkpoint(path: str) -> dict[str, Any]:
     """Content of a checkpoint, and the command that resumes its run."""
     identity, state = load_checkpoint(path)
-    kernel, data, progress = dict(identity["kernel"]), identity["data"], state["progress"]
-    changed = datetime.fromtimestamp(data["modified_ns"] / 1e9) if "modified_ns" in data else None
+    kernel, data, options = dict(identity["kernel"]), identity["data"], identity["options"]
+    changed = None
+    if "modified_ns" in data:
+        changed = datetime.fromtimestamp(data["modified_ns"] / 1e9).isoformat(" ", "seconds")
     kernel = {"kernel": kernel.pop("name"), **kernel}
     task = data.get("task", "classification")
-    command = [
-        "ooc-fw",
-        "train",
-        "DATA",
-        *["--task", task] * (task != "classification"),
-        *arguments_of(KernelOptions, kernel),
-    ]
-    command += arguments_of(TrainOptions, identity["options"])
+    command = ["ooc-fw", "train", "DATA", *["--task", task] * (task != "classification")]
+    command += arguments_of(KernelOptions, kernel) + arguments_of(TrainOptions, options)
     command += ["--class-weight", "..."] * ("penalties" in data)
     command += ["--epsilon", "..."] * (task == "regression")
+    resume = shlex.join([*command, "--resume", path])
+    known = ("iteration", "n_support", "sampled_gap", "certified_gap")
     return {
         "kind": "checkpoint",
         "task": task,
@@ -177,17 +157,14 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
         "n_features": data["n_features"],
         "storage": "csr" if data["sparse"] else "dense",
         "file_bytes": data.get("bytes"),
-        "file_changed": None if changed is None else changed.isoformat(" ", "seconds"),
+        "file_changed": changed,
         **kernel,
-        "C": identity["options"]["C"],
-        "method": identity["options"]["method"],
-        "iteration": progress["iteration"],
-        "n_support": progress["n_support"],
-        "sampled_gap": progress["sampled_gap"],
-        "certified_gap": progress["certified_gap"],
+        "C": options["C"],
+        "method": options["method"],
+        **{name: state["progress"][name] for name in known},
         "advice": [
             f"resume the run with its data and the options of files (-o, --checkpoint, --log): "
-            f"{shlex.join([*command, '--resume', path])}"
+            f"{resume}"
         ],
     }
 
@@ -196,7 +173,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     with common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
-        data = Circumstances(
+        data = DataFacts(
             n_rows=source.n_rows,
             names=source.columns,
             storage="csr" if source.sparse else "dense",
@@ -204,12 +181,11 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             filter=storage["compression"],
             has_checksums=storage.pop("has_checksums"),
             chunk_bytes=source.chunk_rows * source.decoded_bytes // source.n_rows,
-            kept=bool(source.decoders),
+            caches_chunks=bool(source.decoders),
             total_bytes=source.decoded_bytes,
         )
         watch = partial(tqdm, desc="reading a sample", delay=2, leave=False, disable=None)
-        statistics = source.statistics
-        sigma2 = None if statistics is None else statistics.average_squared_distance
+        average = source.statistics and source.statistics.average_squared_distance
         facts = {
             "kind": "data",
             "n_rows": source.n_rows,
@@ -218,8 +194,8 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "columns": None if source.columns is None else list(source.columns),
             **_scaling(source.scaling),
             "shuffled": source.shuffled,
-            "sigma2": sigma2,
-            "gamma_auto": 1 / (2 * sigma2) if sigma2 else None,  # of the RBF kernel
+            "sigma2": average,
+            "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
             "chunk_rows": source.chunk_rows,
             "choice": _choice(source),
         }
@@ -236,31 +212,30 @@ def _choice(source: RowSource) -> str | None:
         gamma = resolve_gamma(
             defaults.kernel, defaults.gamma, lambda: sigma2(rows), source.n_features
         )
-        problem = ClassificationProblem(
-            source, codes, make_kernel(defaults.kernel, gamma=gamma), None, classes
-        )
+        kernel = make_kernel(defaults.kernel, gamma=gamma)
+        problem = ClassificationProblem(source, codes, kernel, None, classes)
         return choose(problem, options, Session()).reason
     return None
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
-    kept, labels, n_bytes, whole = [], [], 0, True
+    blocks, labels, n_bytes, whole = [], [], 0, True
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
-    with contextlib.closing(stream) as blocks:
-        for block_labels, rows, _ in blocks:
+    with contextlib.closing(stream):
+        for block_labels, rows, _ in stream:
             if n_bytes > TEXT_BYTES:
                 whole = False
                 break
-            kept.append(rows)
+            blocks.append(rows)
             labels.append(block_labels)
             n_bytes += rows_bytes(rows)
-    found, counted = inspect_rows(kept), measure_labels([np.concatenate(labels)])
+    findings, counted = inspect_rows(blocks), measure_labels([np.concatenate(labels)])
     return {
         "kind": "text",
-        "n_rows": found.n_looked if whole else None,
-        "n_features": len(found.low) if whole else None,
-        **_inspection(counted, found, Circumstances(n_rows=found.n_looked, storage="text")),
+        "n_rows": findings.n_looked if whole else None,
+        "n_features": len(findings.low) if whole else None,
+        **_inspection(counted, findings, DataFacts(n_rows=findings.n_looked, storage="text")),
     }
 
 
@@ -275,11 +250,10 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     command = ["ooc-fw", "convert", args.data, "OUT.h5", *["--no-header"] * (args.header is False)]
     described = {}
     for column in columns:
-        own = described[column.name] = {"holds": column.kind, "missing": column.n_missing}
+        values = {"low": column.low, "high": column.high}
         if column.kind == "words":
-            own |= {"different": column.n_different}
-        else:
-            own |= {"low": column.low, "high": column.high}
+            values = {"different": column.n_different}
+        described[column.name] = {"holds": column.kind, "missing": column.n_missing, **values}
     return {
         "kind": "table",
         "format": format_name,
@@ -291,13 +265,13 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     }
 
 
-def _inspection(labels: Labels | None, found: Findings, data: Circumstances) -> dict[str, Any]:
+def _inspection(labels: Labels | None, findings: Findings, data: DataFacts) -> dict[str, Any]:
     """Rows of each class, measures of the sample of rows, and the advice that follows."""
     counts, rarest = None, None
     if labels is not None:
         counts = {common.format_label(value): count for value, count in labels.counts.items()}
         rarest = min(counts.values()) / sum(counts.values()) if any(counts.values()) else None
-    heavy, n_swamped = found.swamping()
+    heavy, n_swamped = findings.swamping()
 
     def names(columns: Any) -> list[Any]:
         return [data.names[j] if data.names else j for j in columns.tolist()]
@@ -307,14 +281,14 @@ def _inspection(labels: Labels | None, found: Findings, data: Circumstances) -> 
         "classes": counts,
         "smallest_class": rarest,
         "sorted_by_class": None if labels is None else labels.sorted,
-        "n_looked_at": found.n_looked,
-        "density": found.density,
-        "constant_columns": names(found.constant),
+        "n_looked_at": findings.n_looked,
+        "density": findings.density,
+        "constant_columns": names(findings.constant),
         "outweighing_columns": names(heavy),
         "outweighed_columns": n_swamped,
-        "bad_rows": found.n_bad,
-        "repeated_rows": found.n_repeated,
-        "advice": list(advice(found, labels, data)),
+        "bad_rows": findings.n_bad,
+        "repeated_rows": findings.n_repeated,
+        "advice": list(advice(findings, labels, data)),
     }
 
 

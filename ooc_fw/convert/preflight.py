@@ -234,7 +234,7 @@ def _readable_rows(source: RowSource, start: int, stop: int, bad: list[str]) -> 
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class DataFacts:
     """What else is known about the data."""
 
     n_rows: int
@@ -244,11 +244,11 @@ class Circumstances:
     filter: str | None = None  # compression
     has_checksums: bool = False
     chunk_bytes: int = 0  # bytes of rows that are decoded together
-    kept: bool = True  # whether decoded chunks are kept for the next block of rows
+    caches_chunks: bool = True  # whether decoded chunks are kept for the next block of rows
     total_bytes: int = 0  # all rows in RAM
 
 
-def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Iterator[str]:
+def advice(found: Findings, labels: Labels | None, data: DataFacts) -> Iterator[str]:
     """Sentences of advice, the most serious first."""
     whole = found.n_looked >= data.n_rows
     where = f"all {found.n_looked} rows" if whole else f"a sample of {found.n_looked} rows"
@@ -268,7 +268,7 @@ def advice(found: Findings, labels: Labels | None, data: Circumstances) -> Itera
     yield from _advice_on_storage(found, labels, data)
 
 
-def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[str]:
+def _advice_on_labels(labels: Labels | None, data: DataFacts) -> Iterator[str]:
     if labels is None:
         if data.storage != "text":
             yield "there are no labels: name them with --y-name or --labels before training"
@@ -294,7 +294,7 @@ def _advice_on_labels(labels: Labels | None, data: Circumstances) -> Iterator[st
             )
 
 
-def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iterator[str]:
+def _advice_on_columns(found: Findings, where: str, data: DataFacts) -> Iterator[str]:
     constant = found.constant
     if len(constant):
         yield (
@@ -321,9 +321,7 @@ def _advice_on_columns(found: Findings, where: str, data: Circumstances) -> Iter
         )
 
 
-def _advice_on_storage(
-    found: Findings, labels: Labels | None, data: Circumstances
-) -> Iterator[str]:
+def _advice_on_storage(found: Findings, labels: Labels | None, data: DataFacts) -> Iterator[str]:
     if data.storage == "text":
         yield (
             "this is text: ooc-fw convert makes a file that training reads, with shuffled rows "
@@ -345,7 +343,7 @@ def _advice_on_storage(
         yield (f"only {n_zeros}: ooc-fw convert --dense takes less room and computes faster")
     if data.filter not in (None, "none"):
         chunk, whole = data.chunk_bytes, f"{data.total_bytes >> 20} MiB"
-        if not data.kept:
+        if not data.caches_chunks:
             n_blocks = -(-data.total_bytes // CHUNK_BYTES)
             yield (
                 f"each chunk holds a few columns of many rows, so that every block of rows decodes "

@@ -6,7 +6,7 @@ import pytest
 from ooc_fw.convert import preflight
 from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.preflight import (
-    Circumstances,
+    DataFacts,
     advice,
     advice_on_table,
     inspect_labels,
@@ -129,7 +129,7 @@ def said(X, y=None, *, storage="dense", **data):
     source = open_source(np.asarray(X, dtype=np.float32), y)
     found, labels = inspect_source(source), inspect_labels(source)
     known = {"shuffled": True, "has_checksums": True, "storage": storage, **data}
-    return "\n".join(advice(found, labels, Circumstances(n_rows=source.n_rows, **known)))
+    return "\n".join(advice(found, labels, DataFacts(n_rows=source.n_rows, **known)))
 
 
 @pytest.fixture
@@ -176,7 +176,12 @@ def test_advice(plain):
             "every block of rows decodes 4096 MiB, and a pass over the data some 8192 GiB",
             X,
             y,
-            {"filter": "gzip", "chunk_bytes": 4 << 30, "total_bytes": 4 << 30, "kept": False},
+            {
+                "filter": "gzip",
+                "chunk_bytes": 4 << 30,
+                "total_bytes": 4 << 30,
+                "caches_chunks": False,
+            },
         ),
         ("no checksums", X, y, {"has_checksums": False}),
         ("only 0 % of the values are zeros", X, y, {"storage": "csr"}),
