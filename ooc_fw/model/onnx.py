@@ -8,8 +8,9 @@ to many digits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -52,35 +53,41 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
         than `MAX_COUPLED` classes of an exact model; a model of more than 2 GB.
     """
     graph = _Graph()
-    rows = _scaled(graph, model)
-    decision = _decisions(graph, model, rows)
+    decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
+    shape = ["n_rows", None]
     if model.task == "regression":
         assert model.spread is not None
-        found = graph.add("Mul", decision, graph.constant(model.spread))
-        found = graph.add("Add", found, graph.constant(float(model.offset or 0.0)))
-        found = graph.add("Squeeze", found, graph.constant(np.array([1])))
-        outputs = [("prediction", found, np.dtype(np.float64), 1)]
-        return graph.serialise(model.n_features, double_input, outputs)
-    several = len(model.classifiers) > 1
-    if several:
-        scores = decision if model.decision == "ovr" else _votes(graph, model, decision)
-        place = graph.add("ArgMax", scores, axis=1, keepdims=0)
-        shown = decision
+        prediction = decision * model.spread + float(model.offset or 0.0)
+        graph.output("prediction", prediction.apply("Squeeze", np.array([1])), "DOUBLE", shape[:1])
+        return graph.serialise(model.n_features, double_input)
+    if len(model.classifiers) > 1:
+        scores = decision if model.decision == "ovr" else _votes(model, decision)
+        place = scores.apply("ArgMax", axis=1, keepdims=0)
+        graph.output("decision", decision, "DOUBLE", shape)
     else:
-        shown = graph.add("Squeeze", decision, graph.constant(np.array([1])))
+        single = decision.apply("Squeeze", np.array([1]))
         above = "GreaterOrEqual" if model.one_class else "Greater"
-        place = graph.add("Cast", graph.add(above, shown, graph.constant(0.0)), to=7)
-    classes = _class_values(model)
-    outputs = [("label", graph.add("Gather", graph.constant(classes), place), classes.dtype, 1)]
-    outputs.append(("decision", shown, np.dtype(np.float64), 2 if several else 1))
+        place = single.apply(above, 0.0).apply("Cast", to=_INT64)
+        graph.output("decision", single, "DOUBLE", shape[:1])
+    classes, kind = model.classes, "DOUBLE"
+    if classes.dtype.kind != "f":
+        classes, kind = classes.astype(object), "STRING"
+    elif (classes == classes.astype(np.int64)).all():
+        classes, kind = classes.astype(np.int64), "INT64"
+    graph.output("label", graph.add("Gather", classes, place), kind, shape[:1])
     if model.calibrated:
-        found = _probabilities(graph, model, decision)
-        outputs.append(("probabilities", found, np.dtype(np.float64), 2))
-    return graph.serialise(model.n_features, double_input, outputs)
+        graph.output("probabilities", _probabilities(model, decision), "DOUBLE", shape)
+    return graph.serialise(model.n_features, double_input)
+
+
+_FLOAT, _INT64, _DOUBLE = 1, 7, 11  # types of ONNX
+
+_Value: TypeAlias = "_Tensor | AnyArray | float"
+"""A result in a graph, or a constant; numbers are of float64."""
 
 
 class _Graph:
-    """Nodes and constants in the order in which they are added."""
+    """Nodes, constants and outputs in the order in which they are added."""
 
     def __init__(self) -> None:
         try:
@@ -90,42 +97,43 @@ class _Graph:
         self._onnx = onnx
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
+        self._outputs: list[Any] = []
         self._names = (f"t{k}" for k in itertools.count())
 
-    def constant(self, value: AnyArray | float) -> str:
-        """Name of a constant; numbers are of float64."""
+    def add(self, operator: str, *inputs: _Value, **attributes: Any) -> _Tensor:
+        """The result of an operator."""
+        names = [self._name(value) for value in inputs]
+        result = _Tensor(self, next(self._names))
+        node = self._onnx.helper.make_node(operator, names, [result.name], **attributes)
+        self._nodes.append(node)
+        return result
+
+    def _name(self, value: _Value) -> str:
+        """Name of a result, or of the constant that a value becomes."""
+        if isinstance(value, _Tensor):
+            return value.name
         name = next(self._names)
-        array = np.asarray(value)
-        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        self._constants.append(self._onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Name of the result of an operator."""
-        name = next(self._names)
-        self._nodes.append(self._onnx.helper.make_node(operator, inputs, [name], **attributes))
-        return name
-
-    def serialise(
-        self, n_features: int, double_input: bool, outputs: Sequence[tuple[str, str, Any, int]]
-    ) -> bytes:
-        """The file: outputs are a name, the result it stands for, a type and dimensions."""
+    def output(self, name: str, result: _Tensor, kind: str, shape: Sequence[str | None]) -> None:
+        """Make a result an output, of an ONNX type."""
         helper, types = self._onnx.helper, self._onnx.TensorProto
-        for name, result, _, _ in outputs:
-            self._nodes.append(helper.make_node("Identity", [result], [name]))
-        kinds = {"f": types.DOUBLE, "i": types.INT64, "U": types.STRING, "O": types.STRING}
-        given = types.DOUBLE if double_input else types.FLOAT
-        graph = helper.make_graph(
-            self._nodes,
-            "ooc-fw",
-            [helper.make_tensor_value_info("X", given, ["n_rows", n_features])],
-            [
-                helper.make_tensor_value_info(name, kinds[dtype.kind], ["n_rows", None][:n_dims])
-                for name, _, dtype, n_dims in outputs
-            ],
-            self._constants,
-        )
+        self._nodes.append(helper.make_node("Identity", [result.name], [name]))
+        self._outputs.append(helper.make_tensor_value_info(name, getattr(types, kind), shape))
+
+    def serialise(self, n_features: int, double_input: bool) -> bytes:
+        """The file of the graph, whose input is ``X``."""
+        helper = self._onnx.helper
+        given = _DOUBLE if double_input else _FLOAT
         model = helper.make_model(
-            graph,
+            helper.make_graph(
+                self._nodes,
+                "ooc-fw",
+                [helper.make_tensor_value_info("X", given, ["n_rows", n_features])],
+                self._outputs,
+                self._constants,
+            ),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="ooc-fw",
@@ -140,121 +148,128 @@ class _Graph:
         return content
 
 
-def _class_values(model: Model) -> AnyArray:
-    """Classes: whole numbers, other numbers, or words."""
-    values = model.classes
-    if values.dtype.kind != "f":
-        return values.astype(object)
-    whole = values.astype(np.int64)
-    return whole if (whole == values).all() else values
+def _operator(name: str) -> Callable[[_Tensor, _Value], _Tensor]:
+    return lambda left, right: left.apply(name, right)
 
 
-def _scaled(graph: _Graph, model: Model) -> str:
+@dataclass(frozen=True)
+class _Tensor:
+    """A named result in a graph; arithmetic with it adds operators to the graph."""
+
+    graph: _Graph
+    name: str
+
+    def apply(self, operator: str, *others: _Value, **attributes: Any) -> _Tensor:
+        """An operator whose first input is this."""
+        return self.graph.add(operator, self, *others, **attributes)
+
+    __add__ = _operator("Add")
+    __sub__ = _operator("Sub")
+    __mul__ = _operator("Mul")
+    __truediv__ = _operator("Div")
+    __matmul__ = _operator("MatMul")
+
+    def __neg__(self) -> _Tensor:
+        return self.apply("Neg")
+
+    def __rsub__(self, other: float) -> _Tensor:
+        return self.graph.add("Sub", other, self)
+
+    def sum(self, axis: int, keepdims: int = 1) -> _Tensor:
+        """Sums along an axis."""
+        return self.apply("ReduceSum", np.array([axis]), keepdims=keepdims)
+
+    def slice(self, axis: int, place: int) -> _Tensor:
+        """One place of an axis, which stays."""
+        return self.apply("Slice", *(np.array([number]) for number in (place, place + 1, axis)))
+
+
+def _scaled(model: Model, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
-    rows, scaling = graph.add("Cast", "X", to=11), model.scaling
+    rows, scaling = rows.apply("Cast", to=_DOUBLE), model.scaling
     if scaling is not None and scaling.log1p:
-        rows = graph.add("Log", graph.add("Add", rows, graph.constant(1.0)))
+        rows = (rows + 1.0).apply("Log")
     if scaling is not None and scaling.offset is not None and scaling.factor is not None:
-        rows = graph.add("Sub", rows, graph.constant(scaling.offset))
-        rows = graph.add("Mul", rows, graph.constant(scaling.factor))
-    return graph.add("Cast", graph.add("Cast", rows, to=1), to=11)
+        rows = (rows - scaling.offset) * scaling.factor
+    return rows.apply("Cast", to=_FLOAT).apply("Cast", to=_DOUBLE)
 
 
-def _decisions(graph: _Graph, model: Model, rows: str) -> str:
+def _decisions(model: Model, rows: _Tensor) -> _Tensor:
     """Decision values, shape (n_rows, n_classifiers)."""
     vectors = model.support_vectors
     dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
     weights = np.zeros((len(dense), len(model.classifiers)))
-    for column, own in enumerate(model.classifiers):
-        scale = 1.0 if model.one_class else own.rho
-        weights[own.sv, column] = own.alpha * own.labels / scale
+    for column, classifier in enumerate(model.classifiers):
+        scale = 1.0 if model.one_class else classifier.rho
+        weights[classifier.sv, column] = classifier.alpha * classifier.labels / scale
     bias = weights.sum(axis=0)
     if model.one_class and model.offset is not None:
         bias = np.full(1, -model.offset)
-    values = _kernel_values(graph, model.kernel, rows, np.ascontiguousarray(dense))
-    sums = graph.add("MatMul", values, graph.constant(weights))
-    return graph.add("Add", sums, graph.constant(bias))
+    values = _kernel_values(model.kernel, rows, np.ascontiguousarray(dense))
+    decisions: _Tensor = values @ weights + bias
+    return decisions
 
 
-def _kernel_values(graph: _Graph, kernel: Kernel, rows: str, vectors: AnyArray) -> str:
+def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
     """Kernel values of all rows with all vectors, shape (n_rows, n_support)."""
     exact = vectors.astype(np.float64)
+    if kernel.name == "laplacian":
+        apart = rows.apply("Unsqueeze", np.array([1])) - exact
+        return (apart.apply("Abs").sum(2, keepdims=0) * -kernel.gamma).apply("Exp")
     if kernel.name == "rbf":
         # Moved to the mean of the vectors, which leaves distances as they are, and their digits.
         centre = exact.mean(axis=0)
-        rows, exact = graph.add("Sub", rows, graph.constant(centre)), exact - centre
-    norms = graph.constant(np.square(exact).sum(axis=1))
-    squares = graph.add("ReduceSumSquare", rows, axes=[1], keepdims=1)
-    if kernel.name == "laplacian":
-        stored, middle = graph.constant(exact), graph.constant(np.array([1]))
-        apart = graph.add("Sub", graph.add("Unsqueeze", rows, middle), stored)
-        last = graph.constant(np.array([2]))
-        distance = graph.add("ReduceSum", graph.add("Abs", apart), last, keepdims=0)
-        return graph.add("Exp", graph.add("Mul", distance, graph.constant(-kernel.gamma)))
-    products = graph.add("MatMul", rows, graph.constant(exact.T.copy()))
+        rows, exact = rows - centre, exact - centre
+    products: _Tensor = rows @ exact.T.copy()
     if kernel.name == "linear":
         return products
     if kernel.name == "poly":
-        base = graph.add("Mul", products, graph.constant(kernel.gamma))
-        base = graph.add("Add", base, graph.constant(kernel.coef0))
-        return graph.add("Pow", base, graph.constant(float(kernel.degree)))
-    both = graph.add("Add", squares, norms)
+        return (products * kernel.gamma + kernel.coef0).apply("Pow", float(kernel.degree))
+    norms: Float64Array = np.square(exact).sum(axis=1)
+    squares = rows.apply("ReduceSumSquare", axes=[1], keepdims=1)
     if kernel.name == "rbf":
-        distance = graph.add("Sub", both, graph.add("Mul", products, graph.constant(2.0)))
-        distance = graph.add("Max", distance, graph.constant(0.0))
-        return graph.add("Exp", graph.add("Mul", distance, graph.constant(-kernel.gamma)))
-    least = graph.constant(np.finfo(np.float64).tiny)
+        distance = (squares + norms - products * 2.0).apply("Max", 0.0)
+        return (distance * -kernel.gamma).apply("Exp")
+    least = np.finfo(np.float64).tiny
     if kernel.name == "cosine":
-        size = graph.add("Mul", graph.add("Sqrt", squares), graph.add("Sqrt", norms))
-        return graph.add("Div", products, graph.add("Max", size, least))
+        return products / (squares.apply("Sqrt") * np.sqrt(norms)).apply("Max", least)
     if kernel.name == "tanimoto":
-        return graph.add("Div", products, graph.add("Max", graph.add("Sub", both, products), least))
+        return products / (squares + norms - products).apply("Max", least)
     raise InputError(
         f"a kernel that is called {kernel.name!r} cannot be written as an ONNX graph; train with "
         f"one of the kernels that have a name"
     )
 
 
-def _votes(graph: _Graph, model: Model, decision: str) -> str:
+def _votes(model: Model, decision: _Tensor) -> _Tensor:
     """Scores of the classes, as `ooc_fw.model.pairs.class_scores` gives them."""
     pairs = class_pairs(len(model.classes))
     positive = np.zeros((len(pairs), len(model.classes)))
     negative = np.zeros_like(positive)
     for k, (i, j) in enumerate(pairs):
         negative[k, i] = positive[k, j] = 1
-    won = graph.add("Cast", graph.add("Greater", decision, graph.constant(0.0)), to=11)
-    lost = graph.add("Sub", graph.constant(1.0), won)
-    votes = graph.add(
-        "Add",
-        graph.add("MatMul", won, graph.constant(positive)),
-        graph.add("MatMul", lost, graph.constant(negative)),
-    )
-    sums = graph.add("MatMul", decision, graph.constant(positive - negative))
-    size = graph.add("Add", graph.add("Abs", sums), graph.constant(1.0))
-    share = graph.add("Div", sums, graph.add("Mul", size, graph.constant(3.0)))
-    return graph.add("Add", votes, share)
+    won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
+    sums = decision @ (positive - negative)
+    return won @ positive + (1.0 - won) @ negative + sums / ((sums.apply("Abs") + 1.0) * 3.0)
 
 
-def _probabilities(graph: _Graph, model: Model, decision: str) -> str:
+def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
     """Probabilities of the classes, as `ooc_fw.model.probabilities.class_probabilities`."""
     slopes = np.array([own.sigmoid_a for own in model.classifiers], dtype=np.float64)
     shifts = np.array([own.sigmoid_b for own in model.classifiers], dtype=np.float64)
-    exponent = graph.add("Mul", decision, graph.constant(slopes))
-    exponent = graph.add("Add", exponent, graph.constant(shifts))
+    exponent = decision * slopes + shifts
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow
-        small = graph.add("Exp", graph.add("Neg", graph.add("Abs", exponent)))
-        rest = graph.add("Log", graph.add("Add", small, graph.constant(1.0)))
-        above = graph.add("Max", exponent, graph.constant(0.0))
-        logs = graph.add("Neg", graph.add("Add", above, rest))
-        return graph.add("Softmax", logs, axis=1)
-    positive = graph.add("Sigmoid", graph.add("Neg", exponent))
+        small = (-exponent.apply("Abs")).apply("Exp")
+        logs = -(exponent.apply("Max", 0.0) + (small + 1.0).apply("Log"))
+        return logs.apply("Softmax", axis=1)
+    positive = (-exponent).apply("Sigmoid")
     if len(model.classes) == 2:
-        return graph.add("Concat", graph.add("Sigmoid", exponent), positive, axis=1)
-    return _coupled(graph, positive, len(model.classes))
+        return exponent.apply("Sigmoid").apply("Concat", positive, axis=1)
+    return _coupled(positive, len(model.classes))
 
 
-def _coupled(graph: _Graph, of_pairs: str, n_classes: int) -> str:
+def _coupled(of_pairs: _Tensor, n_classes: int) -> _Tensor:
     """Probabilities of classes from those of pairs, as `ooc_fw.model.probabilities.couple`.
 
     With p_last = 1 - the sum of the others, the quadratic has no constraint left, and its matrix A
@@ -266,48 +281,27 @@ def _coupled(graph: _Graph, of_pairs: str, n_classes: int) -> str:
             f"ONNX graph, which takes {MAX_COUPLED} classes; leave the probabilities out "
             f"(--no-probabilities), or train with landmarks"
         )
-    m = n_classes - 1
+    m: int = n_classes - 1
+    pairs = class_pairs(n_classes)
     basis = np.vstack([np.eye(m), -np.ones((1, m))])  # p = basis y + e_last
-    matrices = np.zeros((3, len(class_pairs(n_classes)), m * (m + 1)))
-    for k, (i, j) in enumerate(class_pairs(n_classes)):
-        for part, entries in enumerate(((i, i, 1.0), (j, j, 1.0), (i, j, -1.0))):
+    matrices = np.zeros((3, len(pairs), m * (m + 1)))  # factors of r^2, (1 - r)^2 and r (1 - r)
+    for k, (i, j) in enumerate(pairs):
+        for part, (row, column) in enumerate(((i, i), (j, j), (i, j))):
             Q = np.zeros((n_classes, n_classes))
-            Q[entries[0], entries[1]] += entries[2]
-            if part == 2:
-                Q[entries[1], entries[0]] += entries[2]
+            Q[row, column] = Q[column, row] = 1.0 if part < 2 else -1.0
             A, right = basis.T @ Q @ basis, -basis.T @ Q[:, -1]
             matrices[part, k] = np.hstack([A, right[:, None]]).reshape(-1)
-    low, high = graph.constant(CLIP), graph.constant(1 - CLIP)
-    r = graph.add("Clip", of_pairs, low, high)
-    rest = graph.add("Sub", graph.constant(1.0), r)
-    terms = [graph.add("Mul", *pair) for pair in ((r, r), (rest, rest), (r, rest))]
-    parts = [
-        graph.add("MatMul", term, graph.constant(matrix))
-        for term, matrix in zip(terms, matrices, strict=True)
-    ]
-    system = graph.add("Sum", *parts)
-    system = graph.add("Reshape", system, graph.constant(np.array([-1, m, m + 1])))
+    r = of_pairs.apply("Clip", CLIP, 1 - CLIP)
+    rest = 1.0 - r
+    system: _Tensor = (r * r) @ matrices[0] + (rest * rest) @ matrices[1] + (r * rest) @ matrices[2]
+    system = system.apply("Reshape", np.array([-1, m, m + 1]))
     for k in range(m):
-        row = _slice(graph, system, 1, k)
-        row = graph.add("Div", row, _slice(graph, row, 2, k))
+        pivot_row = system.slice(1, k)
+        pivot_row = pivot_row / pivot_row.slice(2, k)
         others: Float64Array = np.ones((1, m, 1))
-        others[0, k] = 0  # the pivot row itself becomes `row`
-        own = graph.constant(1 - others)
-        column = graph.add("Mul", _slice(graph, system, 2, k), graph.constant(others))
-        kept = graph.add("Mul", system, graph.constant(others))
-        system = graph.add("Sub", kept, graph.add("Mul", column, row))
-        system = graph.add("Add", system, graph.add("Mul", own, row))
-    y = graph.add("Squeeze", _slice(graph, system, 2, m), graph.constant(np.array([2])))
-    last = graph.add(
-        "Sub",
-        graph.constant(1.0),
-        graph.add("ReduceSum", y, graph.constant(np.array([1])), keepdims=1),
-    )
-    p = graph.add("Max", graph.add("Concat", y, last, axis=1), graph.constant(0.0))
-    return graph.add("Div", p, graph.add("ReduceSum", p, graph.constant(np.array([1])), keepdims=1))
-
-
-def _slice(graph: _Graph, tensor: str, axis: int, place: int) -> str:
-    """One row or column of the matrices of a tensor, which keeps its dimensions."""
-    bounds = [np.array([number]) for number in (place, place + 1, axis)]
-    return graph.add("Slice", tensor, *(graph.constant(own) for own in bounds))
+        others[0, k] = 0  # the pivot row itself is divided by the pivot
+        rest_of_column = system.slice(2, k) * others
+        system = system * others - rest_of_column * pivot_row + pivot_row * (1 - others)
+    y = system.slice(2, m).apply("Squeeze", np.array([2]))
+    p = y.apply("Concat", 1.0 - y.sum(1), axis=1).apply("Max", 0.0)
+    return p / p.sum(1)
