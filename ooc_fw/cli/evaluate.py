@@ -17,8 +17,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.predict import apply_model
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.model.file import as_class_values
-from ooc_fw.model.metrics import Ranking, Residuals, accuracy, balanced_accuracy
-from ooc_fw.model.probabilities import Reliability
+from ooc_fw.model.metrics import Ranking, Reliability, Residuals, accuracy, balanced_accuracy
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.report.figures import check_figure, draw_reliability, save
 from ooc_fw.system.errors import InputError

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ METRICS = {"accuracy": "error", "balanced_accuracy": "balanced error", "auc": "1
 """Metrics that `ooc_fw.tune` knows, and what 1 minus each of them is called."""
 
 _PART = 1 << 18  # values that are looked up at once
+_N_BINS = 10  # of probabilities, in a diagram of their reliability
 
 
 def accuracy(right: Int64Array, rows: Int64Array) -> float:
@@ -78,6 +79,54 @@ def roc_auc(values: Float64Array, positive: npt.NDArray[np.bool_]) -> float | No
     ranking = Ranking()
     ranking.add(values, positive)
     return ranking.measures()["roc_auc"]
+
+
+class Reliability:
+    """Brier score and reliability of probabilities, block by block.
+
+    Notes
+    -----
+    For two classes the Brier score is the mean of (p - 1)^2 over positive and p^2 over negative
+    rows, p being the probability of the positive class, and bins are of p. For more it is the mean
+    of the sum over classes of (p_k - [row is of class k])^2, at most 2, and bins are of the largest
+    probability of each row, compared with how often that class is right.
+    """
+
+    def __init__(self, n_classes: int) -> None:
+        self._n_classes, self._n_rows, self._sum = n_classes, 0, 0.0
+        self._bins = np.zeros((3, _N_BINS))  # rows, sum of probabilities, rows that were right
+
+    def add(self, probabilities: Float64Array, codes: Int64Array) -> None:
+        """Add rows: their probabilities, shape (n_rows, n_classes), and places of their classes.
+
+        A row that is of none of the classes has the place -1.
+        """
+        truth = codes[:, None] == np.arange(self._n_classes)
+        if self._n_classes == 2:
+            p, right = probabilities[:, 1], truth[:, 1]
+            self._sum += float(((p - right) ** 2).sum())
+        else:
+            p, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == codes
+            self._sum += float(((probabilities - truth) ** 2).sum())
+        self._n_rows += len(codes)
+        bins = np.minimum((p * _N_BINS).astype(np.int64), _N_BINS - 1)
+        self._bins += [np.bincount(bins, weights, _N_BINS) for weights in (None, p, right)]
+
+    def measures(self) -> dict[str, Any]:
+        """``brier_score``, and for each bin of ``reliability`` rows, mean probability and share."""
+        return {
+            "brier_score": self._sum / self._n_rows,
+            "reliability": [
+                {
+                    "from": k / _N_BINS,
+                    "to": (k + 1) / _N_BINS,
+                    "rows": int(count),
+                    "mean_probability": float(expected / count) if count else None,
+                    "share": float(right / count) if count else None,
+                }
+                for k, (count, expected, right) in enumerate(self._bins.T)
+            ],
+        }
 
 
 class Estimate(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.probabilities import CLIP
+from ooc_fw.model.prediction import CLIP
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
-    """Probabilities of the classes, as `ooc_fw.model.probabilities.class_probabilities`."""
+    """Probabilities of the classes, as `ooc_fw.model.prediction.class_probabilities`."""
     slopes = np.array([own.sigmoid_a for own in model.classifiers], dtype=np.float64)
     shifts = np.array([own.sigmoid_b for own in model.classifiers], dtype=np.float64)
     exponent = decision * slopes + shifts
@@ -270,7 +270,7 @@ def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
 
 
 def _coupled(of_pairs: _Tensor, n_classes: int) -> _Tensor:
-    """Probabilities of classes from those of pairs, as `ooc_fw.model.probabilities.couple`.
+    """Probabilities of classes from those of pairs, as `ooc_fw.model.prediction.couple`.
 
     With p_last = 1 - the sum of the others, the quadratic has no constraint left, and its matrix A
     is positive definite: Gaussian elimination needs no pivots.

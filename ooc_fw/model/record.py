@@ -48,8 +48,13 @@ from ooc_fw.model.pairs import (
     worst_gap,
     worst_status,
 )
-from ooc_fw.model.prediction import FewRows, Predictor, decide_rows, rows_at_once
-from ooc_fw.model.probabilities import class_probabilities
+from ooc_fw.model.prediction import (
+    FewRows,
+    Predictor,
+    class_probabilities,
+    decide_rows,
+    rows_at_once,
+)
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic

@@ -316,7 +316,7 @@ def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure
     Parameters
     ----------
     measures : dict
-        Result of `ooc_fw.model.probabilities.Reliability.measures`.
+        Result of `ooc_fw.model.metrics.Reliability.measures`.
     classes : sequence of str
         Names of the classes.
     """

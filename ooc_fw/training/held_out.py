@@ -19,7 +19,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import SubsetSource
 from ooc_fw.data.sources.views import complement, ranges_of
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.probabilities import fit_sigmoid
+from ooc_fw.model.prediction import fit_sigmoid
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem

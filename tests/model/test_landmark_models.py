@@ -15,8 +15,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.pairs import LandmarkClassifier, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY
-from ooc_fw.model.probabilities import class_probabilities, sigmoid
+from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, sigmoid
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem

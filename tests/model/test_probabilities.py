@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.metrics import brier_score_loss
 
-import ooc_fw.model.probabilities
+import ooc_fw.model.prediction
+from ooc_fw.model.metrics import Reliability
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.probabilities import (
-    Reliability,
+from ooc_fw.model.prediction import (
     class_probabilities,
     couple,
     fit_sigmoid,
@@ -38,7 +38,7 @@ def mean_loss(parameters, values, positive):
 
 
 def test_examples():
-    assert doctest.testmod(ooc_fw.model.probabilities).failed == 0
+    assert doctest.testmod(ooc_fw.model.prediction).failed == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -95,7 +95,7 @@ def test_coupling_is_the_minimum_on_the_simplex(n_classes, monkeypatch):
     rng = np.random.default_rng(n_classes)
     of_pairs = rng.random((20, len(class_pairs(n_classes))))
     found = couple(of_pairs, n_classes)
-    monkeypatch.setattr("ooc_fw.model.probabilities.PART_BYTES", 1000)
+    monkeypatch.setattr("ooc_fw.model.prediction._SYSTEM_BYTES", 1000)
     np.testing.assert_array_equal(couple(of_pairs, n_classes), found)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     assert (found >= 0).all()

@@ -12,7 +12,7 @@ import ooc_fw.training.held_out
 from ooc_fw.data.sources import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.probabilities import fit_sigmoid
+from ooc_fw.model.prediction import fit_sigmoid
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
