@@ -36,7 +36,7 @@ LAYERS = (
 
 # Packages that are slow to import -> where they may be imported.
 CONFINED = {
-    "numba": {"_core/loading.py", "_core/barrier.py"},
+    "numba": {"_core/loading.py", "_core/pairwise.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators"},

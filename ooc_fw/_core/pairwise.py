@@ -7,12 +7,15 @@ finds does not depend on the number of threads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from ooc_fw._core.barrier import meet, new_barrier
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.steps import KernelBlock, Vertices, kernel_value
@@ -24,8 +27,14 @@ LANES = 512
 _ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
 _TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
 _NEARLY = 0.5  # a pair with cached rows is taken from this fraction of the best slope on
-_LEAST, _AWAY, _HELD = 0, 1, 2  # what is looked for: places in `Course.found`
+_LEAST, _AWAY, _HELD = 0, 1, 2  # what is looked for: places in `Shared.facts`
 _FACTS = 8  # numbers that tell what a thread found: a cache line
+_LINE = 8  # cells of a cache line, which no two threads should write to
+_PATIENCE = 2_000  # readings of a cell before the processor is left to other threads
+
+_leave_processor = types.ExternalFunction(
+    "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32()
+)
 
 Outcome: TypeAlias = tuple[int, int, float, int]
 """Steps, how many dropped a vertex, the gap, and the vertex whose row the next step lacks or -1."""
@@ -44,7 +53,7 @@ class Scanned(NamedTuple):
     held: Any
 
 
-class Course(NamedTuple):
+class Shared(NamedTuple):
     """All that the threads of one call share; `first_use` is the clock of the first step."""
 
     vertices: Vertices
@@ -55,8 +64,22 @@ class Course(NamedTuple):
     tol: float
     max_steps: int
     cells: Int64Array  # where the threads meet
-    found: Float64Array  # (3, n_threads, _FACTS): what each found last
+    facts: Float64Array  # (3, n_threads, _FACTS): what each found last
     lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
+
+
+class _Scan(NamedTuple):
+    """What the scan for an away vertex reads, arrays of shape (m,), given the vertex i.
+
+    `row` times units[0] are the kernel values of i, and the type of `units` is that of the
+    arithmetic on them.
+    """
+
+    grad: Any
+    away: Any
+    diag: Any
+    row: Any
+    units: Any
 
 
 class _Chosen(NamedTuple):
@@ -68,15 +91,69 @@ class _Chosen(NamedTuple):
     twice_label: Any
 
 
+# -- a barrier, where threads meet every few microseconds ----------------------------------------
+
+# Each thread counts its arrivals in a cell of its own, and waits until the cells of all others have
+# come as far. What a thread wrote before it arrived is seen by all others after they have met.
+
+
+def new_barrier(n_threads: int) -> Int64Array:
+    """Cells of a barrier at which `n_threads` meet."""
+    return np.zeros((n_threads, _LINE), dtype=np.int64)
+
+
+def _cell(context, builder, array_type, array, row):
+    """Pointer to the first cell of a row."""
+    value = context.make_array(array_type)(context, builder, array)
+    column = context.get_constant(types.intp, 0)
+    return cgutils.get_item_pointer(context, builder, array_type, value, [row, column])
+
+
+@intrinsic
+def _load(_, cells, row):
+    """The first cell of a row; what its thread wrote before it is visible afterwards."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = _cell(context, builder, signature.args[0], *arguments)
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(cells, types.intp), generate
+
+
+@intrinsic
+def _store(_, cells, row, value):
+    """Set the first cell of a row, after all that this thread wrote before."""
+
+    def generate(context, builder, signature, arguments):
+        cells, row, value = arguments
+        pointer = _cell(context, builder, signature.args[0], cells, row)
+        builder.store_atomic(value, pointer, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(cells, types.intp, types.int64), generate
+
+
+@njit(cache=True, nogil=True)
+def meet(cells, thread):
+    """Wait until all threads have come here as often as this one; a single thread goes on."""
+    if cells.shape[0] == 1:
+        return
+    turn = _load(cells, thread) + 1
+    _store(cells, thread, turn)
+    for other in range(cells.shape[0]):
+        waited = 0
+        while _load(cells, other) < turn:
+            waited += 1
+            if waited > _PATIENCE:
+                _leave_processor()
+
+
 # -- the away vertex -----------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
-    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
-
-    `units` are those of `KernelBlock`; their type is that of the arithmetic on kernel values.
-    """
+    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
     number = units.dtype.type
     unit = units[0]
     g_i, scale, q_ii, twice_y_i = chosen
@@ -87,14 +164,14 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
 
 
 @njit(cache=True, nogil=True)
-def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
+def _search_away(scan, chosen, lanes, start, stop):
     """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own."""
-    row = block.values[block.slots[i], : grad.size]
+    grad, away, diag, row, units = scan
     lanes[:] = 0
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
         near = lanes[: e - s]
-        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], block.units, chosen)
+        _raise_to_gains(near, grad[s:e], away[s:e], diag[s:e], row[s:e], units, chosen)
     lane = 0
     for k in range(1, LANES):
         if lanes[k] > lanes[lane]:
@@ -106,7 +183,7 @@ def _search_away(grad, away, diag, block, i, chosen, lanes, start, stop):
     for k in range(start + lane, stop, LANES):
         single[0] = 0
         e = k + 1
-        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], block.units, chosen)
+        _raise_to_gains(single, grad[k:e], away[k:e], diag[k:e], row[k:e], units, chosen)
         if single[0] > best:
             best = single[0]
             place = k
@@ -124,45 +201,47 @@ def second_order_away(vertices, away, block, i, scale, lanes):
     """
     _, grad, diag, labels = vertices
     chosen = _Chosen(grad[i], scale, diag[i], labels[i] + labels[i])
-    return _search_away(grad, away, diag, block, i, chosen, lanes, 0, grad.size)[2]
+    scan = _Scan(grad, away, diag, block.values[block.slots[i], : grad.size], block.units)
+    return _search_away(scan, chosen, lanes, 0, grad.size)[2]
 
 
 @njit(cache=True, nogil=True)
-def _find_away(course, thread, found, labels, i, chosen, lanes):
-    """Look for the away vertex, all threads together; the row of `found` about it.
+def _find_away(shared, thread, facts, labels, i, chosen, lanes):
+    """Look for the away vertex, all threads together; the row of `facts` about it.
 
-    `found` is the part of `Course.found` for what is looked for (an index in its place would have
+    `facts` is the part of `Shared.facts` for what is looked for (an index in its place would have
     all of this compiled for each of its values), and `labels` has the labels of those there are.
     """
-    grad = course.vertices.grad
-    start, stop = _share(grad.size, found.shape[0], thread)
-    largest, lane, place, gain = _search_away(
-        grad, labels, course.scanned.diag, course.block, i, chosen, lanes, start, stop
-    )
-    own = found[thread]
-    own[0], own[1], own[2], own[3] = largest, lane, place, gain
+    grad = shared.vertices.grad
+    start, stop = _share(grad.size, facts.shape[0], thread)
+    row = shared.block.values[shared.block.slots[i], : grad.size]
+    scan = _Scan(grad, labels, shared.scanned.diag, row, shared.block.units)
+    largest, lane, place, gain = _search_away(scan, chosen, lanes, start, stop)
+    noted = facts[thread]
+    noted[0], noted[1], noted[2], noted[3] = largest, lane, place, gain
     if place >= 0:
-        own[4], own[5] = grad[place], course.vertices.alpha[place]
-    meet(course.cells, thread)
+        noted[4], noted[5] = grad[place], shared.vertices.alpha[place]
+    meet(shared.cells, thread)
     best = 0
-    for k in range(1, found.shape[0]):  # as a single scan of all vertices would choose
-        if found[k, 0] != found[best, 0]:
-            better = found[k, 0] > found[best, 0]
-        elif found[k, 1] != found[best, 1]:
-            better = found[k, 1] < found[best, 1]
+    for k in range(1, facts.shape[0]):  # as a single scan of all vertices would choose
+        if facts[k, 0] != facts[best, 0]:
+            better = facts[k, 0] > facts[best, 0]
+        elif facts[k, 1] != facts[best, 1]:
+            better = facts[k, 1] < facts[best, 1]
         else:
-            better = found[k, 3] > found[best, 3]
+            better = facts[k, 3] > facts[best, 3]
         if better:
             best = k
-    return found[best]
+    return facts[best]
 
 
 # -- the gradient and its least value ------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_pair(lanes, grad, y, row_i, row_j, units_i, units_j, both):
+def _add_pair(lanes, grad, y, row_i, row_j, factors):
     """Add y * (units_i row_i + units_j row_j + both) to grad; lower the lanes to it."""
+    units_i, units_j, both = factors
     real = grad.dtype.type
     for k in range(lanes.size):
         value = grad[k] + y[k] * (units_i * real(row_i[k]) + units_j * real(row_j[k]) + both)
@@ -171,9 +250,9 @@ def _add_pair(lanes, grad, y, row_i, row_j, units_i, units_j, both):
 
 
 @njit(cache=True, nogil=True)
-def _note_least(course, thread, lanes, start, stop):
+def _note_least(shared, thread, lanes, start, stop):
     """Note the least gradient of a thread's vertices, given the least of each lane, and meet."""
-    grad, own = course.vertices.grad, course.found[_LEAST, thread]
+    grad, noted = shared.vertices.grad, shared.facts[_LEAST, thread]
     lane = 0
     for k in range(1, LANES):
         if lanes[k] < lanes[lane]:
@@ -182,8 +261,8 @@ def _note_least(course, thread, lanes, start, stop):
     for k in range(start + lane, stop, LANES):
         if grad[k] < grad[place]:
             place = k
-    own[0], own[1], own[2] = lanes[lane], lane, place
-    meet(course.cells, thread)
+    noted[0], noted[1], noted[2] = lanes[lane], lane, place
+    meet(shared.cells, thread)
 
 
 @njit(cache=True, nogil=True)
@@ -193,55 +272,55 @@ def _lower_lanes(lanes, values):
 
 
 @njit(cache=True, nogil=True)
-def _find_least(course, thread, lanes):
+def _find_least(shared, thread, lanes):
     """Find the least gradient, all threads together."""
-    grad = course.vertices.grad
-    start, stop = _share(grad.size, course.cells.shape[0], thread)
+    grad = shared.vertices.grad
+    start, stop = _share(grad.size, shared.cells.shape[0], thread)
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
         _lower_lanes(lanes[: stop - s], grad[s : min(s + LANES, stop)])
-    _note_least(course, thread, lanes, start, stop)
+    _note_least(shared, thread, lanes, start, stop)
 
 
 @njit(cache=True, nogil=True)
-def _least_found(found):
+def _least_gradient(facts):
     """Vertex of least gradient, and that gradient, from what the threads found."""
     best = 0
-    for k in range(1, found.shape[0]):  # of equals as a single scan of all vertices would choose
-        first_lane = found[k, 0] == found[best, 0] and found[k, 1] < found[best, 1]
-        if found[k, 0] < found[best, 0] or first_lane:
+    for k in range(1, facts.shape[0]):  # of equals as a single scan of all vertices would choose
+        first_lane = facts[k, 0] == facts[best, 0] and facts[k, 1] < facts[best, 1]
+        if facts[k, 0] < facts[best, 0] or first_lane:
             best = k
-    return int(found[best, 2]), found[best, 0]
+    return int(facts[best, 2]), facts[best, 0]
 
 
 @njit(cache=True, nogil=True)
-def _step(course, thread, i, j, step, weight_j, lanes):
+def _step(shared, thread, i, j, step, weight_j, lanes):
     """Move `step` from vertex j to i and find the least gradient, each thread its vertices."""
-    alpha, grad, diag, y = course.vertices
-    _, signs, away, held = course.scanned
-    values, units, slots, _ = course.block
+    alpha, grad, diag, y = shared.vertices
+    _, signs, away, held = shared.scanned
+    values, units, slots, _ = shared.block
     real = grad.dtype.type
     row_i, row_j = values[slots[i], : grad.size], values[slots[j], : grad.size]
-    start, stop = _share(grad.size, course.cells.shape[0], thread)
+    start, stop = _share(grad.size, shared.cells.shape[0], thread)
     # The diagonal of Q is exact, as in `move`.
     if start <= i < stop:
-        grad[i] += real(step * (diag[i] - kernel_value(course.block, i, i) - 1.0))
+        grad[i] += real(step * (diag[i] - kernel_value(shared.block, i, i) - 1.0))
         alpha[i] += step
         away[i] = held[i] = signs[i]
     if start <= j < stop:
-        grad[j] -= real(step * (diag[j] - kernel_value(course.block, j, j) - 1.0))
+        grad[j] -= real(step * (diag[j] - kernel_value(shared.block, j, j) - 1.0))
         alpha[j] = weight_j
         if weight_j == 0.0:
             away[j] = held[j] = 0
     weight_i, weight_j = real(step * y[i]), real(-step * y[j])
     both = weight_i + weight_j
-    units_i, units_j = real(weight_i * units[0]), real(weight_j * units[0])
+    factors = real(weight_i * units[0]), real(weight_j * units[0]), both
     lanes[:] = np.inf
     for s in range(start, stop, LANES):
         e = min(s + LANES, stop)
         near = lanes[: e - s]
-        _add_pair(near, grad[s:e], signs[s:e], row_i[s:e], row_j[s:e], units_i, units_j, both)
-    _note_least(course, thread, lanes, start, stop)
+        _add_pair(near, grad[s:e], signs[s:e], row_i[s:e], row_j[s:e], factors)
+    _note_least(shared, thread, lanes, start, stop)
 
 
 # -- all steps -----------------------------------------------------------------------------------
@@ -256,53 +335,53 @@ def _share(m, n_threads, thread):
 
 
 @njit(cache=True, nogil=True)
-def take_steps(course, thread):
+def take_steps(shared, thread):
     """Part of one of the threads in `optimise_pairwise`; all return the same."""
-    alpha, grad, diag, y = course.vertices
-    slots, used = course.block.slots, course.block.used
+    alpha, grad, diag, y = shared.vertices
+    slots, used = shared.block.slots, shared.block.used
     real = grad.dtype.type
-    lanes = course.lanes[thread]
+    lanes = shared.lanes[thread]
     rho = dot(alpha, grad)
     drops = 0
     steps = 0
     missing = -1
-    _find_least(course, thread, lanes)
+    _find_least(shared, thread, lanes)
     while True:
-        i, least = _least_found(course.found[_LEAST])
+        i, least = _least_gradient(shared.facts[_LEAST])
         gap = 1.0 - least / rho if rho > 0.0 else np.inf  # rounding may hide rho
-        if gap <= course.tol or gap == np.inf or steps >= course.max_steps:
+        if gap <= shared.tol or gap == np.inf or steps >= shared.max_steps:
             break
         if slots[i] < 0:
             missing = i
             break
-        twice_y = course.scanned.labels[i] + course.scanned.labels[i]
-        chosen = _Chosen(real(least), real(1.0 / rho), course.scanned.diag[i], twice_y)
-        away = course.scanned.away
-        found = _find_away(course, thread, course.found[_AWAY], away, i, chosen, lanes)
-        if found[2] < 0:
+        twice_y = shared.scanned.labels[i] + shared.scanned.labels[i]
+        chosen = _Chosen(real(least), real(1.0 / rho), shared.scanned.diag[i], twice_y)
+        away = shared.scanned.away
+        best = _find_away(shared, thread, shared.facts[_AWAY], away, i, chosen, lanes)
+        if best[2] < 0:
             break
-        if not course.whole and slots[int(found[2])] < 0:
+        if not shared.whole and slots[int(best[2])] < 0:
             # A cached row that serves nearly as well saves the computation of another.
-            held = course.scanned.held
-            other = _find_away(course, thread, course.found[_HELD], held, i, chosen, lanes)
-            if other[2] < 0 or other[4] - least < _NEARLY * (found[4] - least):
-                missing = int(found[2])
+            held = shared.scanned.held
+            other = _find_away(shared, thread, shared.facts[_HELD], held, i, chosen, lanes)
+            if other[2] < 0 or other[4] - least < _NEARLY * (best[4] - least):
+                missing = int(best[2])
                 break
-            found = other
-        j = int(found[2])
-        q_ij = y[i] * y[j] * (kernel_value(course.block, i, j) + 1.0)
-        slope, weight = found[4] - least, found[5]
+            best = other
+        j = int(best[2])
+        q_ij = y[i] * y[j] * (kernel_value(shared.block, i, j) + 1.0)
+        slope, weight = best[4] - least, best[5]
         curvature = diag[i] + diag[j] - 2.0 * q_ij
         step = weight
         if curvature * step > slope:
             step = slope / curvature
         dropped = step >= weight
         if thread == 0:
-            used[slots[i]] = used[slots[j]] = course.first_use + steps
+            used[slots[i]] = used[slots[j]] = shared.first_use + steps
         drops += dropped
         rho += step * (step * curvature - 2.0 * slope)
         steps += 1
-        _step(course, thread, i, j, step, 0.0 if dropped else weight - step, lanes)
+        _step(shared, thread, i, j, step, 0.0 if dropped else weight - step, lanes)
     return steps, drops, gap, missing
 
 
@@ -329,15 +408,15 @@ def optimise_pairwise(
     away = np.where(vertices.alpha > 0, labels, real.type(0))
     held = np.where(block.slots >= 0, away, real.type(0))
     scanned = Scanned(vertices.diag.astype(real), labels, away, held)
-    course = Course(
+    shared = Shared(
         *(vertices, scanned, block, bool(block.slots.min() >= 0), first_use, tol, max_steps),
         cells=new_barrier(n_threads),
-        found=np.empty((3, n_threads, _FACTS)),
+        facts=np.empty((3, n_threads, _FACTS)),
         lanes=np.empty((n_threads, LANES), dtype=real),
     )
 
     def run(thread: int) -> Outcome:
-        outcome: Outcome = take_steps(course, thread)
+        outcome: Outcome = take_steps(shared, thread)
         return outcome
 
     return run(0) if together is None else together(run, n_threads)

@@ -5,6 +5,8 @@ value of a row costs one multiply-add over `width` adjacent numbers. Feature k i
 `places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sums run
 over the stored values in order and are rounded alike for every column.
 
+Sparse rows are tuples of values, columns and row pointers, as `stored_arrays` gives them.
+
 Distances come from products or norms, which is fast and loses the digits that the two rows share,
 or from sums of differences, which lose none.
 """
@@ -56,8 +58,9 @@ def clear_columns(indices, indptr, places, columns):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _dot_column(data, indices, indptr, places, columns, out):
+def _dot_column(rows, places, columns, out):
     """`dot_tile` for a single vertex, with the same roundings."""
+    data, indices, indptr = rows
     for i in range(indptr.size - 1):
         total = out.dtype.type(0)
         for p in range(indptr[i], indptr[i + 1]):
@@ -66,18 +69,19 @@ def _dot_column(data, indices, indptr, places, columns, out):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def dot_tile(data, indices, indptr, places, columns, scratch, out):
+def dot_tile(rows, places, columns, scratch, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
     `columns` may be wider than `out`, and `scratch` holds two arrays as long as the longest row, of
-    the types of `data` and of `places`. O(stored values x width), without those of features that no
-    vertex has; taking four stored values at a time saves three of four passes over the running
-    sums. Function calls in place of the inner loops would take as long as the loops.
+    the types of its values and of `places`. O(stored values x width), without those of features
+    that no vertex has; taking four stored values at a time saves three of four passes over the
+    running sums. Function calls in place of the inner loops would take as long as the loops.
     """
     width = out.shape[1]
     if width == 1:
-        _dot_column(data, indices, indptr, places, columns, out)
+        _dot_column(rows, places, columns, out)
         return
+    data, indices, indptr = rows
     values, lines = scratch
     for i in range(indptr.size - 1):
         n = 0
@@ -104,12 +108,13 @@ def dot_tile(data, indices, indptr, places, columns, scratch, out):
 
 
 @njit(cache=True, nogil=True)
-def distance_tile(data, indices, indptr, x_norms, places, columns, z_norms, out):
+def distance_tile(rows, places, columns, x_norms, z_norms, out):
     """out[i, j] = |x_i - z_j|_1, from |x_i|_1 + |z_j|_1 corrected where both have values.
 
     Where one of them has no value, |a - z| - (|a| + |z|) is exactly 0, so that exchanging x and z
     changes no bit, nor does leaving out the features that no vertex has.
     """
+    data, indices, indptr = rows
     width = out.shape[1]
     for i in range(indptr.size - 1):
         row = out[i]
@@ -195,19 +200,19 @@ def _merged_difference(x, x_columns, z, z_columns, squared):
 
 
 @njit(cache=True, nogil=True)
-def sparse_difference_tile(x, x_columns, x_indptr, z, z_columns, z_indptr, squared, out):
+def sparse_difference_tile(rows, vertices, squared, out):
     """`difference_tile` of sparse rows and vertices, in float64.
 
     Every pair costs the stored values of both rows, one by one: for rows that are too large for
     faster ways.
     """
+    x, x_columns, x_starts = rows
+    z, z_columns, z_starts = vertices
     for i in range(out.shape[0]):
-        own = slice(x_indptr[i], x_indptr[i + 1])
+        a = slice(x_starts[i], x_starts[i + 1])
         for j in range(out.shape[1]):
-            other = slice(z_indptr[j], z_indptr[j + 1])
-            out[i, j] = _merged_difference(
-                x[own], x_columns[own], z[other], z_columns[other], squared
-            )
+            b = slice(z_starts[j], z_starts[j + 1])
+            out[i, j] = _merged_difference(x[a], x_columns[a], z[b], z_columns[b], squared)
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)

@@ -1,4 +1,4 @@
-"""Compiled work on the active set: gradient updates, scans and single steps.
+"""Compiled work on the active set: gradient updates, scans and single steps; slopes of slacks.
 
 Q_ij = y_i y_j (K_ij + 1) off the diagonal of the dual's matrix, which has its own values `diag`.
 """
@@ -56,8 +56,10 @@ def kernel_value(block, k, j):
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
-def _add_columns(grad, y, scale, unit, row_i, weight_i, row_j, weight_j):
-    """Set grad = scale * grad + y * (weight_i (k_i + 1) + weight_j (k_j + 1)), in place."""
+def _add_columns(grad, y, scale, unit, rows, weights):
+    """Set grad = scale * grad + y * (w_i (k_i + 1) + w_j (k_j + 1)), in place, for two vertices."""
+    row_i, row_j = rows
+    weight_i, weight_j = weights
     both = weight_i + weight_j
     units_i = weight_i * unit
     units_j = weight_j * unit
@@ -75,9 +77,8 @@ def move(vertices, block, scale, i, weight_i, j, weight_j):
     alpha, grad, diag, y = vertices
     unit = block.units[0]
     m = alpha.size
-    row_i = block.values[block.slots[i], :m]
-    row_j = block.values[block.slots[j], :m]
-    _add_columns(grad, y, scale, unit, row_i, weight_i * y[i], row_j, weight_j * y[j])
+    rows = block.values[block.slots[i], :m], block.values[block.slots[j], :m]
+    _add_columns(grad, y, scale, unit, rows, (weight_i * y[i], weight_j * y[j]))
     # The diagonal of Q is exact, while the column just added has the rounding of K and no 1/C.
     grad[i] += weight_i * (diag[i] - kernel_value(block, i, i) - 1.0)
     grad[j] += weight_j * (diag[j] - kernel_value(block, j, j) - 1.0)
@@ -189,3 +190,40 @@ def mirror_rows(K, slots, first, new_slots, start, stop):
                     target = K[slots[k], first + a : first + a + new.size]
                     for r in range(new.size):
                         target[r] = K[new[r], k]
+
+
+@njit(cache=True, nogil=True)
+def tube_slopes(targets, before, after, penalties, t, epsilon, out):
+    """`slack_slopes` of regression: xi_i = max(0, |y_i - h(x_i)| - epsilon), targets of float64."""
+    for i in range(targets.shape[0]):
+        for c in range(targets.shape[1]):
+            start = np.float64(before[i, c])
+            change = after[i, c] - start
+            residual = targets[i, c] - (start + t[c] * change)
+            slack = abs(residual) - epsilon
+            if slack > 0.0:
+                signed = slack if residual > 0.0 else -slack
+                out[c] -= penalties[i] * signed * change
+
+
+@njit(cache=True, nogil=True)
+def slack_slopes(signs, before, after, penalties, t, out):
+    """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
+
+    Parameters
+    ----------
+    signs : ndarray of int8, shape (n, n_classes)
+    before, after : ndarray of float32, shape (n, n_classes)
+        Decision values at both ends.
+    penalties : ndarray of float64, shape (n,)
+    t : ndarray of float64, shape (n_classes,)
+    out : ndarray of float64, shape (n_classes,)
+        Modified.
+    """
+    for i in range(signs.shape[0]):
+        for c in range(signs.shape[1]):
+            start = np.float64(before[i, c])
+            change = after[i, c] - start
+            slack = 1.0 - signs[i, c] * (start + t[c] * change)
+            if slack > 0.0:
+                out[c] -= penalties[i] * slack * signs[i, c] * change

@@ -17,8 +17,15 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ooc_fw._core.maps import KernelMap, fill_tile, map_tile, raise_largest, sum_columns, sum_tile
-from ooc_fw._core.strips import add_weighted_rows
+from ooc_fw._core.maps import (
+    KernelMap,
+    add_weighted_rows,
+    fill_tile,
+    map_tile,
+    raise_largest,
+    sum_columns,
+    sum_tile,
+)
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
@@ -192,7 +199,7 @@ class Engine:
         kernel_map, quantised = self._map(x), out.dtype == np.uint16
         dtype = x.method.dtype
         # Storing an integer truncates.
-        units, half = (dtype(65535), dtype(0.5)) if quantised else (dtype(1), dtype(0))
+        unit = (dtype(65535), dtype(0.5)) if quantised else (dtype(1), dtype(0))
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part, narrow = out[rows, cols], len(zt) < _NARROW
@@ -203,7 +210,7 @@ class Engine:
             target = part if contiguous else np.empty(part.shape, part.dtype)
             stride = target.strides[0] // target.itemsize
             flat = as_strided(target, ((len(xt) - 1) * stride + len(zt),), (target.itemsize,))
-            fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, units, half)
+            fill_tile(kernel_map, tile, xt.terms, zt.terms, flat, stride, unit)
             if not contiguous:
                 part[...] = target
 

@@ -234,7 +234,7 @@ class _SparseDifferenceProduct(_Product):
         self._vertices = stored_arrays(z.values)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        sparse_difference_tile(*stored_arrays(x.values), *self._vertices, self._squared, tile)
+        sparse_difference_tile(stored_arrays(x.values), self._vertices, self._squared, tile)
 
 
 class _SparseProduct(_Product):
@@ -272,12 +272,12 @@ class _SparseProduct(_Product):
         if self._uses_distance:
             assert self._z is not None
             x_norms, z_norms = x.norms.astype(tile.dtype), self._z.norms.astype(tile.dtype)
-            distance_tile(*rows, x_norms, self._places, self._columns, z_norms, tile)
+            distance_tile(rows, self._places, self._columns, x_norms, z_norms, tile)
         else:
             data, _, indptr = rows
             longest = int(np.diff(indptr).max(initial=0))
             scratch = np.empty(longest, data.dtype), np.empty(longest, self._places.dtype)
-            dot_tile(*rows, self._places, self._columns, scratch, tile)
+            dot_tile(rows, self._places, self._columns, scratch, tile)
 
     def unload(self) -> None:
         if self._z is not None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ooc_fw._core.strips import slack_slopes, tube_slopes
+from ooc_fw._core.steps import slack_slopes, tube_slopes
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.solution import relative_gap

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from ooc_fw._core.barrier import meet, new_barrier
+from ooc_fw._core.pairwise import meet, new_barrier
 
 TURNS = 2000
 

@@ -11,13 +11,13 @@ from ooc_fw._core.maps import (
     LOG2_E,
     KernelMap,
     MapCode,
+    add_weighted_rows,
     exp2_nonpositive,
     fill_tile,
     map_tile,
     raise_largest,
     sum_tile,
 )
-from ooc_fw._core.strips import add_weighted_rows
 from tests.support.strategies import SEEDS
 
 PRECISIONS = pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_filled_tiles_are_the_mapped_ones(number, unit, case, whole):
     )
     expected = (mapped * units + half).astype(dtype)
     out = np.full((n, m + 3), 5, dtype=dtype)
-    fill_tile(kernel_map, tile, *terms, out.ravel()[: (n - 1) * (m + 3) + m], m + 3, units, half)
+    fill_tile(kernel_map, tile, *terms, out.ravel()[: (n - 1) * (m + 3) + m], m + 3, (units, half))
     np.testing.assert_array_equal(out[:, :m], expected)
     np.testing.assert_array_equal(out[:, m:], 5)
 

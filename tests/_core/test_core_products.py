@@ -54,12 +54,12 @@ def test_dot_and_distance_tiles(distance, dtype, rtol, X, spare):
     x, z = arrays_of_few(X[:cut]), scattered(X[cut:], dtype, spare)
     out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
     if distance:
-        distance_tile(*x, norms[:cut], *z, norms[cut:], out)
+        distance_tile(x, *z, norms[:cut], norms[cut:], out)
         expected = np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
         scale = norms[:cut, None] + norms[cut:]
     else:
         scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
-        dot_tile(*x, *z, scratch, out)
+        dot_tile(x, *z, scratch, out)
         expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
     assert (np.abs(out - expected) <= rtol * scale).all()
 
@@ -95,8 +95,8 @@ def test_sparse_difference_tile_is_symmetric_and_errs_in_proportion(X, squared):
     cut = len(X) // 2
     out, turned = np.full((cut, len(X) - cut), np.nan), np.full((len(X) - cut, cut), np.nan)
     rows, vertices = arrays_of_few(X[:cut]), arrays_of_few(X[cut:])
-    sparse_difference_tile(*rows, *vertices, squared, out)
-    sparse_difference_tile(*vertices, *rows, squared, turned)
+    sparse_difference_tile(rows, vertices, squared, out)
+    sparse_difference_tile(vertices, rows, squared, turned)
     np.testing.assert_array_equal(out, turned.T)
     expected = naive_distances(X[:cut], X[cut:], squared)
     np.testing.assert_allclose(out, expected.astype(np.float64), rtol=1e-14)

@@ -19,7 +19,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ooc_fw._core.strips import tube_slopes
+from ooc_fw._core.steps import tube_slopes
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
