@@ -12,7 +12,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 
 SIZES = (1000, 6000, 20_000)
 FEATURES = 22

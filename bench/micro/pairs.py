@@ -12,7 +12,7 @@ from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.fit import fit
 
 SHAPES = ((60, 60), (12, 600), (6, 1200))  # classes, and rows of each

@@ -21,8 +21,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.main import main
 from ooc_fw.report.progress import RowProgress, to_json
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import write_atomic
-from ooc_fw.system.scratch import scratch_directory
+from ooc_fw.system.files import scratch_directory, write_atomic
 
 DEMO = (
     "convert a1a.xz train.h5",

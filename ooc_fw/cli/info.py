@@ -58,7 +58,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.choice import choose
 from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
 

@@ -26,9 +26,9 @@ from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.files import remove_abandoned
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import LandmarkPlan, MemoryPlan, format_bytes, peak_rss_bytes
-from ooc_fw.system.scratch import remove_abandoned
 from ooc_fw.training.choice import choose, read_classes
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias, TypeVar, cast
 
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -39,7 +39,7 @@ from ooc_fw.solver.setup import warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.penalties import check_sample_weight
 
 PathLike: TypeAlias = str | os.PathLike[str]

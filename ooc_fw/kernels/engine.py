@@ -8,11 +8,9 @@ loops in :mod:`ooc_fw._core`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Self, TypeAlias, TypeVar
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -30,12 +28,8 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
 from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
-from ooc_fw.system.blas import hold_to_one_thread, limit_this_thread
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.groups import cpu_count
-
-SMALL_WORK = 100_000
-"""Kernel values that one thread computes sooner than several."""
+from ooc_fw.system.threads import Result, Threads
 
 _FEW_ROWS = 256  # rows of a block from which they are divided among the threads as they are
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
@@ -43,8 +37,6 @@ _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no f
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
 _LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
@@ -123,12 +115,8 @@ class Engine:
         self.evaluations = 0
         self._serves = serves
         self._counting = threading.Lock()
-        self._processors = cpu_count() if threads > 1 else 1
-        self._pool = None
-        if threads > 1:
-            self._pool = ThreadPoolExecutor(threads, initializer=limit_this_thread)
+        self.pool = Threads(threads)
         self._workspace = Workspace(kernel, self.arithmetic.center)
-        self._release_blas = hold_to_one_thread(self)
 
     def __enter__(self) -> Self:
         return self
@@ -138,20 +126,7 @@ class Engine:
 
     def close(self) -> None:
         """Release the threads and give BLAS its own back."""
-        try:
-            if self._pool is not None:
-                self._pool.shutdown()
-        finally:
-            self._release_blas()
-
-    @contextmanager
-    def reopened(self) -> Iterator[None]:
-        """Let a closed engine of one thread compute within; in any number of threads at a time."""
-        release = hold_to_one_thread(self)
-        try:
-            yield
-        finally:
-            release()
+        self.pool.close()
 
     def recipe(self) -> Callable[[], Engine]:
         """What another process calls for an engine of one thread that computes the same bits."""
@@ -272,7 +247,7 @@ class Engine:
         self.count(len(z) * (len(z) + width) // 2)
         total = np.zeros(len(z))
         starts = range(0, len(z), width)[::-1]  # the longest strips first
-        for sums in self.map(run, starts):
+        for sums in self.pool.map(run, starts):
             total[: len(sums)] += sums
         return total
 
@@ -309,7 +284,7 @@ class Engine:
                 add_weighted_rows(tile, factors, cols.start, cols.stop - cols.start, transposed)
             return result, transposed
 
-        return self.map(run, range(0, len(x), height))
+        return self.pool.map(run, range(0, len(x), height))
 
     def _map(self, x: Operand) -> KernelMap:
         dtype = x.method.dtype
@@ -353,40 +328,6 @@ class Engine:
 
     # -- tiles and threads -----------------------------------------------------------------------
 
-    def share(self, n: int, work: int, run: Callable[[slice], None]) -> None:
-        """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
-
-        Each range has its thread. A single one takes little `work`, the count of numbers computed
-        or moved in all: waking another costs as much as some ten thousand of them.
-        """
-        parts = _split(n, self.threads if work > SMALL_WORK else 1)
-        if self._pool is None or len(parts) == 1:
-            for part in parts:
-                run(part)
-        else:
-            list(self._pool.map(run, parts))
-
-    def together_on(self, most: int) -> int:
-        """Number of threads for `together`, at most `most`: each needs a processor of its own."""
-        return max(1, min(self.threads, most, self._processors))
-
-    def together(self, run: Callable[[int], Result], n_threads: int) -> Result:
-        """Call run(0), run(1), ... on `n_threads` threads at the same time; what run(0) returns.
-
-        For compiled code in which the threads wait for each other.
-        """
-        if self._pool is None or n_threads == 1:
-            return run(0)
-        others = [self._pool.submit(run, thread) for thread in range(1, n_threads)]
-        try:
-            return run(0)
-        finally:
-            wait(others)
-
-    def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Results of `run` for all items, in their order, computed on all threads."""
-        return map(run, items) if self._pool is None else self._pool.map(run, items)
-
     def _for_tiles(self, x: Operand, z: Operand, use: _UseTile) -> None:
         """Call `use(rows, cols, products, x_tile, z_tile)` for all tiles.
 
@@ -411,10 +352,4 @@ class Engine:
                 for rows, xt, tile in self._workspace.products(own, zt, height):
                     use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
-        self.share(len(x), len(x) * len(z), run)
-
-
-def _split(n: int, parts: int) -> list[slice]:
-    """Ranges of about equal length, whole multiples of 16 rows but for the last."""
-    step = max(16, -(-n // (parts * 16)) * 16)
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        self.pool.share(len(x), len(x) * len(z), run)

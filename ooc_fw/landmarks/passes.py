@@ -371,6 +371,6 @@ def add_to_hessian(
             right = values[:, own] * weights
             hessian[own.start :, own] += values[:, own.start :].T @ right
 
-        for _ in engine.map(add, columns):
+        for _ in engine.pool.map(add, columns):
             pass
         check()

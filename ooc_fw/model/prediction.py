@@ -26,8 +26,9 @@ from ooc_fw.data.parallel import Shared
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
-from ooc_fw.kernels.engine import SMALL_WORK, Engine
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
+from ooc_fw.system.threads import SMALL_WORK
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -147,7 +148,7 @@ class FewRows:
             with self._model.engine(serves=True) as engine:
                 predictor = Predictor(self._model, labels_only, engine)
             self._predictors[labels_only] = predictor
-        with predictor.engine.reopened():
+        with predictor.engine.pool.reopened():
             return predictor(rows)
 
 

@@ -123,7 +123,7 @@ class ActiveSet(VertexTable):
             def weigh(part: slice) -> None:
                 core.weigh_rows(rows.values, slots[part], beta, sums[part])
 
-            self.engine.share(len(sums), len(sums) * first, weigh)
+            self.engine.pool.share(len(sums), len(sums) * first, weigh)
             sums *= rows.unit
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
 
@@ -338,14 +338,14 @@ class ActiveSet(VertexTable):
         vertices = self.vertices._replace(grad=grad)
         moved = False
         at_once = max(1, int(_STEP_WORK / len(self)))
-        n_together = self.engine.together_on(len(self) // _LEAST_SHARE)
+        n_together = self.engine.pool.together_on(len(self) // _LEAST_SHARE)
         while True:
             rows.clock += 1  # rows of the next step are used after those just fetched
             n_threads, most = self._pace.choose(n_together)
             most = min(most, at_once, max_steps - steps)
             started = time.perf_counter()
             taken, dropped, _, missing = optimise_pairwise(
-                *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.together
+                *(vertices, rows.block, rows.clock, tol, most, n_threads), self.engine.pool.together
             )
             self._pace.note(n_threads, time.perf_counter() - started, taken, len(self))
             moved = moved or taken > 0

@@ -150,7 +150,7 @@ class KernelRows:
             def mirror(part: slice, new: Int64Array = new, slots: Int64Array = slots) -> None:
                 core.mirror_rows(self.values, self.slots, new[0], slots, part.start, part.stop)
 
-            engine.share(before, n_new * before, mirror)
+            engine.pool.share(before, n_new * before, mirror)
 
     @property
     def batch(self) -> int:

@@ -12,19 +12,22 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from ooc_fw.system.errors import InputError, printable
-from ooc_fw.system.scratch import create_locked, remove_unlocked
 
 _MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
 _LONGEST_STEM = 241  # bytes of a file's name within the name of its temporary file, of 255
 
 # Directory of the open files of a process; /dev/stdout and /dev/fd/1 lead there.
 _OPEN_FILES = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
+
+_SCRATCH = "ooc-fw-scratch-"  # with which the names of temporary directories begin
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -379,3 +382,64 @@ class DropBehind:
             with contextlib.suppress(OSError):  # it is only a hint
                 os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
         self._sent = end
+
+
+# -- temporary files -----------------------------------------------------------------------------
+
+# Each is locked as long as it is in use, and those that a killed process left are removed by the
+# next one. The system releases the lock however the process ends; process ids would not do, since
+# they are reused and differ between containers.
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Yield a new directory under TMPDIR, private to this user; it is removed afterwards."""
+    remove_abandoned()
+    path, descriptor = create_locked(lambda: Path(tempfile.mkdtemp(prefix=_SCRATCH)))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_abandoned() -> None:
+    """Remove the scratch directories of this user whose process has died."""
+    with contextlib.suppress(OSError):  # a read-only container has no folder for temporary files
+        remove_unlocked(Path(tempfile.gettempdir()), rf"{_SCRATCH}\w{{8}}", _remove_own_directory)
+
+
+def _remove_own_directory(path: Path) -> None:
+    status = path.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def create_locked(create: Callable[[], Path]) -> tuple[Path, int]:
+    """Lock the new file or directory that `create` makes, until the descriptor is closed."""
+    while True:
+        path = create()
+        with contextlib.suppress(FileNotFoundError):  # removed by another process before the lock
+            descriptor = _open_to_lock(path)
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists():
+                return path, descriptor
+            os.close(descriptor)
+
+
+def remove_unlocked(folder: Path, pattern: str, remove: Callable[[Path], None]) -> None:
+    """Remove what is named as `pattern` and not locked; leave symbolic links alone."""
+    with contextlib.suppress(OSError):
+        for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
+            with contextlib.suppress(OSError):
+                descriptor = _open_to_lock(folder / name)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(folder / name)
+                finally:
+                    os.close(descriptor)
+
+
+def _open_to_lock(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.groups import group_limits, read_text
+from ooc_fw.system.threads import group_limits, read_text
 
 PROGRAM_BYTES = 320 << 20
 """Bytes of interpreter, libraries and compiled code, with a margin.

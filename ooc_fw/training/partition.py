@@ -21,8 +21,8 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.setup import workload
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import scratch_directory
 from ooc_fw.system.memory import format_bytes, least_bytes
-from ooc_fw.system.scratch import scratch_directory
 
 _RAM_BYTES = 256 << 20
 """Bytes of rows that are partitioned in RAM; more of them are partitioned on disk."""

@@ -23,7 +23,7 @@ from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.cli.guide import DEMO
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.groups import cpu_count
+from ooc_fw.system.threads import cpu_count
 
 PROGRAM = [sys.executable, "-m", "ooc_fw.cli.main"]
 

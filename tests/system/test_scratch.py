@@ -7,10 +7,10 @@ import tempfile
 
 import pytest
 
-from ooc_fw.system.scratch import remove_abandoned, scratch_directory
+from ooc_fw.system.files import remove_abandoned, scratch_directory
 
 HOLD = (
-    "import time; from ooc_fw.system.scratch import scratch_directory\n"
+    "import time; from ooc_fw.system.files import scratch_directory\n"
     "with scratch_directory() as path:\n"
     "    (path / 'rows.h5').write_bytes(b'0' * 100); print(path, flush=True); time.sleep(100)"
 )

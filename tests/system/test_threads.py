@@ -3,8 +3,8 @@ import resource
 
 import pytest
 
-from ooc_fw.system.groups import cpu_count
 from ooc_fw.system.memory import memory_total
+from ooc_fw.system.threads import cpu_count
 
 MIB = 1 << 20
 
