@@ -51,7 +51,7 @@ what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
 how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
 how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class
-what of a kernel that a user gives     ``kernels/given.py``
+what of a kernel that a user gives     ``kernels/functions.py``: `GivenKernel`
 how does a model become ONNX           ``model/onnx.py``
 =====================================  ============================================================
 

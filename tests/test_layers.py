@@ -40,7 +40,7 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators"},
-    "scipy": {"landmarks", "kernels/given.py"},
+    "scipy": {"landmarks", "kernels/functions.py"},
     "matplotlib": {"report/figures.py"},
     "pyarrow": {"convert"},
     "onnx": {"model/onnx.py"},

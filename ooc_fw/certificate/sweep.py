@@ -18,10 +18,18 @@ import numpy as np
 
 from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, rows_bytes, take_rows
+from ooc_fw.data.rows import (
+    Float64Array,
+    Groups,
+    Int8Array,
+    Int64Array,
+    Rows,
+    distinct_rows,
+    rows_bytes,
+    take_rows,
+)
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.kernels.decisions import Approximation, DecisionFunctions, Weights
-from ooc_fw.kernels.distinct import Groups, distinct_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap

@@ -206,3 +206,52 @@ def canonical_csr(
         data, indices = np.add.reduceat(data[order], np.flatnonzero(fresh)), indices[fresh]
         starts = _starts(np.bincount(row_of[fresh], minlength=len(starts) - 1))
     return CSRRows(data, np.ascontiguousarray(indices, dtype=np.int32), starts, n_features)
+
+
+def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
+    """Values of rows one after the other, their columns, and where each row begins.
+
+    Dense rows store all of their values, and no columns.
+    """
+    if isinstance(rows, CSRRows):
+        return rows.data, rows.indices, rows.indptr
+    starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
+    return rows.reshape(-1), np.empty(0, dtype=np.int32), starts
+
+
+# -- groups of equal rows ------------------------------------------------------------------------
+
+_WORTHWHILE = 0.9  # share of distinct rows above which copying them costs more than it saves
+
+Groups: TypeAlias = npt.NDArray[np.intp] | slice
+"""Group of each row of a block."""
+
+
+def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
+    """64-bit hash of each row's values, shape (n_rows,); equal rows have equal hashes.
+
+    Dense and sparse forms of a row hash differently.
+    """
+    from ooc_fw._core.rows import hash_rows  # numba is slow to import
+
+    data, columns, indptr = stored_arrays(rows)
+    hashes = np.empty(len(rows), dtype=np.uint64)
+    hash_rows(np.ascontiguousarray(data).view(np.uint32), columns, indptr, hashes)
+    return hashes
+
+
+def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
+    """One of each group of equal rows, and the group of each row; O(stored values + n log n).
+
+    Real data repeat themselves: 70 % of the rows of KDD Cup 99 are copies of others.
+    ``values[groups]`` gives values of the groups to all rows. Rows of equal 64-bit hash are
+    compared bit by bit; on a collision nothing is grouped, so that the result is exact. Where few
+    rows repeat, nothing is grouped either: the groups are then a slice of all rows.
+    """
+    _, first, groups = np.unique(row_hashes(rows), return_index=True, return_inverse=True)
+    if len(first) <= _WORTHWHILE * len(rows):
+        distinct = take_rows(rows, first)
+        pairs = zip(stored_arrays(take_rows(distinct, groups)), stored_arrays(rows), strict=True)
+        if all(np.array_equal(one, other) for one, other in pairs):
+            return distinct, groups
+    return rows, slice(None)

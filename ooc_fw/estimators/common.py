@@ -27,8 +27,7 @@ from ooc_fw.data.sources.chunked import is_chunked
 from ooc_fw.data.sources.dispatch import names_of_frame
 from ooc_fw.data.sources.views import ranges_of
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel, resolve_gamma
-from ooc_fw.kernels.given import GivenKernel
+from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress

@@ -189,7 +189,7 @@ class FrankWolfeSVC(_FittedSVC):
     ----------
     kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "tanimoto"} or callable
         Kernel; a function gets two blocks of rows and returns their kernel values, which is slow:
-        see `ooc_fw.kernels.given.GivenKernel`.
+        see `ooc_fw.kernels.functions.GivenKernel`.
     gamma : float, "auto" or "scale"
         Scale of the kernel; "auto" takes it from the average squared distance of two rows, "scale"
         from the variance of all values, as scikit-learn does: see

@@ -18,11 +18,11 @@ from ooc_fw.kernels.functions import (
     FLOAT32_PRODUCTS,
     FLOAT64_DIFFERENCES,
     FLOAT64_PRODUCTS,
-    Computed,
+    GivenKernel,
     Kernel,
     Method,
+    Sizes,
 )
-from ooc_fw.kernels.given import GivenKernel
 
 _FEW_FEATURES = 32  # up to so many, float32 differences beat float64 products (306 to 350 ms, 8 M)
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring saves digits
@@ -146,7 +146,7 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
         norm = x.norms.max(initial=0)
 
         def largest_error(method: Method) -> float:
-            by = Computed(method, np.full(len(x), norm), norm, x.n_terms())
+            by = Sizes(method, np.full(len(x), norm), norm, x.n_terms())
             return float(kernel.error_bound(by).max(initial=0))
 
         if largest_error(FLOAT32_PRODUCTS) <= _FAST_ERROR:

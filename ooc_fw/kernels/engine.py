@@ -26,7 +26,7 @@ from ooc_fw._core.maps import (
 )
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
-from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Computed, Kernel
+from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, Kernel, Sizes
 from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
@@ -311,7 +311,7 @@ class Engine:
         norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:
             norms, n_terms, summation = norms[:, None], n_terms[:, None], summation[:, None]
-        bound = self.kernel.error_bound(Computed(method, norms, z_norm, n_terms, mean)) + summation
+        bound = self.kernel.error_bound(Sizes(method, norms, z_norm, n_terms, mean)) + summation
         return np.asarray(bound) if mean is None else np.broadcast_to(bound, mean.shape)
 
     def value_bound(self, x: Operand, z: Operand) -> Float64Array:

@@ -16,11 +16,11 @@ import numpy as np
 
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import row_norms
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
 from ooc_fw.system.errors import InputError, check_number
 
 KernelFunction: TypeAlias = Callable[[Any, Any], Any]
-"""A kernel as a function of two blocks of rows, see `ooc_fw.kernels.given.GivenKernel`."""
+"""A kernel as a function of two blocks of rows, see `GivenKernel`."""
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -53,8 +53,8 @@ FLOAT32_DIFFERENCES = Method(np.float32, differences=True)
 FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
 
 
-class Computed(NamedTuple):
-    """What bounds the rounding of k(x, z), for n rows x and every vertex z.
+class Sizes(NamedTuple):
+    """What the rounding of k(x, z) grows with, for n rows x and every vertex z.
 
     `n_terms` is the largest number of products or differences in one sum that are not exact zeros.
     With `mean`, a mean of k(x, z) over the z as computed, the bound is on the error of that mean:
@@ -66,6 +66,16 @@ class Computed(NamedTuple):
     z_norm: float  # the largest among the vertices
     n_terms: Int64Array  # (n,)
     mean: Float64Array | None = None  # (n,)
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff."""
+        return self.method.unit
+
+    @property
+    def products(self) -> Float64Array:
+        """The largest that |x . z| can be, shape (n,)."""
+        return np.asarray(np.sqrt(self.x_norms * self.z_norm))
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,7 @@ class Kernel(ABC):
         return 1.0, 0.0, 1
 
     @abstractmethod
-    def error_bound(self, by: Computed) -> Float64Array:
+    def error_bound(self, sizes: Sizes) -> Float64Array:
         """Bound on the rounding error of kernel values, shape (n,).
 
         A sum of n products carries at most n units of |x||z|, in any order of summation (Higham,
@@ -154,8 +164,8 @@ class Linear(Kernel):
     def diagonal(self, norms: Float64Array) -> Float64Array:
         return norms.copy()
 
-    def error_bound(self, by: Computed) -> Float64Array:
-        return np.asarray((by.n_terms + 1) * by.method.unit * np.sqrt(by.x_norms * by.z_norm))
+    def error_bound(self, sizes: Sizes) -> Float64Array:
+        return np.asarray((sizes.n_terms + 1) * sizes.unit * sizes.products)
 
 
 @dataclass(frozen=True)
@@ -175,10 +185,10 @@ class Polynomial(Kernel):
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return self.gamma, self.coef0, int(self.degree)
 
-    def error_bound(self, by: Computed) -> Float64Array:
-        unit = by.method.unit
-        largest = self.gamma * np.sqrt(by.x_norms * by.z_norm) + self.coef0
-        relative = (by.n_terms + 4) * unit  # of the base, measured against `largest`
+    def error_bound(self, sizes: Sizes) -> Float64Array:
+        unit = sizes.unit
+        largest = self.gamma * sizes.products + self.coef0
+        relative = (sizes.n_terms + 4) * unit  # of the base, measured against `largest`
         return np.asarray(
             largest**self.degree * np.expm1(self.degree * (np.log1p(relative) + 2 * unit))
         )
@@ -191,26 +201,26 @@ class _Exponential(Kernel):
     constant_diagonal = True
 
     @abstractmethod
-    def exponent_bound(self, by: Computed) -> Float64Array:
+    def exponent_bound(self, sizes: Sizes) -> Float64Array:
         """Bound on the error of t from products."""
 
-    def error_bound(self, by: Computed) -> Float64Array:
-        return self._bound_by_differences(by) if by.method.differences else self._bound(by)
+    def error_bound(self, sizes: Sizes) -> Float64Array:
+        return self._bound_by_differences(sizes) if sizes.method.differences else self._bound(sizes)
 
-    def _bound(self, by: Computed) -> Float64Array:
+    def _bound(self, sizes: Sizes) -> Float64Array:
         """From products.
 
         Each value errs by a factor of at most 1 + delta, hence the true mean is at most the
         computed one over 1 - delta. Values lie in [0, 1], which bounds the error where delta is
         large.
         """
-        mean = 1.0 if by.mean is None else by.mean
-        delta = np.expm1(np.minimum(self.exponent_bound(by), 1.0))
-        delta = delta + _EXPONENTIAL_UNITS * by.method.unit
+        mean = 1.0 if sizes.mean is None else sizes.mean
+        delta = np.expm1(np.minimum(self.exponent_bound(sizes), 1.0))
+        delta = delta + _EXPONENTIAL_UNITS * sizes.unit
         true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
         return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
 
-    def _bound_by_differences(self, by: Computed) -> Float64Array:
+    def _bound_by_differences(self, sizes: Sizes) -> Float64Array:
         """From sums of differences.
 
         The n terms of a sum are positive, so that an exponent t errs by at most (n + 6) units of
@@ -218,14 +228,14 @@ class _Exponential(Kernel):
         rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
         concave in k: its mean is at most -m ln(m) at the mean m of the k.
         """
-        n_terms, unit = by.n_terms, by.method.unit
+        n_terms, unit = sizes.n_terms, sizes.unit
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
         growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
         units = 2 * _EXPONENTIAL_UNITS * unit
         slope: Float64Array | float = math.exp(-1)
         mean: Float64Array | float = 1.0
-        if by.mean is not None:
-            mean = np.minimum(1.0, by.mean * (1 + units) + _LEAST_EXPONENTIAL)
+        if sizes.mean is not None:
+            mean = np.minimum(1.0, sizes.mean * (1 + units) + _LEAST_EXPONENTIAL)
             below = np.minimum(mean, math.exp(-1))  # -m ln(m) is largest there
             slope = -below * np.log(below)
         underflow = self.gamma * n_terms * _LEAST_NUMBER[unit]
@@ -250,10 +260,10 @@ class RBF(_Exponential):
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return (-1 if differences else 2) * self.gamma * LOG2_E, 0.0, 1
 
-    def exponent_bound(self, by: Computed) -> Float64Array:
-        products = 2 * np.sqrt(by.x_norms * by.z_norm)
-        sizes = by.n_terms * products + 8 * (by.x_norms + products + by.z_norm)
-        return np.asarray(by.method.unit * self.gamma * sizes)
+    def exponent_bound(self, sizes: Sizes) -> Float64Array:
+        products = 2 * sizes.products
+        rounded = sizes.n_terms * products + 8 * (sizes.x_norms + products + sizes.z_norm)
+        return np.asarray(sizes.unit * self.gamma * rounded)
 
 
 @dataclass(frozen=True)
@@ -271,10 +281,10 @@ class Laplacian(_Exponential):
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
         return self.gamma * LOG2_E, 0.0, 1
 
-    def exponent_bound(self, by: Computed) -> Float64Array:
+    def exponent_bound(self, sizes: Sizes) -> Float64Array:
         # Two additions a stored value, on partial sums of at most |x|_1 + 3 |z|_1.
-        units = (2 * by.n_terms + 8) * by.method.unit
-        return np.asarray(units * self.gamma * (by.x_norms + 3 * by.z_norm))
+        units = (2 * sizes.n_terms + 8) * sizes.unit
+        return np.asarray(units * self.gamma * (sizes.x_norms + 3 * sizes.z_norm))
 
 
 @dataclass(frozen=True)
@@ -293,11 +303,11 @@ class Cosine(Kernel):
         with np.errstate(divide="ignore"):
             return np.where(norms > 0, 1 / np.sqrt(norms), 0.0)
 
-    def error_bound(self, by: Computed) -> Float64Array:
+    def error_bound(self, sizes: Sizes) -> Float64Array:
         # Of a product (n + 1), of two rows of norm 1 that are rounded (2), of two terms (4).
-        unit = by.method.unit
-        bound = by.n_terms * _LEAST_NUMBER[unit] + (by.n_terms + 10) * unit
-        return np.asarray(bound + np.zeros_like(by.x_norms))
+        unit = sizes.unit
+        bound = sizes.n_terms * _LEAST_NUMBER[unit] + (sizes.n_terms + 10) * unit
+        return np.asarray(bound + np.zeros_like(sizes.x_norms))
 
 
 @dataclass(frozen=True)
@@ -319,14 +329,117 @@ class Tanimoto(Kernel):
     def map_terms(self, norms: Float64Array) -> Float64Array:
         return norms
 
-    def error_bound(self, by: Computed) -> Float64Array:
+    def error_bound(self, sizes: Sizes) -> Float64Array:
         # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
         # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
-        unit = by.method.unit
+        unit = sizes.unit
         with np.errstate(divide="ignore", invalid="ignore"):
-            lost = 64 * (by.n_terms + 4) * _LEAST_NORMAL[unit] / by.x_norms  # by underflow
-        lost = np.where(by.x_norms > 0, np.minimum(lost, 2.0), 0.0)
-        return np.asarray((2 * by.n_terms + 20) * unit + lost)
+            lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms  # by underflow
+        lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
+        return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
+
+
+_BLOCK_ROWS = 32  # rows whose values with themselves are computed together
+_UNITS = 100  # rounding of a function, in units of its largest values, beyond one for each feature
+_NEGATIVE = 1e-6  # share of the largest eigenvalue below which a negative one is rounding
+_SAME = 1e-6  # relative difference of values that two versions of one function may have
+
+
+@dataclass(frozen=True)
+class GivenKernel(Kernel):
+    """k(x, z) = function(X, Z), which returns the values of all rows of X with all rows of Z.
+
+    Parameters
+    ----------
+    function : callable
+        Called with two blocks of rows in float64, which are `scipy.sparse.csr_array` where the
+        rows of the data are sparse; returns an array of shape (n, m). It has to be symmetric and
+        positive semidefinite. Values are computed in float64 throughout, block by block in Python.
+
+    Notes
+    -----
+    Certificates take the values as right to `n_features` + 100 units in the last place of
+    sqrt(k(x, x) k(z, z)).
+    """
+
+    function: Callable[[Any, Any], Any] = np.dot
+
+    name = "function"
+    code = MapCode.LINEAR  # the map that changes nothing
+    uses_gamma = False
+
+    @property
+    def function_name(self) -> str:
+        """Name of the function and of its module, which a model file has in place of it."""
+        function = self.function
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names only."""
+        return {"name": self.name, "function": self.function_name}
+
+    def values(self, x: Rows, z: Rows) -> Float64Array:
+        """Kernel values, shape (n, m); InputError for a function that returns something else."""
+        values = np.asarray(self.function(_as_given(x), _as_given(z)))
+        if values.shape != (len(x), len(z)) or values.dtype.kind not in "biuf":
+            raise InputError(
+                f"the kernel {self.function_name} must return real numbers of the shape "
+                f"{(len(x), len(z))}, not {values.dtype} of the shape {values.shape}"
+            )
+        if not np.isfinite(values).all():
+            raise InputError(f"the kernel {self.function_name} returns values that are not finite")
+        return values.astype(np.float64)
+
+    def norms(self, rows: Rows) -> Float64Array:
+        """k(x, x) of each row."""
+        out = np.empty(len(rows))
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            part = rows[start : start + _BLOCK_ROWS]
+            out[start : start + len(part)] = np.diagonal(self.values(part, part))
+        if (out < 0).any():
+            raise self._indefinite(f"k(x, x) = {out.min():.3g}")
+        return out
+
+    def diagonal(self, norms: Float64Array) -> Float64Array:
+        """K(x, x), which is what `norms` gives."""
+        return norms.copy()
+
+    def error_bound(self, sizes: Sizes) -> Float64Array:
+        """See the notes of the class."""
+        units = (sizes.n_terms + _UNITS) * sizes.unit
+        return np.asarray(units * sizes.products)
+
+    def check(self, rows: Rows) -> None:
+        """Raise InputError unless values of some rows are symmetric and positive semidefinite."""
+        values = self.values(rows, rows)
+        size = float(np.abs(values).max(initial=0.0))
+        if np.abs(values - values.T).max(initial=0.0) > _SAME * size:
+            raise InputError(f"the kernel {self.function_name} is not symmetric")
+        least = float(np.linalg.eigvalsh((values + values.T) / 2)[0])
+        if least < -_NEGATIVE * size * len(values):
+            raise self._indefinite(f"an eigenvalue of {least:.3g} on {len(values)} rows")
+
+    def _indefinite(self, why: str) -> InputError:
+        return InputError(
+            f"the kernel {self.function_name} is not positive semidefinite ({why}), so that the "
+            f"problem is not convex"
+        )
+
+
+def same_values(kernel: GivenKernel, rows: Rows, expected: Float64Array) -> bool:
+    """Whether a kernel has the values that a model was trained with, on some rows."""
+    values = kernel.values(rows, rows)
+    return bool(np.allclose(values, expected, rtol=_SAME, atol=_SAME * np.abs(expected).max()))
+
+
+def _as_given(rows: Rows) -> Any:
+    """Rows as the function takes them."""
+    if not isinstance(rows, CSRRows):
+        return np.asarray(rows, dtype=np.float64)
+    from scipy.sparse import csr_array
+
+    return csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -355,7 +468,7 @@ def make_kernel(
     ----------
     name : str or callable
         "rbf", "linear", "poly", "laplacian", "cosine" or "tanimoto"; or a function of two blocks
-        of rows that returns their kernel values, see `ooc_fw.kernels.given.GivenKernel`.
+        of rows that returns their kernel values, see `GivenKernel`.
     gamma : float, optional
         Scale of the product, for kernels that have one; `resolve_gamma` finds it for given rows.
     degree, coef0 : int, float
@@ -367,8 +480,6 @@ def make_kernel(
         For an unknown name, a missing gamma or a parameter outside its range.
     """
     if callable(name):
-        from ooc_fw.kernels.given import GivenKernel  # which is made of what is in this module
-
         return GivenKernel(function=name)
     if name in REFUSED:
         raise InputError(f"there is no kernel {name}: {REFUSED[name]}")
@@ -410,14 +521,3 @@ def resolve_gamma(
         raise InputError(
             f'gamma must be "auto", "scale" or a positive number, not {gamma!r}'
         ) from None
-
-
-def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
-    """Values of rows one after the other, their columns, and where each row begins.
-
-    Dense rows store all of their values, and no columns.
-    """
-    if isinstance(rows, CSRRows):
-        return rows.data, rows.indices, rows.indptr
-    starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
-    return rows.reshape(-1), np.empty(0, dtype=np.int32), starts

@@ -25,10 +25,9 @@ from ooc_fw._core.products import (
     scatter_columns,
     sparse_difference_tile,
 )
-from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array
+from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
-from ooc_fw.kernels.functions import Kernel, Method, stored_arrays
-from ooc_fw.kernels.given import GivenKernel
+from ooc_fw.kernels.functions import GivenKernel, Kernel, Method
 
 TILE = 512
 """Vertices in a tile, and rows for that many: 1 MiB of products fits the second-level cache."""

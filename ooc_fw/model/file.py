@@ -36,8 +36,7 @@ from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources.checksums import CONTENT, LIBRARY_VERSIONS, content_crc32
 from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
-from ooc_fw.kernels.functions import Kernel, KernelFunction, make_kernel
-from ooc_fw.kernels.given import GivenKernel, same_values
+from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
 from ooc_fw.model.pairs import (
     REST,
     BinaryClassifier,

@@ -18,11 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
-from ooc_fw.data.rows import Float32Array, Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import (
+    Float32Array,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    Rows,
+    distinct_rows,
+    take_rows,
+)
 from ooc_fw.data.sampling import BlockSampler, Sampler
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.distinct import distinct_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import StepKind

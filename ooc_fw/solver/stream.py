@@ -25,11 +25,11 @@ from ooc_fw.data.rows import (
     Int8Array,
     Int64Array,
     Rows,
+    row_hashes,
     rows_bytes,
     take_rows,
 )
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
-from ooc_fw.kernels.distinct import row_hashes
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions

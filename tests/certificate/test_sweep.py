@@ -10,7 +10,7 @@ from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Computed, make_kernel
+from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Sizes, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from tests.support.reference import SmallProblem, make_problem
@@ -98,7 +98,7 @@ def test_violators_are_all_found_and_the_worst_are_the_worst(case, tol, n_worst)
     row_ids, _ = model
     center = options["arithmetic"].center
     x = problem.kernel.norms(problem.X if center is None else problem.X - center)
-    by = Computed(FLOAT32_PRODUCTS, x, x[row_ids].max(), problem.X.shape[1])
+    by = Sizes(FLOAT32_PRODUCTS, x, x[row_ids].max(), problem.X.shape[1])
     float32_error = 2 * problem.kernel.error_bound(by)
     # Rows that float32 cannot tell from the threshold may count either way.
     slack = 2 * certificate.rounding + float32_error.max() / float(truth.rho) + 1e-12

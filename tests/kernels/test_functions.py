@@ -14,7 +14,7 @@ from ooc_fw.kernels.functions import (
     FLOAT32_PRODUCTS,
     FLOAT64_PRODUCTS,
     KERNELS,
-    Computed,
+    Sizes,
     make_kernel,
     resolve_gamma,
 )
@@ -52,7 +52,7 @@ def test_norms_diagonal_and_bound_on_rounding(data):
     assert eigenvalues.min() >= -1e-10 * max(1.0, eigenvalues.max())
 
     coarse, fine = (
-        kernel.error_bound(Computed(method, norms, norms.max(), X.shape[1]))
+        kernel.error_bound(Sizes(method, norms, norms.max(), X.shape[1]))
         for method in (FLOAT32_PRODUCTS, FLOAT64_PRODUCTS)
     )
     assert np.isfinite(coarse).all()
@@ -63,7 +63,7 @@ def test_norms_diagonal_and_bound_on_rounding(data):
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
 def test_bound_on_rounding_stays_finite_for_rows_that_were_never_scaled(name):
     norms = np.array([0.0, 1e14])
-    by = Computed(FLOAT32_PRODUCTS, norms, 1e14, 100)
+    by = Sizes(FLOAT32_PRODUCTS, norms, 1e14, 100)
     bound = make_kernel(name, gamma=1.0).error_bound(by)
     assert np.isfinite(bound).all()
     assert bound[1] >= 1  # values lie between 0 and 1, so that nothing is known of them

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ooc_fw.kernels.distinct
-from ooc_fw.kernels.distinct import distinct_rows, row_hashes
+from ooc_fw.data.rows import distinct_rows, row_hashes
 from tests.support.reference import to_csr
 from tests.support.strategies import SEEDS
 
@@ -27,8 +26,7 @@ def test_groups_of_the_distinct_rows_give_the_block_back(form, n, few, width, se
 
 @FORMS
 def test_a_collision_of_hashes_groups_nothing(form, monkeypatch):
-    module = ooc_fw.kernels.distinct
-    monkeypatch.setattr(module, "hash_rows", lambda *arguments: arguments[-1].fill(0))
+    monkeypatch.setattr("ooc_fw._core.rows.hash_rows", lambda *arguments: arguments[-1].fill(0))
     rows = form(np.arange(8, dtype=np.float32).reshape(4, 2))
     distinct, groups = distinct_rows(rows)
     assert distinct is rows
