@@ -24,7 +24,7 @@ from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
-from ooc_fw.model.record import Model, borrow_source
+from ooc_fw.model.record import Model, borrow_source, suited
 from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
@@ -468,7 +468,7 @@ class FrankWolfeSVC(_FittedSVC):
                     f"{chunk.name} has {chunk.n_features} features, but earlier chunks had "
                     f"{self.n_features_in_}; give all chunks the same columns"
                 )
-            source = chunk if first else self.model_.suited(chunk)
+            source = chunk if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             weights = None
             if sample_weight is not None:

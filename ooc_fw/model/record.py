@@ -246,27 +246,10 @@ class Model:
         ]
         return replace(self, classifiers=classifiers)
 
-    def suited(self, source: RowSource) -> RowSource:
-        """Rows of `source` like the training rows: its features by name, and scaled.
-
-        A source that records its scaling, as converted files do, is used as it is, and its scaling
-        must be that of the model. All others hold raw rows, which are scaled as they are read.
-        InputError is raised for features that are missing, or for another scaling.
-        """
-        source = self.by_name(source)
-        check_source(self, source)
-        if self.scaling is None or self.scaling.is_identity or source.scaling is not None:
-            return source
-        return ScaledSource(source, self.scaling)
-
-    def by_name(self, source: RowSource) -> RowSource:
-        """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
-        places = feature_places(source.columns, self.columns, source.name, self._warn)
-        return source if places is None else ColumnSource(source, places)
-
     @cached_property
-    def _warn(self) -> Callable[..., object]:
-        return cache(logger.warning)  # each message once, however often the model is applied
+    def warn_once(self) -> Callable[..., object]:
+        """Log a warning; each one once, however often the model is applied."""
+        return cache(logger.warning)
 
     # -- decision values and classes -------------------------------------------------------------
 
@@ -320,7 +303,7 @@ class Model:
         with borrow_source(X) as source:
             n_rows, n_classifiers = source.n_rows, len(self.classifiers)
             if dask is None and source.in_memory and self._few_rows.suit(n_rows, threads):
-                values = self._few_rows.decide(self.suited(source).read(0, n_rows), labels_only)
+                values = self._few_rows.decide(suited(self, source).read(0, n_rows), labels_only)
                 if on_rows is not None:
                     on_rows(n_rows)
                 return values
@@ -342,7 +325,7 @@ class Model:
     ) -> Iterator[tuple[int, Float64Array]]:
         """Yield the first row of each block and the values of `decision_function` for its rows."""
         with self.engine(threads) as engine:
-            source = self.suited(source)
+            source = suited(self, source)
             slices = block_slices(source, 0, source.n_rows)
             here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
             with here if dask is None else borrow_workers(dask, threads) as workers:
@@ -367,16 +350,9 @@ class Model:
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
         values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
-        return self.label_values(values)
-
-    def label_values(self, decision_values: Float64Array) -> npt.NDArray[Any]:
-        """Class value of each row, given its decision values; `class_places` has its place.
-
-        Of regression they are the decision values themselves.
-        """
         if self.task == "regression":
-            return decision_values
-        return np.asarray(self.classes[self.class_places(decision_values)])
+            return values
+        return np.asarray(self.classes[self.class_places(values)])
 
     def class_places(self, decision_values: Float64Array) -> Int64Array:
         """Place in `classes` of the prediction for each row, given its decision values.
@@ -504,6 +480,26 @@ def _check_values(model: Model) -> None:
 # -- the data that a model is used with ----------------------------------------------------------
 
 
+def suited(model: Model, source: RowSource) -> RowSource:
+    """Rows of `source` like the training rows: the features of the model by name, and scaled.
+
+    A source that records its scaling, as converted files do, is used as it is, and its scaling
+    must be that of the model. All others hold raw rows, which are scaled as they are read.
+    InputError is raised for features that are missing, or for another scaling.
+    """
+    source = by_name(model, source)
+    check_source(model, source)
+    if model.scaling is None or model.scaling.is_identity or source.scaling is not None:
+        return source
+    return ScaledSource(source, model.scaling)
+
+
+def by_name(model: Model, source: RowSource) -> RowSource:
+    """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
+    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
+    return source if places is None else ColumnSource(source, places)
+
+
 def check_source(model: Model, source: RowSource) -> None:
     """Raise InputError unless rows of `source` can be compared with the support vectors."""
     if source.n_features != model.n_features:
@@ -529,7 +525,7 @@ def check_source(model: Model, source: RowSource) -> None:
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     """The model and its training data without the rows of weight 0, features found by name."""
-    source = model.by_name(source)
+    source = by_name(model, source)
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source

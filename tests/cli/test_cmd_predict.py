@@ -182,7 +182,7 @@ def test_table_and_hdf5_of_words(ooc_fw, tmp_path):
     assert ooc_fw(*train, "-o", path).status == 0
     model = load_model(path)
     values = model.decision_function(np.load(data))
-    labels = model.label_values(values).tolist()
+    labels = model.classes[model.class_places(values)].tolist()
     assert ooc_fw("predict", path, data, "-o", tmp_path / "t.csv", *BOTH) == (0, "", "")
     header, columns = read_csv(tmp_path / "t.csv")
     assert header == [

@@ -26,7 +26,7 @@ from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
-from ooc_fw.model.record import Model, check_source, check_training_rows, load_model
+from ooc_fw.model.record import Model, check_source, check_training_rows, load_model, suited
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, to_csr
@@ -211,8 +211,8 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
         np.testing.assert_array_equal(found, expected)
     keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
     sparse = open_source(scipy.sparse.csr_matrix(raw))
-    assert dataclasses.replace(model, scaling=keeps_zero).suited(sparse).sparse
-    assert not model.suited(sparse).sparse
+    assert suited(dataclasses.replace(model, scaling=keeps_zero), sparse).sparse
+    assert not suited(model, sparse).sparse
 
 
 @pytest.mark.parametrize("sparse", [False, True])
