@@ -25,7 +25,7 @@ _WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load_numba_alone() -> None:
-    """Import numba without what it looks for and can do without, and with no look for garbage.
+    """Import numba faster: without what it can do without, and with garbage collection paused.
 
     It would compare the version of scipy, read its own settings by yaml, and tell coverage what it
     compiles: a third of the time of the import. For processes that are only a command.
@@ -167,5 +167,5 @@ def is_own_directory(path: str, forbidden: int) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    own = status.st_uid == os.geteuid()
-    return stat.S_ISDIR(status.st_mode) and own and not status.st_mode & forbidden
+    is_ours = status.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and is_ours and not status.st_mode & forbidden

@@ -79,8 +79,8 @@ class Arithmetic(NamedTuple):
             values = centred(rows, method.dtype, self.center)
         norms = kernel.norms(values)
         terms = np.zeros(len(norms)) if method.differences else kernel.map_terms(norms)
-        kept = values if method.dtype is np.float32 else rows
-        return Operand(kept, norms, terms.astype(method.dtype), method)
+        stored = values if method.dtype is np.float32 else rows
+        return Operand(stored, norms, terms.astype(method.dtype), method)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class Weights(NamedTuple):
 
     def of_class(self, sign: int) -> tuple[Int64Array, Float64Array]:
         """Places and weights of the vertices of one label."""
-        own = self.labels == sign
-        return self.places[own], self.alpha[own]
+        of_label = self.labels == sign
+        return self.places[of_label], self.alpha[of_label]
 
 
 class Approximation(NamedTuple):
@@ -81,27 +81,27 @@ class DecisionFunctions:
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
-        biases = np.array([own.beta.sum() for own in classifiers])
+        biases = np.array([one.beta.sum() for one in classifiers])
         self._single = len(classifiers) == 1
         self._bias = biases[0] if self._single else biases
         if self._single:
-            (own,) = classifiers
+            (classifier,) = classifiers
             self._beta = np.zeros(self.n_vertices)
-            self._beta[own.places] = own.beta
-            self._classes = [own.of_class(sign) for sign in (1, -1)]
+            self._beta[classifier.places] = classifier.beta
+            self._classes = [classifier.of_class(sign) for sign in (1, -1)]
             self._z = [engine.prepare(take_rows(vertices, places)) for places, _ in self._classes]
         else:
             self._z = [engine.prepare(vertices)]
-            places = [own.places for own in classifiers]
+            places = [one.places for one in classifiers]
             self._matrix: Float64Array | None = None
-            if all(len(own) == self.n_vertices for own in places):
+            if all(len(numbers) == self.n_vertices for numbers in places):
                 self._matrix = np.zeros((len(classifiers), self.n_vertices))
-                for row, own in zip(self._matrix, classifiers, strict=True):
-                    row[own.places] = own.beta
+                for row, classifier in zip(self._matrix, classifiers, strict=True):
+                    row[classifier.places] = classifier.beta
                 return
-            betas = [own.beta for own in classifiers]
+            betas = [one.beta for one in classifiers]
             self._betas = ManyWeights.of(self.n_vertices, places, betas)
-            classes = [own.of_class(sign) for sign in (1, -1) for own in classifiers]
+            classes = [one.of_class(sign) for sign in (1, -1) for one in classifiers]
             self._alphas = ManyWeights.of(
                 self.n_vertices, [places for places, _ in classes], [alpha for _, alpha in classes]
             )

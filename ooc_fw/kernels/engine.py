@@ -70,7 +70,7 @@ class ManyWeights(NamedTuple):
     ) -> ManyWeights:
         """From the vertices of each sum and their weights."""
         vertices = np.concatenate(places)
-        sums = np.repeat(np.arange(len(places)), [len(own) for own in places])
+        sums = np.repeat(np.arange(len(places)), [len(numbers) for numbers in places])
         order = np.argsort(vertices, kind="stable")
         indptr = np.zeros(n_vertices + 1, dtype=np.int64)
         np.cumsum(np.bincount(vertices, minlength=n_vertices), out=indptr[1:])
@@ -202,8 +202,8 @@ class Engine:
         out = np.zeros((len(x), len(matrix)))
 
         def add(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
-            own = np.ascontiguousarray(matrix[:, cols])
-            sum_tile(kernel_map, tile, xt.terms, zt.terms, own, out[rows])
+            part = np.ascontiguousarray(matrix[:, cols])
+            sum_tile(kernel_map, tile, xt.terms, zt.terms, part, out[rows])
             if nearest is not None:
                 bits = tile.astype(np.float32, copy=False).view(np.int32)
                 largest, first = nearest.value[rows].view(np.int32), nearest.n_seen + cols.start
@@ -236,10 +236,10 @@ class Engine:
 
         def run(start: int) -> Float64Array:
             strip = slice(start, min(start + width, len(z)))
-            zt, own = z[strip], weights[strip]
+            zt, part = z[strip], weights[strip]
             out = np.zeros(strip.stop)
             for rows, xt, tile in self._workspace.products(z[: strip.stop], zt, width):
-                sum_tile(kernel_map, tile, xt.terms, zt.terms, own[None], out[rows, None])
+                sum_tile(kernel_map, tile, xt.terms, zt.terms, part[None], out[rows, None])
                 if rows.start < start:
                     out[strip] += weights[rows] @ tile[:, : len(zt)]
             return out
@@ -272,11 +272,11 @@ class Engine:
 
         def run(start: int) -> tuple[Result, Float64Array]:
             rows = slice(start, min(start + height, len(x)))
-            own, sums = x[rows], np.zeros((rows.stop - start, len(weights)))
+            xt, sums = x[rows], np.zeros((rows.stop - start, len(weights)))
             tiles = []
-            for cols, zt, tile in self._workspace.strip(own, z):
+            for cols, zt, tile in self._workspace.strip(xt, z):
                 part = np.ascontiguousarray(weights[:, cols])
-                sum_tile(kernel_map, tile, own.terms, zt.terms, part, sums)
+                sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
                 tiles.append((cols, tile))
             result, factors = use(rows, sums)
             transposed = np.zeros((len(weights), len(z)))
@@ -341,15 +341,15 @@ class Engine:
         height = TILE * TILE // max(_NARROW, width)
 
         def run(part: slice) -> None:
-            own = x[part]
-            if self._serves and len(own) <= FEW_ROWS:
-                for cols, zt, tile in self._workspace.strip(own, z):
-                    use(part, cols, tile, own, zt)
+            all_rows = x[part]
+            if self._serves and len(all_rows) <= FEW_ROWS:
+                for cols, zt, tile in self._workspace.strip(all_rows, z):
+                    use(part, cols, tile, all_rows, zt)
                 return
             for start in range(0, len(z), width):
                 cols = slice(start, min(start + width, len(z)))
                 zt = z[cols]
-                for rows, xt, tile in self._workspace.products(own, zt, height):
+                for rows, xt, tile in self._workspace.products(all_rows, zt, height):
                     use(slice(part.start + rows.start, part.start + rows.stop), cols, tile, xt, zt)
 
         self.pool.share(len(x), len(x) * len(z), run)

@@ -193,9 +193,9 @@ def is_in_order(dtype: type, n_features: int) -> bool:
     rng = np.random.default_rng(0)
     rows: AnyArray = rng.standard_normal((_TRIAL_SIDE, n_features)).astype(dtype)
     expected = rows @ rows.T
-    found = np.empty_like(expected)
-    dense_tile(rows, np.ascontiguousarray(rows.T), found)
-    return np.array_equal(found, expected)
+    products = np.empty_like(expected)
+    dense_tile(rows, np.ascontiguousarray(rows.T), products)
+    return np.array_equal(products, expected)
 
 
 class _DifferenceProduct(_Product):
@@ -328,7 +328,7 @@ class Workspace(threading.local):
         self._products: dict[tuple[bool, Method, int], _Product] = {}
         self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
         self._tile = self._strip = np.empty(0, dtype=np.uint8)
-        self._kept: list[_Tiles] = []  # the last ones first
+        self._latest: list[_Tiles] = []  # the last ones first
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -384,16 +384,16 @@ class Workspace(threading.local):
 
     def _vertex_tiles(self, x: Operand, z: Operand) -> _Tiles:
         """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
-        for kept in self._kept:
-            if kept.z is z:
-                return kept
+        for tiles_of in self._latest:
+            if tiles_of.z is z:
+                return tiles_of
         width, n_features = self.width(x, z), x.values.shape[1]
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
         n_bytes = np.dtype(x.method.dtype).itemsize * n_features * len(z)
         room = _LOADED_BYTES - n_bytes
-        self._kept = [kept for kept in self._kept if kept.loaded_bytes > 0]
-        while self._kept and sum(kept.loaded_bytes for kept in self._kept) > room:
-            self._kept.pop()
+        self._latest = [of for of in self._latest if of.loaded_bytes > 0]
+        while self._latest and sum(of.loaded_bytes for of in self._latest) > room:
+            self._latest.pop()
         if room >= 0:
             sparse = isinstance(z.values, CSRRows)
             tiles = [
@@ -404,9 +404,9 @@ class Workspace(threading.local):
                 product.load(zt)
         else:
             tiles = [(cols, z[cols], self._product(x)) for cols in slices]
-        kept = _Tiles(z, tiles, n_bytes if room >= 0 else 0)
-        self._kept = [kept, *self._kept] if room >= 0 else [kept]
-        return kept
+        tiles_of = _Tiles(z, tiles, n_bytes if room >= 0 else 0)
+        self._latest = [tiles_of, *self._latest] if room >= 0 else [tiles_of]
+        return tiles_of
 
     def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
         """Uninitialised tile of the shape that a product asks for, padding included."""

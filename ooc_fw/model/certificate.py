@@ -90,7 +90,7 @@ def certify_landmarks(
     Kernel values are float64, and a bound on all rounding is part of the result, see
     `ooc_fw.landmarks.certificate.certify_point`.
     """
-    own = _landmark_classifiers(model)
+    classifiers = _landmark_classifiers(model)
     if isinstance(problem, ClassificationProblem) and problem.n_classes != len(model.classes):
         raise InputError(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
@@ -101,10 +101,10 @@ def certify_landmarks(
         taken = row_penalties(model, problem.codes)
         problem = replace(problem, penalties=taken)
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
-    if not 0 < own[0].jitter:
+    if not 0 < classifiers[0].jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
-    landmarks = Landmarks(engine, take_rows(model.support_vectors, own[0].landmarks))
-    span = Span(landmarks, own[0].jitter)
+    landmarks = Landmarks(engine, take_rows(model.support_vectors, classifiers[0].landmarks))
+    span = Span(landmarks, classifiers[0].jitter)
 
     def tell(share: float) -> None:
         if on_block is not None:
@@ -113,10 +113,10 @@ def certify_landmarks(
     problem.source.check_unchanged()
     with nullcontext() if dask is None else borrow_workers(dask, engine.threads) as workers:
         passes = Passes(span_problem, landmarks, workers, tell)
-        point = evaluate(span, passes, np.stack([c.beta for c in own]), exact=True)
+        point = evaluate(span, passes, np.stack([c.beta for c in classifiers]), exact=True)
     problem.source.check_unchanged()
     primal, dual = certify_point(span, point, span_problem)
-    known = np.array([np.nan if c.primal is None else c.primal for c in own])
+    known = np.array([np.nan if c.primal is None else c.primal for c in classifiers])
     accuracy = _ACCURACY if model.certified_gap is not None else _APPROXIMATE
     rounding = accuracy * primal + 2 * (primal - point.primal)
     if taken is not None and (np.abs(known - primal) > rounding).any():
@@ -146,10 +146,10 @@ def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
         return None
     per_class = np.zeros(len(model.classes))
     for place in np.unique(codes):  # regression has one class
-        found = np.unique(classifier.C[codes[classifier.rows] == place])
-        if len(found) != 1:
+        of_class = np.unique(classifier.C[codes[classifier.rows] == place])
+        if len(of_class) != 1:
             raise _weights_of_rows()
-        per_class[place] = found[0]
+        per_class[place] = of_class[0]
     penalties, rows = per_class[codes], rows_of_weight(model, len(codes))
     if rows is None:
         return np.asarray(penalties)
@@ -166,7 +166,7 @@ def _weights_of_rows() -> InputError:
 
 
 def _landmark_classifiers(model: Model) -> list[LandmarkClassifier]:
-    own = [own for own in model.classifiers if isinstance(own, LandmarkClassifier)]
-    if not own:
+    classifiers = [c for c in model.classifiers if isinstance(c, LandmarkClassifier)]
+    if not classifiers:
         raise InputError("the model has no landmarks; ooc_fw.certify certifies exact models")
-    return own
+    return classifiers

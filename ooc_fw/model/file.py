@@ -1,4 +1,4 @@
-"""The model file: an HDF5 image of a few megabytes, read without running any code.
+"""The model file: an HDF5 file of a few megabytes, read without running any code.
 
 Attributes of the root are ``format_version, kernel, gamma, degree, coef0, C, status, class_names``
 and, where known, the scaling of the training data (`ooc_fw.data.scaling`). ``/support_vectors`` are
@@ -77,15 +77,15 @@ _ARRAYS = {
 _CLASSES = ("positive", "negative")
 
 
-def image_of(model: Model) -> bytes:
+def content_of(model: Model) -> bytes:
     """Content of the file of a model."""
-    image = BytesIO()
+    content = BytesIO()
     # An attribute of more bytes needs a younger form of HDF5.
     versions = None if _storable(model.classes).nbytes < _LARGE_ATTRIBUTE else LIBRARY_VERSIONS
-    with h5py.File(image, "w", libver=versions) as file:
+    with h5py.File(content, "w", libver=versions) as file:
         _write(file, model)
         file.attrs[CONTENT] = np.uint32(content_crc32(file))
-    return image.getvalue()
+    return content.getvalue()
 
 
 @contextmanager
@@ -134,13 +134,13 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         raise DamageError("it does not match its checksum; restore a copy or train again")
     vectors = _read_rows(file["support_vectors"])
     kernel = _read_kernel(attributes, vectors, function)
-    machines = file["machines"]
+    stored = file["machines"]
     classes = _class_values(attributes["class_names"])
     classifiers: list[Classifier]
     if version == TABLE_VERSION:
-        classifiers = _read_table(machines)
+        classifiers = _read_table(stored)
     else:
-        classifiers = [_read_classifier(machines[str(k)]) for k in range(len(machines))]
+        classifiers = [_read_classifier(stored[str(k)]) for k in range(len(stored))]
     task = get_text(attributes, "task") if "task" in attributes else "classification"
     of_task = {
         name: _number(attributes, name) for name in _OF_TASKS["regression"] if name in attributes
@@ -174,14 +174,14 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
 
 def _check_classifiers(classifiers: Sequence[Classifier], classes: list[Any], task: str) -> None:
     """Raise InputError for classifiers that have a vector twice, or are of other classes."""
-    for own in classifiers:
-        for name, numbers in (("support vector", own.sv), ("row", own.rows)):
+    for classifier in classifiers:
+        for name, numbers in (("support vector", classifier.sv), ("row", classifier.rows)):
             if len(set(numbers.tolist())) < len(numbers):
                 raise InputError(f"a classifier has a {name} twice")
     names = [(classes[j], classes[i]) for i, j in class_pairs(len(classes))]
     if decision_of(classifiers, len(classes)) == "ovr":
         names = [(label, REST) for label in classes]
-    if names != [(own.positive, own.negative) for own in classifiers]:
+    if names != [(one.positive, one.negative) for one in classifiers]:
         raise InputError("its classifiers are not those of its classes")
     kinds = {"novelty": "exact", "regression": "landmarks"}
     if task in kinds and (classes != [-1, 1] or classifiers[0].kind != kinds[task]):
@@ -306,7 +306,7 @@ def _read_table(group: h5py.Group) -> list[Classifier]:
 
 
 def _read_classifier(group: h5py.Group) -> Classifier:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     kind = get_text(group.attrs, "kind") if "kind" in group.attrs else "exact"
     records: dict[str, type[Classifier]] = {
         "exact": BinaryClassifier,
@@ -317,14 +317,14 @@ def _read_classifier(group: h5py.Group) -> Classifier:
     for field in fields(records[kind]):
         name, place = field.name, group if field.name in _ARRAYS else group.attrs
         if name not in place and str(field.type).endswith("None"):
-            found[name] = None
+            values[name] = None
         elif name in _ARRAYS:
-            found[name] = _vector(place[name], _ARRAYS[name])
+            values[name] = _vector(place[name], _ARRAYS[name])
         elif name in _CLASSES:
-            found[name] = _class_values(place[name]).item()
+            values[name] = _class_values(place[name]).item()
         else:
-            found[name] = _number(place, name)
-    return records[kind](**found)
+            values[name] = _number(place, name)
+    return records[kind](**values)
 
 
 def _number(attributes: Any, name: str) -> float:
@@ -345,10 +345,10 @@ def _vector(stored: h5py.Dataset, dtype: type, n_dims: int = 1) -> npt.NDArray[A
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
     values = stored[...]
     with np.errstate(over="ignore"):  # what is beyond float32 is found where it is not finite
-        found: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
-    if kinds == "iu" and (found != values).any():
+        converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
+    if kinds == "iu" and (converted != values).any():
         raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
-    return found
+    return converted
 
 
 def _storable(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -44,8 +44,8 @@ class Ranking:
 
     def add(self, values: Float64Array, positive: npt.NDArray[np.bool_]) -> None:
         """Add rows: their decision values, and which of them are positive."""
-        for own, chosen in zip(self._values, (~positive, positive), strict=True):
-            own.frombytes(values[chosen].astype(np.float64).tobytes())
+        for values_of_kind, chosen in zip(self._values, (~positive, positive), strict=True):
+            values_of_kind.frombytes(values[chosen].astype(np.float64).tobytes())
 
     def measures(self) -> dict[str, float | None]:
         """``roc_auc`` and ``average_precision``, None if there is nothing to divide by.
@@ -57,7 +57,7 @@ class Ranking:
         of (R(t) - R(t')) P(t), where R and P are the recall and the precision of "at least t" and
         t' is the next larger value: the mean of P at the values of the positive rows.
         """
-        negative, positive = (np.frombuffer(own, dtype=np.float64) for own in self._values)
+        negative, positive = (np.frombuffer(kind, dtype=np.float64) for kind in self._values)
         for values in (negative, positive):
             values.sort()  # in place
         n, m = len(negative), len(positive)
@@ -66,8 +66,8 @@ class Ranking:
             part = positive[start : start + _PART]
             below = np.searchsorted(negative, part, "left")
             doubled += int((below + np.searchsorted(negative, part, "right")).sum())
-            found = m - np.searchsorted(positive, part, "left")
-            precision += float((found / (found + n - below)).sum())
+            true = m - np.searchsorted(positive, part, "left")
+            precision += float((true / (true + n - below)).sum())
         return {
             "roc_auc": doubled / (2 * m * n) if m and n else None,
             "average_precision": precision / m if m else None,

@@ -255,8 +255,8 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
     """Probabilities of the classes, as `ooc_fw.model.prediction.class_probabilities`."""
-    slopes = np.array([own.sigmoid_a for own in model.classifiers], dtype=np.float64)
-    shifts = np.array([own.sigmoid_b for own in model.classifiers], dtype=np.float64)
+    slopes = np.array([one.sigmoid_a for one in model.classifiers], dtype=np.float64)
+    shifts = np.array([one.sigmoid_b for one in model.classifiers], dtype=np.float64)
     exponent = decision * slopes + shifts
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow

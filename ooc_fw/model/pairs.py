@@ -167,22 +167,23 @@ class LandmarkClassifier:
 Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier
 
 
-def _check_common(own: Classifier, names: Sequence[str]) -> None:
+def _check_common(classifier: Classifier, names: Sequence[str]) -> None:
     """Raise InputError unless arrays have one length, penalties are positive, sigmoids finite."""
-    sizes = {len(getattr(own, name)) for name in names}
-    if own.C is not None:
-        sizes.add(len(own.C))
-        if not ((own.C > 0) & (own.C < np.inf)).all():
+    sizes = {len(getattr(classifier, name)) for name in names}
+    if classifier.C is not None:
+        sizes.add(len(classifier.C))
+        if not ((classifier.C > 0) & (classifier.C < np.inf)).all():
             raise InputError("C must be positive numbers")
     if len(sizes) != 1 or 0 in sizes:
         raise InputError(
             f"{', '.join(names)} and C must be of one length above 0, not {sorted(sizes)}"
         )
-    sigmoid = [number for number in (own.sigmoid_a, own.sigmoid_b) if number is not None]
+    a, b = classifier.sigmoid_a, classifier.sigmoid_b
+    sigmoid = [number for number in (a, b) if number is not None]
     if len(sigmoid) == 1 or not np.isfinite(sigmoid).all():
-        raise InputError(f"no sigmoid has a {own.sigmoid_a} and b {own.sigmoid_b}")
-    if own.certified_gap is not None and not own.certified_gap >= 0:
-        raise InputError(f"certified_gap cannot be {own.certified_gap}")
+        raise InputError(f"no sigmoid has a {a} and b {b}")
+    if classifier.certified_gap is not None and not classifier.certified_gap >= 0:
+        raise InputError(f"certified_gap cannot be {classifier.certified_gap}")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ PART_BYTES = 4 << 20
 
 _PART_ROWS = 1 << 14  # rows decided at once, divided by classifiers; some ten numbers of each
 _LEAST_PART_ROWS = 256
-_KEPT_BYTES = 16 << 20  # of support vectors whose predictors are kept
+_HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
 _EXACT_ROWS = 1 << 12  # rows computed in float64 at once, which are copied for that
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
@@ -63,9 +63,9 @@ class Predictor:
     def __init__(self, model: Model, labels_only: bool, engine: Engine) -> None:
         classifiers, vectors, self.engine = model.classifiers, model.support_vectors, engine
         self.recipe = partial(_make_predictor, model, labels_only, engine.recipe())
-        weights = [Weights(own.sv, own.alpha, own.labels) for own in classifiers]
+        weights = [Weights(one.sv, one.alpha, one.labels) for one in classifiers]
         self._function = DecisionFunctions(engine, vectors, weights)
-        rho = np.array([own.rho for own in classifiers])
+        rho = np.array([one.rho for one in classifiers])
         self._rho = rho if len(rho) > 1 else rho[0]
         self._accuracy, self._shift = DECISION_ACCURACY, 0.0
         self._has_labels = model.spread is None
@@ -111,9 +111,9 @@ class Predictor:
 
     def _approximate(self, rows: Rows) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
         """Decision values from float32 kernel values, and which rows they leave open."""
-        found = self._function.approximate(rows)
-        values = found.values / self._rho - self._shift
-        bound = (found.bound + self._function.rounding) / self._rho
+        approximation = self._function.approximate(rows)
+        values = approximation.values / self._rho - self._shift
+        bound = (approximation.bound + self._function.rounding) / self._rho
         is_open = np.zeros(len(rows), dtype=bool)
         if not self._labels_only:
             is_open |= bound.reshape(len(rows), -1).max(axis=1) > self._accuracy
@@ -139,7 +139,7 @@ class FewRows:
         """Whether so many rows are decided here, rather than block by block by `threads`."""
         vectors = self._model.support_vectors
         little_work = n_rows * len(vectors) <= SMALL_WORK
-        return (threads == 1 or little_work) and rows_bytes(vectors) <= _KEPT_BYTES
+        return (threads == 1 or little_work) and rows_bytes(vectors) <= _HELD_BYTES
 
     def decide(self, rows: Rows, labels_only: bool) -> Float64Array:
         """Decision values as of a `Predictor`; any number of threads may call this."""

@@ -33,7 +33,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution
-from ooc_fw.model.file import as_class_values, image_of, opened, read_fields
+from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.pairs import (
     BinaryClassifier,
     Classifier,
@@ -161,17 +161,17 @@ class Model:
 
         That of a landmark model is a gap within the span of its landmarks.
         """
-        return worst_gap(own.certified_gap for own in self.classifiers)
+        return worst_gap(classifier.certified_gap for classifier in self.classifiers)
 
     @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(own.sampled_gap for own in self.classifiers)
+        return worst_gap(classifier.sampled_gap for classifier in self.classifiers)
 
     @property
     def calibrated(self) -> bool:
         """Whether the model can give probabilities."""
-        return all(own.sigmoid_a is not None for own in self.classifiers)
+        return all(classifier.sigmoid_a is not None for classifier in self.classifiers)
 
     @property
     def n_features(self) -> int:
@@ -233,7 +233,7 @@ class Model:
 
         With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
         """
-        classifiers = [replace(own, rows=rows[own.rows]) for own in self.classifiers]
+        classifiers = [replace(one, rows=rows[one.rows]) for one in self.classifiers]
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         return replace(self, classifiers=classifiers, weighted_rows=weighted)
 
@@ -401,7 +401,7 @@ class Model:
 
         InputError where the model is not `calibrated`.
         """
-        pairs = [(own.sigmoid_a, own.sigmoid_b) for own in self.classifiers]
+        pairs = [(classifier.sigmoid_a, classifier.sigmoid_b) for classifier in self.classifiers]
         sigmoids = [(a, b) for a, b in pairs if a is not None and b is not None]
         if len(sigmoids) < len(pairs):
             raise InputError(
@@ -418,7 +418,7 @@ class Model:
 
     def to_bytes(self) -> bytes:
         """Content of the model file."""
-        return image_of(self)
+        return content_of(self)
 
     @classmethod
     def from_bytes(cls, content: bytes, kernel: KernelFunction | None = None) -> Model:
@@ -529,10 +529,7 @@ def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:
     rows = rows_of_weight(model, source.n_rows, source.name)
     if rows is None:
         return model, source
-    classifiers = [
-        replace(classifier, rows=np.searchsorted(rows, classifier.rows))
-        for classifier in model.classifiers
-    ]
+    classifiers = [replace(one, rows=np.searchsorted(rows, one.rows)) for one in model.classifiers]
     model = replace(model, classifiers=classifiers, weighted_rows=None)
     return model, SubsetSource(source, ranges_of(rows))
 

@@ -40,7 +40,7 @@ class DamageError(InputError):
 
 def printable(text: str) -> str:
     """A line that a terminal shows as it is; escapes stand for characters that it would obey."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _OBEYED.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def unreadable(path: str, error: BaseException) -> InputError | None:
@@ -48,8 +48,8 @@ def unreadable(path: str, error: BaseException) -> InputError | None:
 
     HDF5 and Arrow tell the number of an error of the system in their messages.
     """
-    found = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
-    number = getattr(error, "errno", None) or (int(found[1]) if found else 0)
+    match = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
+    number = getattr(error, "errno", None) or (int(match[1]) if match else 0)
     if not number:
         return None
     return InputError(

@@ -145,8 +145,8 @@ def _locate(path: StrPath, *, streamed: bool) -> _Place:
         target = target.parent / os.readlink(target)
     else:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-    own = process is not None and int(process[1]) == os.getpid() and target.name.isdecimal()
-    descriptor = int(target.name) if own else None
+    is_ours = process is not None and int(process[1]) == os.getpid() and target.name.isdecimal()
+    descriptor = int(target.name) if is_ours else None
     status = _status(target if descriptor is None else descriptor)
     place = _Place(target, status, process is not None, descriptor)
     if place.is_open_file and status is None:

@@ -80,8 +80,8 @@ def terminating() -> Iterator[None]:
     Ctrl-C raises KeyboardInterrupt as before, except where it would be lost. A signal that the
     program already handles or ignores (``nohup``) is left alone, and so are other threads.
     """
-    own = [number for number, usual in _USUAL.items() if signal.getsignal(number) in usual]
-    old = _install(dict.fromkeys(own, _raise))
+    numbers = [number for number, usual in _USUAL.items() if signal.getsignal(number) in usual]
+    old = _install(dict.fromkeys(numbers, _raise))
     try:
         yield
     finally:
@@ -111,10 +111,10 @@ class DeferredInterrupt:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        own = [number for number in _ENDING if signal.getsignal(number) is _raise]
+        numbers = [number for number in _ENDING if signal.getsignal(number) is _raise]
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            own.append(signal.SIGINT)
-        self._old = _install(dict.fromkeys(own, self._note))
+            numbers.append(signal.SIGINT)
+        self._old = _install(dict.fromkeys(numbers, self._note))
         return self
 
     def __exit__(self, *error: object) -> None:
