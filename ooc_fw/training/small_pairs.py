@@ -28,8 +28,8 @@ from ooc_fw.solver.setup import choose_method
 from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.system.threads import limit_this_thread
 from ooc_fw.system.memory import PROGRAM_BYTES
+from ooc_fw.system.threads import limit_this_thread
 from ooc_fw.training.partition import Partition
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
