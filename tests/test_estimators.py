@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import (
 import ooc_fw
 from ooc_fw.data.sources import open_source
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
-from ooc_fw.model.record import Model, load_model
+from ooc_fw.model.record import load_model, model_from_bytes
 from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions, option_fields
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -598,7 +598,7 @@ def test_classes_that_no_chunk_holds(table, n_classes, weighted):
         all_of_them.n_support_[-3:], np.bincount(y[all_of_them.support_])[-3:]
     )
     assert not all_of_them.n_support_[:-3].any()
-    loaded = Model.from_bytes(all_of_them.model_.to_bytes())
+    loaded = model_from_bytes(all_of_them.model_.to_bytes())
     for own, stored in zip(all_of_them.model_.classifiers, loaded.classifiers, strict=True):
         np.testing.assert_array_equal(own.C, stored.C)
     again = pickle.loads(pickle.dumps(all_of_them)).partial_fit(X[:9], np.arange(9) % n_classes)

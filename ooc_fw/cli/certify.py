@@ -97,7 +97,7 @@ def certify_exact(
     certificates = []
     with ExitStack() as stack:
         partition = None
-        if not model.one_class:
+        if model.task != "novelty":
             whole = ClassificationProblem(source, codes, model.kernel)
             partition = stack.enter_context(partition_classes(source, codes, len(model.classes)))
         if len(pairs) > 1:
@@ -117,7 +117,7 @@ def certify_exact(
             label = "certify" if len(pairs) == 1 else f"certify {k + 1}/{len(pairs)}"
             with RowProgress(label, problem.source.n_rows, quiet=args.quiet) as progress:
                 certificate = certify(problem, engine, weights, Search(tol), progress, workers)
-            if model.one_class:
+            if model.task == "novelty":
                 certificate = certificate.without_bias(math.fsum(classifier.alpha))
             certificates.append({name: getattr(certificate, name) for name in FIELDS})
     return model.gap_scope, certificates

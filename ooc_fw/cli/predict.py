@@ -33,6 +33,7 @@ from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
+from ooc_fw.model.prediction import decide, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
@@ -275,8 +276,8 @@ def apply_model(
 
     start = 0
     with RowProgress("predict", quiet=args.quiet) as progress:
-        for values in model.decide(
-            model.scale(rows()), threads=args.threads, labels_only=labels_only
+        for values in decide(
+            model, like_training(model, rows()), threads=args.threads, labels_only=labels_only
         ):
             stop = start + len(values)
             labels = np.concatenate(waiting)

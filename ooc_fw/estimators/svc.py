@@ -24,7 +24,7 @@ from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
-from ooc_fw.model.record import Model, borrow_source, suited
+from ooc_fw.model.record import Model, borrow_source, model_from_bytes, suited
 from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
@@ -166,7 +166,7 @@ class _FittedSVC(ClassifierMixin, Trainer):
         """Restore what `__getstate__` gave."""
         if "model_" in state:
             function = state["kernel"] if callable(state["kernel"]) else None
-            model, pairs = Model.from_bytes(state["model_"], function), state["pairs_"]
+            model, pairs = model_from_bytes(state["model_"], function), state["pairs_"]
             if len(pairs) == 1:
                 pairs = _with_vectors(pairs, model.support_vectors)
             solution = state.get("landmarks_")

@@ -66,7 +66,7 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
         graph.output("decision", decision, "DOUBLE", shape)
     else:
         single = decision.apply("Squeeze", np.array([1]))
-        above = "GreaterOrEqual" if model.one_class else "Greater"
+        above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
         place = single.apply(above, 0.0).apply("Cast", to=_INT64)
         graph.output("decision", single, "DOUBLE", shape[:1])
     classes, kind = model.classes, "DOUBLE"
@@ -200,10 +200,10 @@ def _decisions(model: Model, rows: _Tensor) -> _Tensor:
     dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
     weights = np.zeros((len(dense), len(model.classifiers)))
     for column, classifier in enumerate(model.classifiers):
-        scale = 1.0 if model.one_class else classifier.rho
+        scale = 1.0 if model.task == "novelty" else classifier.rho
         weights[classifier.sv, column] = classifier.alpha * classifier.labels / scale
     bias = weights.sum(axis=0)
-    if model.one_class and model.offset is not None:
+    if model.task == "novelty" and model.offset is not None:
         bias = np.full(1, -model.offset)
     values = _kernel_values(model.kernel, rows, np.ascontiguousarray(dense))
     decisions: _Tensor = values @ weights + bias

@@ -15,7 +15,7 @@ Wu, Lin and Weng (2004), Probability estimates for multi-class classification by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,12 @@ import numpy.typing as npt
 
 from ooc_fw.data.parallel import Shared
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import SMALL_WORK
 
 if TYPE_CHECKING:
@@ -152,6 +154,26 @@ class FewRows:
             return predictor(rows)
 
 
+def decide(
+    model: Model, blocks: Iterable[Rows], *, threads: int = 1, labels_only: bool = False
+) -> Iterator[Float64Array]:
+    """Yield the decision values of each block of rows like those of training."""
+    with model.engine(threads) as engine:
+        predictor = Predictor(model, labels_only, engine)
+        for block in blocks:
+            yield predictor(block)
+
+
+def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
+    """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
+    scaling = model.scaling or Scaling("none", False, None, None)
+    # A scaling that moves zero makes sparse rows dense, hence short parts of each block.
+    step = rows_at_once(model.n_features)
+    for block in blocks:
+        for start in range(0, len(block), step):
+            yield scaling.apply(block[start : start + step], model.n_features)
+
+
 def _make_predictor(model: Model, labels_only: bool, engine: Callable[[], Engine]) -> Predictor:
     """A predictor in another process, with an engine of its own that stays open."""
     return Predictor(model, labels_only, engine())
@@ -251,28 +273,35 @@ def sigmoid(values: Float64Array, a: float, b: float) -> Float64Array:
 
 def class_probabilities(
     values: Float64Array,
-    sigmoids: Sequence[tuple[float, float]],
+    sigmoids: Sequence[tuple[float | None, float | None]],
     n_classes: int,
     decision: Decision = "ovo",
 ) -> Float64Array:
     """Probability of each class, shape (n_rows, n_classes); each row sums to 1.
 
     `values` are decision values, shape (n_rows,) or (n_rows, n_classifiers); `sigmoids` are the a
-    and b of each classifier. Those of one class against the rest are divided by their sum.
+    and b of each classifier, and InputError is raised where they are None. Those of one class
+    against the rest are divided by their sum.
     """
+    numbers = [(a, b) for a, b in sigmoids if a is not None and b is not None]
+    if len(numbers) < len(sigmoids):
+        raise InputError(
+            "the model gives no probabilities; train it with --probability (in Python "
+            "probability=True)"
+        )
     columns = values.reshape(len(values), -1).T
     if decision == "ovr":
         logs = np.stack(
-            [-np.logaddexp(0, a * f + b) for f, (a, b) in zip(columns, sigmoids, strict=True)],
+            [-np.logaddexp(0, a * f + b) for f, (a, b) in zip(columns, numbers, strict=True)],
             axis=1,
         )
         # Over the largest, so that not all of them can vanish.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-    of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, sigmoids, strict=True)]
+    of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, numbers, strict=True)]
     if n_classes == 2:
         # Not 1 - p, which would be 0 where the other class is almost certain.
-        a, b = sigmoids[0]
+        a, b = numbers[0]
         return np.stack([sigmoid(columns[0], -a, -b), of_pairs[0]], axis=1)
     return couple(np.stack(of_pairs, axis=1), n_classes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
@@ -127,15 +127,10 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """What the model is for."""
+        """What the model is for; of novelty, +1 stands for rows like those of training."""
         if self.spread is not None:
             return "regression"
         return "classification" if self.offset is None else "novelty"
-
-    @property
-    def one_class(self) -> bool:
-        """Whether the model detects novelty: +1 stands for rows like those of training."""
-        return self.task == "novelty"
 
     @property
     def kind(self) -> Kind:
@@ -338,15 +333,6 @@ class Model:
                         yield start, part
             source.check_unchanged()
 
-    def decide(
-        self, blocks: Iterable[Rows], *, threads: int = 1, labels_only: bool = False
-    ) -> Iterator[Float64Array]:
-        """Yield the decision values of each block of rows, which are `n_features` wide."""
-        with self.engine(threads) as engine:
-            predictor = Predictor(self, labels_only, engine)
-            for block in blocks:
-                yield predictor(block)
-
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
         values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
@@ -360,7 +346,8 @@ class Model:
         At 0 it is the first of two classes, and that of ordinary rows.
         """
         if len(self.classifiers) == 1:
-            positive = decision_values >= 0 if self.one_class else decision_values > 0
+            novelty = self.task == "novelty"
+            positive = decision_values >= 0 if novelty else decision_values > 0
             return positive.astype(np.int64)
         return np.asarray(self.class_scores(decision_values).argmax(axis=1))
 
@@ -385,15 +372,6 @@ class Model:
         arithmetic = choose_arithmetic(self.kernel, vectors)
         return Engine(self.kernel, threads, arithmetic, serves=serves)
 
-    def scale(self, blocks: Iterable[Rows]) -> Iterator[Rows]:
-        """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
-        scaling = self.scaling or Scaling("none", False, None, None)
-        # A scaling that moves zero makes sparse rows dense, hence short parts of each block.
-        step = rows_at_once(self.n_features)
-        for block in blocks:
-            for start in range(0, len(block), step):
-                yield scaling.apply(block[start : start + step], self.n_features)
-
     # -- probabilities ---------------------------------------------------------------------------
 
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
@@ -401,13 +379,7 @@ class Model:
 
         InputError where the model is not `calibrated`.
         """
-        pairs = [(classifier.sigmoid_a, classifier.sigmoid_b) for classifier in self.classifiers]
-        sigmoids = [(a, b) for a, b in pairs if a is not None and b is not None]
-        if len(sigmoids) < len(pairs):
-            raise InputError(
-                "the model gives no probabilities; train it with --probability (in Python "
-                "probability=True)"
-            )
+        sigmoids = [(one.sigmoid_a, one.sigmoid_b) for one in self.classifiers]
         return class_probabilities(decision_values, sigmoids, len(self.classes), self.decision)
 
     # -- the file --------------------------------------------------------------------------------
@@ -419,15 +391,6 @@ class Model:
     def to_bytes(self) -> bytes:
         """Content of the model file."""
         return content_of(self)
-
-    @classmethod
-    def from_bytes(cls, content: bytes, kernel: KernelFunction | None = None) -> Model:
-        """Model of what `to_bytes` gave; InputError or OSError when that is damaged.
-
-        `kernel` is as for `load_model`.
-        """
-        with h5py.File(BytesIO(content), "r") as file:
-            return cls(**read_fields(file, kernel))
 
 
 def _check_classifiers(model: Model) -> None:
@@ -588,6 +551,12 @@ def load_model(path: str | os.PathLike[str], kernel: KernelFunction | None = Non
     refused if its values differ from those of training.
     """
     with opened(path) as file:
+        return Model(**read_fields(file, kernel))
+
+
+def model_from_bytes(content: bytes, kernel: KernelFunction | None = None) -> Model:
+    """Model of what `Model.to_bytes` gave; InputError or OSError when that is damaged."""
+    with h5py.File(BytesIO(content), "r") as file:
         return Model(**read_fields(file, kernel))
 
 

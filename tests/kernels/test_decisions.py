@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, class_pairs, class_scores, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor
+from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, decide
 from ooc_fw.model.record import Model
 from ooc_fw.system.errors import InputError
 from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
@@ -77,7 +77,7 @@ def applied_models(draw):
 @given(applied_models())
 def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(case):
     model, vectors, X, rows, own = case
-    (values,) = model.decide([rows])
+    (values,) = decide(model, [rows])
     exact = exact_values(model, vectors, X)
     # What float64 leaves, with the division by rho, and the last bit of a large value.
     own = (own * 1.01)[:, None] + 4e-16 * np.abs(exact)
@@ -87,7 +87,7 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(c
     if model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
         assert own.max() * model.classifiers[0].rho <= 1e-8
 
-    (for_labels,) = model.decide([rows], labels_only=True)
+    (for_labels,) = decide(model, [rows], labels_only=True)
     found = model.class_places(for_labels)
     if len(model.classifiers) == 1:
         sure = np.abs(exact[:, 0]) > own[:, 0]
@@ -108,10 +108,10 @@ def test_values_do_not_depend_on_blocks_and_threads(scale, n_classes, labels_onl
     problem = make_problem(make_kernel("rbf", gamma=2.0), n_rows=700)
     X = (scale * problem.X).astype(np.float32)
     model = model_of(problem.kernel, X[:90], n_classes, 1e-3, np.random.default_rng(0))
-    (whole,) = model.decide([X], labels_only=labels_only)
+    (whole,) = decide(model, [X], labels_only=labels_only)
     parts = [X[i : i + 37] for i in range(0, len(X), 37)]
     for threads in (1, 2):
-        found = np.concatenate(list(model.decide(parts, threads=threads, labels_only=labels_only)))
+        found = np.concatenate(list(decide(model, parts, threads=threads, labels_only=labels_only)))
         np.testing.assert_array_equal(found, whole)
     np.testing.assert_array_equal(
         model.decision_function(ArraySource(X), labels_only=labels_only), whole

@@ -15,7 +15,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.pairs import LandmarkClassifier, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, sigmoid
+from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, decide, sigmoid
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
@@ -92,9 +92,9 @@ def test_value_depends_on_the_row_and_the_model_alone(labels_only, sparse, size)
     model = make_model(3, size=size)
     X = np.random.default_rng(6).normal(size=(1000, D)).astype(np.float32)
     rows = to_csr(X) if sparse else X
-    (whole,) = model.decide([rows], threads=2, labels_only=labels_only)
+    (whole,) = decide(model, [rows], threads=2, labels_only=labels_only)
     parts = [rows[start:stop] for start, stop in ((0, 1), (1, 40), (40, 700), (700, 1000))]
-    found = np.concatenate(list(model.decide(parts, labels_only=labels_only)))
+    found = np.concatenate(list(decide(model, parts, labels_only=labels_only)))
     assert np.array_equal(found, whole)
 
 

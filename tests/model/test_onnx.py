@@ -13,6 +13,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import MAX_COUPLED, to_onnx
+from ooc_fw.model.prediction import decide, like_training
 from ooc_fw.system.errors import InputError
 from tests.support.reference import kernel_values
 
@@ -85,7 +86,7 @@ def test_rows_are_scaled_in_the_graph():
     raw = np.abs(rows(seed=3)).astype(np.float64) * 100
     own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0)
     model = replace(own.model_, scaling=scaling)
-    (expected,) = model.decide(model.scale([raw]))
+    (expected,) = decide(model, like_training(model, [raw]))
     np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
     np.testing.assert_allclose(
         run(model, raw.astype(np.float32), double_input=False)["decision"], expected, atol=1e-4

@@ -26,6 +26,7 @@ from ooc_fw.data.sources.checksums import CONTENT
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
+from ooc_fw.model.prediction import decide, like_training
 from ooc_fw.model.record import Model, check_source, check_training_rows, load_model, suited
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
@@ -95,7 +96,7 @@ def test_decision_function_is_the_sum_over_support_vectors(
     model = make_model(vectors, kernel=kernel, sparse=sparse_model)
     expected = exact_decision(model, vectors, X)
     for threads in (1, 2):
-        (values,) = model.decide([to_csr(X) if sparse_data else X], threads=threads)
+        (values,) = decide(model, [to_csr(X) if sparse_data else X], threads=threads)
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
     assert np.array_equal(model.predict(X), np.where(expected > 0, 3.0, -7.0))
 
@@ -187,7 +188,7 @@ def test_memory_grows_with_the_results_only(tmp_path):
 def test_raw_rows_are_scaled_cut_and_padded(width, scaling):
     model = make_model(random_rows(4), scaling=scaling)
     raw = random_rows(6, d=width)
-    found = np.concatenate([to_dense(rows) for rows in model.scale([to_csr(raw)])])
+    found = np.concatenate([to_dense(rows) for rows in like_training(model, [to_csr(raw)])])
     expected = np.zeros((6, D))
     expected[:, : min(width, D)] = raw[:, :D]
     if scaling is not None:
