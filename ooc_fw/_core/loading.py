@@ -76,7 +76,7 @@ def njit(**options: Any) -> Callable[[Any], Any]:
                 if options.get("cache"):
                     dispatcher._cache = _kept_code()(function)
                 return dispatcher
-            except RuntimeError:  # numba can write neither there nor elsewhere
+            except RuntimeError:  # numba can write neither there nor where it would choose
                 continue
             finally:
                 numba.config.CACHE_DIR = before

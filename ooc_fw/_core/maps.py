@@ -61,7 +61,7 @@ class KernelMap(NamedTuple):
 _RBF, _POLYNOMIAL, _LAPLACIAN = int(MapCode.RBF), int(MapCode.POLYNOMIAL), int(MapCode.LAPLACIAN)
 _COSINE, _TANIMOTO = int(MapCode.COSINE), int(MapCode.TANIMOTO)
 _F = np.float32
-_LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # normal numbers above 0
+_LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # the least normal numbers
 
 
 def _exp2_float32(t):
@@ -156,7 +156,7 @@ def _cosine_row(row, x_term, z_terms):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _tanimoto_row(row, x_term, z_terms):
-    # Two rows of zeros have the value 0.
+    # The least divisor gives two rows of zeros the value 0.
     least = row.dtype.type(_LEAST_FLOAT32 if row.itemsize == 4 else _LEAST_FLOAT64)
     for j in range(row.size):
         row[j] = row[j] / max((x_term + z_terms[j]) - row[j], least)

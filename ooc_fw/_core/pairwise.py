@@ -24,13 +24,13 @@ from ooc_fw._core.types import Float64Array, Int64Array
 LANES = 512
 """Extrema that a scan keeps side by side, so that the compiler vectorises it."""
 
-_ONE = np.float32(1)  # of float32, so that float32 arithmetic is not promoted to float64
+_ONE = np.float32(1)  # a float64 would promote float32 arithmetic
 _TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
-_NEARLY = 0.5  # a pair with cached rows is taken from this fraction of the best slope on
-_LEAST, _AWAY, _HELD = 0, 1, 2  # what is looked for: places in `Shared.facts`
-_FACTS = 8  # numbers that tell what a thread found: a cache line
+_NEARLY = 0.5  # share of the best slope from which a pair with cached kernel rows is preferred
+_LEAST, _AWAY, _HELD = 0, 1, 2  # kinds of search: places in `Shared.facts`
+_FACTS = 8  # numbers that a thread reports of a search, padded to a cache line
 _LINE = 8  # cells of a cache line, which no two threads should write to
-_PATIENCE = 2_000  # readings of a cell before the processor is left to other threads
+_PATIENCE = 2_000  # times that a waiting thread reads a cell before it yields its processor
 
 _leave_processor = types.ExternalFunction(
     "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32()
@@ -223,7 +223,7 @@ def _find_away(shared, thread, facts, labels, i, chosen, lanes):
         noted[4], noted[5] = grad[place], shared.vertices.alpha[place]
     meet(shared.cells, thread)
     best = 0
-    for k in range(1, facts.shape[0]):  # as a single scan of all vertices would choose
+    for k in range(1, facts.shape[0]):  # ties are broken as in a single scan of all vertices
         if facts[k, 0] != facts[best, 0]:
             better = facts[k, 0] > facts[best, 0]
         elif facts[k, 1] != facts[best, 1]:
@@ -286,7 +286,7 @@ def _find_least(shared, thread, lanes):
 def _least_gradient(facts):
     """Vertex of least gradient, and that gradient, from what the threads found."""
     best = 0
-    for k in range(1, facts.shape[0]):  # of equals as a single scan of all vertices would choose
+    for k in range(1, facts.shape[0]):  # ties are broken as in a single scan of all vertices
         first_lane = facts[k, 0] == facts[best, 0] and facts[k, 1] < facts[best, 1]
         if facts[k, 0] < facts[best, 0] or first_lane:
             best = k

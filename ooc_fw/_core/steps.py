@@ -14,7 +14,7 @@ from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.types import FloatArray, Int64Array
 
 _TILE = 64  # side of the squares by which a block is transposed, in values
-_STILL = 1e-9  # moved weight up to which an extrapolation direction is mostly rounding
+_STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
 
 
 class Vertices(NamedTuple):

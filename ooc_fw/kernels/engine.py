@@ -31,7 +31,7 @@ from ooc_fw.kernels.products import FEW_ROWS, TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
-_FEW_ROWS = 256  # rows of a block from which they are divided among the threads as they are
+_FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
 _NARROW = 32  # vertices below which a tile is transposed before it is mapped
 _STRIP_BYTES = 4 << 20  # of the values of a strip of rows; longer ones are no faster
 _LEAST_STRIP = 128  # rows of a strip, however many vertices there are
@@ -145,7 +145,7 @@ class Engine:
         Raises InputError for rows of which float32 cannot hold a product or a kernel value.
         """
         arithmetic = self.arithmetic
-        with np.errstate(over="ignore"):  # of rows that are refused
+        with np.errstate(over="ignore"):  # rows whose norms overflow are refused
             method = arithmetic.exact if exact else arithmetic.fast
             x = arithmetic.prepare(self.kernel, rows, method)
             largest = max(x.norms.max(initial=1), self.kernel.diagonal(x.norms).max(initial=1))
@@ -173,12 +173,12 @@ class Engine:
             x, z, out = z, x, out.T
         kernel_map, quantised = self._map(x), out.dtype == np.uint16
         dtype = x.method.dtype
-        # Storing an integer truncates.
+        # Half a unit is added, since storing an integer truncates.
         unit = (dtype(65535), dtype(0.5)) if quantised else (dtype(1), dtype(0))
 
         def fill(rows: slice, cols: slice, tile: AnyArray, xt: Operand, zt: Operand) -> None:
             part, narrow = out[rows, cols], len(zt) < _NARROW
-            if narrow:  # maps are vectorised along rows of the tile
+            if narrow:  # a map is vectorised along the rows of a tile, which should be long
                 tile, part = np.ascontiguousarray(tile[:, : len(zt)].T), part.T
                 xt, zt = zt, xt
             contiguous = part.strides[1] == part.itemsize
@@ -302,7 +302,7 @@ class Engine:
         """
         method = x.method
         sparse_differences = method.differences and isinstance(x.values, CSRRows)
-        n_terms = x.n_terms()  # of a sum of products: no more than one side stores
+        n_terms = x.n_terms()  # a sum of products has no more terms than a row stores
         if self.kernel.uses_distance or sparse_differences:
             n_terms = np.maximum(n_terms, z.n_terms().max(initial=0))
         if sparse_differences:

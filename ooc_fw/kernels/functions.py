@@ -24,11 +24,14 @@ KernelFunction: TypeAlias = Callable[[Any, Any], Any]
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
-_LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}  # above 0, by unit roundoff
+_LEAST_NUMBER = {
+    FLOAT32_UNIT: 2.0**-149,
+    FLOAT64_UNIT: 2.0**-1074,
+}  # by unit roundoff
 _LEAST_NORMAL = {FLOAT32_UNIT: 2.0**-126, FLOAT64_UNIT: 2.0**-1022}  # least divisor of Tanimoto
 _LEAST_EXPONENTIAL = 2.0**-126  # no compiled exponential is less, in either precision
-_LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # exp(-t) underflows beyond
-_EXPONENTIAL_UNITS = 5.0  # relative error of the compiled exponentials and of libm's, in units
+_LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # for a larger t, exp(-t) underflows
+_EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those of libm, in units
 
 
 class Method(NamedTuple):
@@ -230,7 +233,7 @@ class _Exponential(Kernel):
         """
         n_terms, unit = sizes.n_terms, sizes.unit
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
-        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error, within itself
+        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error by its own size
         units = 2 * _EXPONENTIAL_UNITS * unit
         slope: Float64Array | float = math.exp(-1)
         mean: Float64Array | float = 1.0
@@ -304,7 +307,7 @@ class Cosine(Kernel):
             return np.where(norms > 0, 1 / np.sqrt(norms), 0.0)
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        # Of a product (n + 1), of two rows of norm 1 that are rounded (2), of two terms (4).
+        # The product errs by n + 1 units, two rows of rounded norm 1 by 2, two map terms by 4.
         unit = sizes.unit
         bound = sizes.n_terms * _LEAST_NUMBER[unit] + (sizes.n_terms + 10) * unit
         return np.asarray(bound + np.zeros_like(sizes.x_norms))
@@ -334,13 +337,13 @@ class Tanimoto(Kernel):
         # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
         unit = sizes.unit
         with np.errstate(divide="ignore", invalid="ignore"):
-            lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms  # by underflow
+            lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
         return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
 
 
 _BLOCK_ROWS = 32  # rows whose values with themselves are computed together
-_UNITS = 100  # rounding of a function, in units of its largest values, beyond one for each feature
+_UNITS = 100  # assumed rounding of a function, beside one unit for each feature
 _NEGATIVE = 1e-6  # share of the largest eigenvalue below which a negative one is rounding
 _SAME = 1e-6  # relative difference of values that two versions of one function may have
 
@@ -365,7 +368,7 @@ class GivenKernel(Kernel):
     function: Callable[[Any, Any], Any] = np.dot
 
     name = "function"
-    code = MapCode.LINEAR  # the map that changes nothing
+    code = MapCode.LINEAR  # the map of this code changes nothing
     uses_gamma = False
 
     @property
@@ -510,7 +513,9 @@ def resolve_gamma(
     1 for other kernels. "scale" is 1 / (n_features times the variance of all values), as in
     scikit-learn, where ``variance()`` gives that. Both functions may cost a pass over the data.
     """
-    kind = Kernel if callable(name) else KERNELS.get(name, Kernel)  # `make_kernel` refuses others
+    kind = (
+        Kernel if callable(name) else KERNELS.get(name, Kernel)
+    )  # `make_kernel` refuses an unknown name
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":

@@ -35,18 +35,18 @@ TILE = 512
 STEP = 16
 """Sides of a block for BLAS are multiples of this."""
 
-_SCRATCH_BYTES = 1 << 20  # of the dense scratch that holds a tile of vertices as columns
-_SPARSE_BYTES = 4 << 20  # of the same for sparse vertices, if no two of them shared a feature
-_LEAST_WIDTH = 16  # vertices of such a tile, however many features there are
+_SCRATCH_BYTES = 1 << 20  # of the dense array that holds a tile of vertices as columns
+_SPARSE_BYTES = 4 << 20  # of that array for sparse vertices, no two of which share a feature
+_LEAST_WIDTH = 16  # vertices of a tile, however many features there are
 
-_LOADED_BYTES = 8 << 20  # of vertices, all columns counted, that stay loaded from strip to strip
-FEW_ROWS = 16  # of a block up to which padding it for BLAS takes longer than a compiled loop
+_LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
+FEW_ROWS = 16  # rows up to which a compiled loop beats BLAS, which needs a padded block
 
 _SMALL = 1_000_000  # multiplications up to which BLAS libraries run other code
-_LEAST_FEATURES = 4  # columns that rows are padded to, so that few rows make a block not small
+_LEAST_FEATURES = 4  # columns that rows are padded to; else only very many rows are no small block
 _TRIAL_SIDE = 512
 _TRIAL_SHAPES = ((512, 512), (512, 16), (480, 208), (304, 496), (48, 512), (16, 512))
-_TRIAL_FEATURES = 512  # columns in a trial, which limit its time; up to 63 more
+_TRIAL_FEATURES = 512  # columns in a trial, and up to 63 more: wider trials would take too long
 
 
 class _Product(ABC):
@@ -326,9 +326,11 @@ class Workspace(threading.local):
         self._kernel = kernel
         self._center = center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
-        self._places: dict[int, Int32Array] = {}  # all zeros between loads, hence shared
+        self._places: dict[
+            int, Int32Array
+        ] = {}  # by number of features; all zeros between loads, so that products share them
         self._tile = self._strip = np.empty(0, dtype=np.uint8)
-        self._latest: list[_Tiles] = []  # the last ones first
+        self._latest: list[_Tiles] = []  # tiles of the last vertices, latest first
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -366,7 +368,9 @@ class Workspace(threading.local):
         _, tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
         sizes = [n * m * dtype.itemsize for n, m in shapes]
-        if sum(sizes) > len(self._strip):  # kept, since fresh pages cost as much as kernel values
+        if sum(sizes) > len(
+            self._strip
+        ):  # reused: fresh memory costs as much time as kernel values
             self._strip = np.empty(sum(sizes), dtype=np.uint8)
         start = 0
         for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):
@@ -413,7 +417,7 @@ class Workspace(threading.local):
         n, m = shape
         n_bytes = n * m * np.dtype(dtype).itemsize
         if n_bytes > len(self._tile):
-            # Two tiles of float64 have room for most padding and are not touched before use.
+            # Room for two tiles of float64 covers most padding; unused pages take no memory.
             self._tile = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
         return self._tile[:n_bytes].view(dtype).reshape(n, m)
 

@@ -25,8 +25,8 @@ from ooc_fw.model.record import Model, check_training_rows, rows_of_weight
 from ooc_fw.problem import ClassificationProblem, RegressionProblem
 from ooc_fw.system.errors import InputError
 
-# Relative differences of a primal that was computed again with the same penalties, from float64
-# kernel values or, where training did not certify, from float32 ones.
+# Relative difference that the primal may have when it is computed again with the same penalties: if
+# training certified it from float64 kernel values, and if it is known from float32 ones only.
 _ACCURACY, _APPROXIMATE = 1e-6, 1e-4
 
 
@@ -96,10 +96,10 @@ def certify_landmarks(
             f"the model has {len(model.classes)} classes and the data have {problem.n_classes}"
         )
     check_training_rows(model, problem.source, problem.codes)
-    taken = None  # penalties that follow from those of the landmarks
+    derived = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
-        taken = row_penalties(model, problem.codes)
-        problem = replace(problem, penalties=taken)
+        derived = row_penalties(model, problem.codes)
+        problem = replace(problem, penalties=derived)
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
     if not 0 < classifiers[0].jitter:
         raise InputError("a landmark model without jitter cannot be certified; train it again")
@@ -119,7 +119,7 @@ def certify_landmarks(
     known = np.array([np.nan if c.primal is None else c.primal for c in classifiers])
     accuracy = _ACCURACY if model.certified_gap is not None else _APPROXIMATE
     rounding = accuracy * primal + 2 * (primal - point.primal)
-    if taken is not None and (np.abs(known - primal) > rounding).any():
+    if derived is not None and (np.abs(known - primal) > rounding).any():
         raise _weights_of_rows()
     view = ExactKernelView(span_problem, point.gradient.decisions)
     return SpanCertificate(primal, dual, view)
@@ -145,7 +145,7 @@ def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     if classifier.C is None:
         return None
     per_class = np.zeros(len(model.classes))
-    for place in np.unique(codes):  # regression has one class
+    for place in np.unique(codes):  # all rows of a regression have the code 0
         of_class = np.unique(classifier.C[codes[classifier.rows] == place])
         if len(of_class) != 1:
             raise _weights_of_rows()

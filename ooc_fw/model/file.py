@@ -61,8 +61,8 @@ _OF_TASKS = {
     "regression": ("offset", "spread", "epsilon"),
 }
 _PROBE_ROWS = 16  # support vectors whose kernel values tell whether a function is the same
-_LARGE_ATTRIBUTE = 60_000  # bytes
-_FEW = 10  # classifiers that have a group each, as programs read that know no tables
+_LARGE_ATTRIBUTE = 60_000  # bytes from which an attribute needs a younger form of HDF5
+_FEW = 10  # classifiers up to which each has a group of its own, which is easy to look at
 
 # Fields of classifiers; all others are numbers.
 _ARRAYS = {
@@ -80,7 +80,6 @@ _CLASSES = ("positive", "negative")
 def content_of(model: Model) -> bytes:
     """Content of the file of a model."""
     content = BytesIO()
-    # An attribute of more bytes needs a younger form of HDF5.
     versions = None if _storable(model.classes).nbytes < _LARGE_ATTRIBUTE else LIBRARY_VERSIONS
     with h5py.File(content, "w", libver=versions) as file:
         _write(file, model)
@@ -276,7 +275,7 @@ def _write_table(group: h5py.Group, classifiers: Sequence[Classifier]) -> None:
             group[field.name] = _storable(np.asarray(values))
         elif field.name not in _ARRAYS:
             group[field.name] = np.array([np.nan if one is None else one for one in values])
-        elif values[0] is not None:  # all or none have penalties of their own
+        elif values[0] is not None:  # the rows of all classifiers have penalties, or of none
             group[field.name] = np.concatenate(values).astype(_ARRAYS[field.name])
 
 
@@ -344,7 +343,7 @@ def _vector(stored: h5py.Dataset, dtype: type, n_dims: int = 1) -> npt.NDArray[A
     if stored.ndim != n_dims or stored.dtype.kind not in kinds:
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
     values = stored[...]
-    with np.errstate(over="ignore"):  # what is beyond float32 is found where it is not finite
+    with np.errstate(over="ignore"):  # infinite values are refused later
         converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
     if kinds == "iu" and (converted != values).any():
         raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")

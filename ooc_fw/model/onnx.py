@@ -217,7 +217,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
         apart = rows.apply("Unsqueeze", np.array([1])) - exact
         return (apart.apply("Abs").sum(2, keepdims=0) * -kernel.gamma).apply("Exp")
     if kernel.name == "rbf":
-        # Moved to the mean of the vectors, which leaves distances as they are, and their digits.
+        # Rows are moved by the mean of the vectors: distances stay, and lose fewer digits.
         centre = exact.mean(axis=0)
         rows, exact = rows - centre, exact - centre
     products: _Tensor = rows @ exact.T.copy()

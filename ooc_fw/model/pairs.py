@@ -206,7 +206,7 @@ def pair_classifiers(
     """Classifiers of all pairs of `classes`, whose support vectors are `union_of_rows`."""
     rows = union_of_rows(pairs)
     order = np.argsort(rows)
-    # Streams have penalties where they have met weights; of a model all have them, or none.
+    # A stream has penalties once it has met a weight. In a model all classifiers have them or none.
     weighted = any(pair.solution.penalties is not None for pair in pairs)
     return [
         BinaryClassifier(
@@ -289,7 +289,7 @@ def is_decided(
     (n_rows, n_classifiers).
     """
     rows = np.arange(len(values))
-    # Scores are rounded, too: large sums of decision values differ in their last bits only.
+    # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
     if decision == "ovr":

@@ -42,10 +42,10 @@ spread of the targets is 1."""
 PART_BYTES = 4 << 20
 """Bytes of dense rows that are decided at once."""
 
-_PART_ROWS = 1 << 14  # rows decided at once, divided by classifiers; some ten numbers of each
+_PART_ROWS = 1 << 14  # rows decided at once by one classifier; more of them take fewer rows
 _LEAST_PART_ROWS = 256
 _HELD_BYTES = 16 << 20  # of support vectors whose predictors are held
-_EXACT_ROWS = 1 << 12  # rows computed in float64 at once, which are copied for that
+_EXACT_ROWS = 1 << 12  # rows that are copied and decided in float64 at once
 _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide most rows
 
 
@@ -74,7 +74,7 @@ class Predictor:
         if model.spread is not None and model.offset is not None:
             labels_only, self._shift = False, -model.offset
             self._accuracy, self._rho = DECISION_ACCURACY * model.spread, self._rho / model.spread
-        elif model.offset is not None:  # scores of one class, which have neither scale nor bias
+        elif model.offset is not None:  # scores of novelty have neither scale nor bias
             self._accuracy, self._rho = DECISION_ACCURACY * rho[0], np.float64(1)
             self._shift = model.offset + math.fsum(classifiers[0].alpha)
         self._n_classes, self._decision = len(model.classes), model.decision
@@ -167,7 +167,7 @@ def decide(
 def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
     """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
     scaling = model.scaling or Scaling("none", False, None, None)
-    # A scaling that moves zero makes sparse rows dense, hence short parts of each block.
+    # A scaling that moves zero makes sparse rows dense: short parts of each block take less memory.
     step = rows_at_once(model.n_features)
     for block in blocks:
         for start in range(0, len(block), step):
@@ -193,7 +193,7 @@ def decide_rows(
 # Newton's method for a sigmoid, which takes about ten steps.
 _MAX_STEPS = 100
 _GRADIENT_TOLERANCE = 1e-10  # of the mean loss, which is of the order of 1
-_LEAST_SCALE = 1e-300  # of values that are not all 0 but for underflow
+_LEAST_SCALE = 1e-300  # of decision values; smaller ones are taken for 0
 _RIDGE = 1e-12  # keeps the Hessian positive definite where all values are equal
 _SHORTEST_STEP = 1e-10  # share of a Newton step, after which float64 can find nothing better
 _SUFFICIENT_DECREASE = 1e-4  # share of the decrease that the slope promises
@@ -295,12 +295,12 @@ def class_probabilities(
             [-np.logaddexp(0, a * f + b) for f, (a, b) in zip(columns, numbers, strict=True)],
             axis=1,
         )
-        # Over the largest, so that not all of them can vanish.
+        # Divided by the largest share, so that they do not all underflow to 0.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
     of_pairs = [sigmoid(f, a, b) for f, (a, b) in zip(columns, numbers, strict=True)]
     if n_classes == 2:
-        # Not 1 - p, which would be 0 where the other class is almost certain.
+        # 1 - p would be exactly 0 where the other class is almost certain.
         a, b = numbers[0]
         return np.stack([sigmoid(columns[0], -a, -b), of_pairs[0]], axis=1)
     return couple(np.stack(of_pairs, axis=1), n_classes)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
-# What a terminal obeys instead of showing it: control characters, ends of lines, marks that change
-# the direction of text. Surrogates stand for bytes of a file name that are not UTF-8.
+# Characters that a terminal obeys instead of showing them: control characters, ends of lines, marks
+# that change the direction of text. Surrogates stand for bytes of a file name that are not UTF-8.
 _OBEYED = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

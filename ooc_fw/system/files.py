@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, cast
 from ooc_fw.system.errors import InputError, printable
 
 _MOST_LINKS = 40  # symbolic links that are followed one after the other, as in Linux
-_LONGEST_STEM = 241  # bytes of a file's name within the name of its temporary file, of 255
+_LONGEST_STEM = 241  # bytes of a file's name in that of its temporary file, which has 255 at most
 
 # Directory of the open files of a process; /dev/stdout and /dev/fd/1 lead there.
 _OPEN_FILES = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
@@ -43,7 +43,7 @@ StrPath = str | os.PathLike[str]
 class Output(NamedTuple):
     """A place that a command will write to."""
 
-    what: str  # its name in messages
+    what: str  # what messages call it
     path: StrPath
     streamed: bool = False  # whether it is written from front to back, so that a pipe will do
 
@@ -253,7 +253,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         try:
             yield temporary
             flush_to_disk(temporary)
-            target = _locate(path, streamed=False).target  # refuses what has appeared there since
+            target = _locate(
+                path, streamed=False
+            ).target  # refuses a folder or pipe that has appeared meanwhile
             _keep_permissions(temporary, target)
             os.replace(temporary, target)
         finally:
@@ -354,9 +356,9 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-KEPT_BYTES = 64 << 20  # beginning of a file that stays in the page cache: all of a small one
-STEP_BYTES = 4 << 20  # written bytes that are sent to the disk together
-WINDOW_BYTES = 32 << 20  # written bytes after which those sent are expected to be on the disk
+KEPT_BYTES = 64 << 20  # bytes at the beginning of a file that stay in the page cache
+STEP_BYTES = 4 << 20  # bytes that are sent to the disk together
+WINDOW_BYTES = 32 << 20  # bytes written later, by which time those sent should be on the disk
 
 
 class DropBehind:
