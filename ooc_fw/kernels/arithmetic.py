@@ -24,9 +24,7 @@ from ooc_fw.kernels.functions import (
     Sizes,
 )
 
-_FEW_FEATURES = (
-    32  # up to which float32 differences beat float64 products (8 M values: 306, 350 ms)
-)
+_FEW_FEATURES = 32  # up to which float32 differences beat float64 products: 306 to 350 ms for 8 M
 _LARGE_MEAN = 0.25  # |mean|^2 / mean |x|^2 above which centring saves digits
 _DENSE_ENOUGH = 0.25  # share of nonzeros above which a BLAS product beats the sparse one
 

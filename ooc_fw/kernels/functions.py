@@ -24,11 +24,9 @@ KernelFunction: TypeAlias = Callable[[Any, Any], Any]
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
-_LEAST_NUMBER = {
-    FLOAT32_UNIT: 2.0**-149,
-    FLOAT64_UNIT: 2.0**-1074,
-}  # by unit roundoff
-_LEAST_NORMAL = {FLOAT32_UNIT: 2.0**-126, FLOAT64_UNIT: 2.0**-1022}  # least divisor of Tanimoto
+# By unit roundoff: the least number above 0, and the least normal one, which bounds divisors.
+_LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}
+_LEAST_NORMAL = {FLOAT32_UNIT: 2.0**-126, FLOAT64_UNIT: 2.0**-1022}
 _LEAST_EXPONENTIAL = 2.0**-126  # no compiled exponential is less, in either precision
 _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # for a larger t, exp(-t) underflows
 _EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those of libm, in units
@@ -336,7 +334,7 @@ class Tanimoto(Kernel):
         # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
         # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
         unit = sizes.unit
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # what underflow may lose
             lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
         return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
