@@ -511,9 +511,8 @@ def resolve_gamma(
     1 for other kernels. "scale" is 1 / (n_features times the variance of all values), as in
     scikit-learn, where ``variance()`` gives that. Both functions may cost a pass over the data.
     """
-    kind = (
-        Kernel if callable(name) else KERNELS.get(name, Kernel)
-    )  # `make_kernel` refuses an unknown name
+    # `make_kernel` refuses an unknown name.
+    kind = Kernel if callable(name) else KERNELS.get(name, Kernel)
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
     if gamma == "auto":

@@ -368,9 +368,8 @@ class Workspace(threading.local):
         _, tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
         sizes = [n * m * dtype.itemsize for n, m in shapes]
-        if sum(sizes) > len(
-            self._strip
-        ):  # reused: fresh memory costs as much time as kernel values
+        # Reused, since fresh memory costs as much time as kernel values.
+        if sum(sizes) > len(self._strip):
             self._strip = np.empty(sum(sizes), dtype=np.uint8)
         start = 0
         for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):

@@ -253,9 +253,7 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         try:
             yield temporary
             flush_to_disk(temporary)
-            target = _locate(
-                path, streamed=False
-            ).target  # refuses a folder or pipe that has appeared meanwhile
+            target = _locate(path, streamed=False).target  # refuses what has appeared meanwhile
             _keep_permissions(temporary, target)
             os.replace(temporary, target)
         finally:
