@@ -27,8 +27,9 @@ START_ROWS = 20
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option beside its type and its default."""
+    """What is known of an option beside its type."""
 
+    default: Any
     help: str = ""  # for the command line, with the default where its value does not say it
     low: float | None = None  # limits of a number, both included; None for what is no number
     high: float = LARGEST
@@ -95,7 +96,7 @@ class Option:
 
 def option(default: Any, help: str = "", **declaration: Any) -> Any:
     """Field of a record of options; see `Option` for what can be declared."""
-    return field(default=default, metadata={"option": Option(help, **declaration)})
+    return field(default=default, metadata={"option": Option(default, help, **declaration)})
 
 
 def switch(name: str, help: str, default: bool = False) -> Any:
@@ -103,13 +104,10 @@ def switch(name: str, help: str, default: bool = False) -> Any:
     return option(default, flags={name: (not default, help)})
 
 
-def option_fields(record: type) -> dict[str, tuple[dataclasses.Field[Any], Option]]:
-    """Fields of a record of options and their declarations, by name."""
-    return {
-        own.name: (own, own.metadata["option"])
-        for own in dataclasses.fields(record)
-        if "option" in own.metadata
-    }
+def option_fields(record: type) -> dict[str, Option]:
+    """Declarations of the fields of a record of options, by name."""
+    fields = dataclasses.fields(record)
+    return {each.name: each.metadata["option"] for each in fields if "option" in each.metadata}
 
 
 Record = TypeVar("Record")
@@ -118,10 +116,10 @@ Record = TypeVar("Record")
 def _documented(record: type[Record]) -> type[Record]:
     """Append the declared parameters of a record of options to its docstring."""
     lines = [record.__doc__ or "", "", "    Parameters", "    ----------"]
-    for name, (own, declared) in option_fields(record).items():
+    for name, declared in option_fields(record).items():
         flags = "; ".join(f"{value}: {text}" for value, text in declared.flags.values())
         words = declared.choices if declared.low is None else ()
-        kind = f"{{{', '.join(map(repr, words))}}}" if words else own.type
+        kind = f"{{{', '.join(map(repr, words))}}}" if words else record.__annotations__[name]
         lines += [f"    {name} : {kind}", f"        {declared.help or flags}"]
     record.__doc__ = "\n".join([*lines, "    "])
     return record
@@ -134,9 +132,9 @@ class _Checked:
     """
 
     def __post_init__(self) -> None:
-        for name, (own, declared) in option_fields(type(self)).items():
+        for name, declared in option_fields(type(self)).items():
             value = getattr(self, name)
-            if not declared.flags and not (value is None and own.default is None):
+            if not declared.flags and not (value is None and declared.default is None):
                 object.__setattr__(self, name, declared.check(name, value))
 
 

@@ -51,11 +51,12 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeSVR, FrankWolfeOneClass])
 def test_defaults_are_those_of_the_options(estimator):
-    records = KernelOptions, TrainOptions, TaskOptions
-    declared = {name: own for record in records for name, own in option_fields(record).items()}
+    declared = {}
+    for record in (KernelOptions, TrainOptions, TaskOptions):
+        declared |= {name: option.default for name, option in option_fields(record).items()}
     shared = [own for own in dataclasses.fields(estimator) if own.name in declared]
     assert {own.name: own.default for own in shared} == {
-        own.name: declared[own.name][0].default for own in shared
+        own.name: declared[own.name] for own in shared
     }
     assert {"kernel", "gamma", "C", "tol", "max_time"} < {own.name for own in shared}
     common = {"n_jobs": None, "random_state": None, "verbose": 0, "dask": None}

@@ -20,9 +20,9 @@ from ooc_fw.training.tuning import PRESETS
 
 RECORDS = (TrainOptions, KernelOptions, TaskOptions, SearchOptions, ConvertOptions)
 FIELDS = [
-    pytest.param(record, own, declared, id=f"{record.__name__}.{name}")
+    pytest.param(record, name, declared, id=f"{record.__name__}.{name}")
     for record in RECORDS
-    for name, (own, declared) in option_fields(record).items()
+    for name, declared in option_fields(record).items()
 ]
 
 
@@ -33,28 +33,28 @@ def test_every_field_is_declared():
 
 def test_words_of_searches_are_those_that_are_known():
     declared = option_fields(SearchOptions)
-    assert declared["preset"][1].choices == tuple(PRESETS)
-    assert declared["metric"][1].choices == tuple(METRICS)
+    assert declared["preset"].choices == tuple(PRESETS)
+    assert declared["metric"].choices == tuple(METRICS)
 
 
-@pytest.mark.parametrize(("record", "own", "declared"), FIELDS)
-def test_default_and_limits_are_allowed_and_nothing_beyond(record, own, declared):
-    record(**{own.name: own.default})
+@pytest.mark.parametrize(("record", "name", "declared"), FIELDS)
+def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declared):
+    record(**{name: declared.default})
     for choice in declared.choices:
-        record(**{own.name: choice})
+        record(**{name: choice})
     wrong = []
     if declared.choices:
         wrong.append("no such thing")
     if declared.low is not None:
-        more = {"stopping": "absolute"} if own.name == "tol" else {}
-        record(**{own.name: declared.high}, **more)
+        more = {"stopping": "absolute"} if name == "tol" else {}
+        record(**{name: declared.high}, **more)
         if not declared.above:
-            record(**{own.name: declared.low})
+            record(**{name: declared.low})
         wrong += [-1, np.nan, np.inf, declared.high * 2, [1]]
         wrong += [declared.low] * declared.above + [declared.low + 0.5] * declared.whole
     for value in wrong:
-        with pytest.raises(InputError, match=f"^{own.name} must be"):
-            record(**{own.name: value})
+        with pytest.raises(InputError, match=f"^{name} must be"):
+            record(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_message_names_option_values_allowed_and_value_given(options, message):
     ],
 )
 def test_text_becomes_a_value(record, name, text, value):
-    parsed = option_fields(record)[name][1].parse(text)
+    parsed = option_fields(record)[name].parse(text)
     assert (parsed, type(parsed)) == (value, type(value))
     if name in ("max_time", "memory_limit"):  # units, which Python takes, too
         assert getattr(TrainOptions(**{name: text}), name) == value
@@ -102,7 +102,7 @@ def test_text_becomes_a_value(record, name, text, value):
 @pytest.mark.parametrize("text", ["-1", "nan", "-inf", "1e999", "9" * 400, "", "x", "m"])
 def test_absurd_text_is_refused(text):
     for record in RECORDS:
-        for _, declared in option_fields(record).values():
+        for declared in option_fields(record).values():
             if declared.low is not None or declared.choices:
                 with pytest.raises(InputError):
                     declared.parse(text)

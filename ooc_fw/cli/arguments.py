@@ -53,14 +53,12 @@ def add_options(
     """Declare the fields of a record of options, all of them by default."""
     fields = option_fields(record)
     for name in fields if names is None else names:
-        own, declared = fields[name]
-        add_option(parser, name, declared, own.default)
+        add_option(parser, name, fields[name])
 
 
-def add_option(
-    parser: argparse._ActionsContainer, name: str, declared: Option, default: Any = None
-) -> None:
+def add_option(parser: argparse._ActionsContainer, name: str, declared: Option) -> None:
     """Declare one option; its help text ends with the default."""
+    default = declared.default
     if declared.flags:
         group = parser.add_mutually_exclusive_group()
         for flag, (value, text) in declared.flags.items():
@@ -157,9 +155,9 @@ def _values(part: str, declared: Option) -> list[Any]:
 def arguments_of(record: type, values: Mapping[str, Any]) -> list[str]:
     """Arguments that give a record of options these values; defaults are left out."""
     arguments = []
-    for name, (own, declared) in option_fields(record).items():
-        value = values.get(name, own.default)
-        if value == own.default:
+    for name, declared in option_fields(record).items():
+        value = values.get(name, declared.default)
+        if value == declared.default:
             continue
         flags = [flag for flag, (set_to, _) in declared.flags.items() if set_to == value]
         arguments += flags or [_flag_of(name, declared), str(value)]
@@ -201,8 +199,9 @@ def add_model_output(parser: argparse.ArgumentParser) -> None:
 
 def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:
     """Declare ``--threads``, of which the default is the number of processors, and ``--dask``."""
-    declared = option_fields(TrainOptions)["threads"][1]
-    add_option(parser, "threads", replace(declared, help="threads (default: all CPUs)"))
+    declared = option_fields(TrainOptions)["threads"]
+    text = "threads (default: all CPUs)"
+    add_option(parser, "threads", replace(declared, default=None, help=text))
     parser.set_defaults(threads=cpu_count())
     if dask:
         parser.add_argument(

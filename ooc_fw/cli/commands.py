@@ -91,7 +91,7 @@ def _split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("train", metavar="TRAIN.h5", help="file for the other rows")
     parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
     which = parser.add_mutually_exclusive_group()
-    add_option(which, "test_share", Option("share of the rows in the test file", **SHARE), 0.3)
+    add_option(which, "test_share", Option(0.3, "share of the rows in the test file", **SHARE))
     which.add_argument(
         "--rows",
         metavar="FILE",
@@ -198,7 +198,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
     )
-    every = Option("time between checkpoints (default: 60s)", **DURATION)
+    every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
     add_option(group, "checkpoint_every", every)
     group.add_argument(
         "--resume",
@@ -240,10 +240,10 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     add_model_output(parser)
     grid = parser.add_argument_group("grid")
     add_options(grid, SearchOptions, ["preset"])
-    positive = option_fields(TrainOptions)["C"][1]
+    positive = option_fields(TrainOptions)["C"]
     add_values(grid, "--C", positive, "values of C")
     width = grid.add_mutually_exclusive_group()
-    gamma = option_fields(KernelOptions)["gamma"][1]
+    gamma = option_fields(KernelOptions)["gamma"]
     add_values(width, "--gamma", gamma, "values of gamma, such as auto and scale")
     sigma2 = "values of sigma^2 of the rbf kernel, gamma = 1/(2 sigma^2)"
     add_values(width, "--sigma2", positive, sigma2)

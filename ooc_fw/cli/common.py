@@ -93,11 +93,11 @@ def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of each binary classifier, or of the first `most`."""
     lines = []
-    for own in classifiers[:most]:
-        sides = format_label(own["negative"]), format_label(own["positive"])
-        if "primal" in own:  # of landmarks, whose classifiers are of one class each
-            sides = sides[1], "the rest"
-        lines.append(f"{sides[0]} against {sides[1]}  {format_gap(own['certified_gap'])}")
+    for classifier in classifiers[:most]:
+        first, second = format_label(classifier["negative"]), format_label(classifier["positive"])
+        if "primal" in classifier:  # of landmarks, whose classifiers are of one class each
+            first, second = second, "the rest"
+        lines.append(f"{first} against {second}  {format_gap(classifier['certified_gap'])}")
     if most is not None and len(classifiers) > most:
         lines.append(f"and {len(classifiers) - most} more binary classifiers, which --json lists")
     return lines
@@ -105,12 +105,13 @@ def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None)
 
 def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result for people, who are told which gaps are within the span of landmarks only."""
-    words = {}
+    gaps = {}
     if result.get("gap_scope") == "span":
         scope = f"(within the span of the {result['n_support']} landmarks)"
-        found = {name: result.get(name) for name in ("certified_gap", "sampled_gap")}
-        words = {k: f"{format_value(gap)} {scope}" for k, gap in found.items() if gap is not None}
-    return {**result, **words}
+        for name in ("certified_gap", "sampled_gap"):
+            if result.get(name) is not None:
+                gaps[name] = f"{format_value(result[name])} {scope}"
+    return {**result, **gaps}
 
 
 def dropped(n_dropped: int, n_features: int, n_values: int) -> str:

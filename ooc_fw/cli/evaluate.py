@@ -171,9 +171,10 @@ def _lines(result: dict[str, Any]) -> list[str]:
     shown = {name: value for name, value in shown.items() if value is not None}
     width = max(5, *map(len, result["classes"]))
     lines = [*common.aligned(shown), "", f"{'class':<{width}}      rows precision    recall"]
-    for name, own in result["classes"].items():
-        ratios = ["-" if own[key] is None else f"{own[key]:.4f}" for key in ("precision", "recall")]
-        lines.append(f"{name:<{width}} {own['rows']:>9} {ratios[0]:>9} {ratios[1]:>9}")
+    for name, of_class in result["classes"].items():
+        ratios = (of_class["precision"], of_class["recall"])
+        cells = ["-" if ratio is None else f"{ratio:.4f}" for ratio in ratios]
+        lines.append(f"{name:<{width}} {of_class['rows']:>9} {cells[0]:>9} {cells[1]:>9}")
     return [*lines, "", *_confusion_lines(result, width)]
 
 

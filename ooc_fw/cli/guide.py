@@ -142,12 +142,12 @@ def run_warm_up(args: argparse.Namespace) -> int:
                 return status
         for dtype in (np.float32, np.float64):  # products of few rows and few features
             is_in_order(dtype, 4)
-    seconds, kept = time.perf_counter() - started, move.stats.cache_path
+    seconds, folder = time.perf_counter() - started, move.stats.cache_path
     if args.json:
-        print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": kept}))
+        print(to_json({"compiled": bool(compiled), "seconds": seconds, "directory": folder}))
     elif not args.quiet:
         what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
-        print(f"{what}; the code is kept in {kept}")
+        print(f"{what}; the code is kept in {folder}")
     return DONE
 
 

@@ -306,13 +306,13 @@ def _kind(args: argparse.Namespace) -> str:
     if is_store(args.data):
         return "data"
     path, is_table = args.data, args.label is not None or args.header is not None
-    found = detect_format(path, is_table=is_table)
+    form = detect_format(path, is_table=is_table)
     # What cannot be opened here is called data, since `open_data` explains it.
-    if found == "npy":
+    if form == "npy":
         with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
             return "npy" if is_table or array.dtype.names else "data"
         return "data"
-    if found == "hdf5":
+    if form == "hdf5":
         if format_of(read_head(path)) == "checkpoint":
             return "checkpoint"
         with contextlib.suppress(InputError, *H5PY_ERRORS), open_file(path) as file:
@@ -324,10 +324,10 @@ def _kind(args: argparse.Namespace) -> str:
             if rows is None and any(isinstance(node, h5py.Dataset) for node in nodes):
                 return "hdf5"
         return "data"
-    if found == "libsvm" and os.path.isfile(path):
+    if form == "libsvm" and os.path.isfile(path):
         head = read_head(path)
         return "text" if head and (format_of(head) in PACKED or b"\0" not in head) else "data"
-    return "text" if found == "libsvm" else found
+    return "text" if form == "libsvm" else form
 
 
 def _storage(path: str, x_name: str) -> dict[str, Any]:

@@ -45,8 +45,7 @@ def build_parser() -> Parser:
     for name, command in COMMANDS.items():
         summary, _, description = (inspect.getdoc(command.declare) or "").partition("\n")
         short = summary[:1].lower() + summary[1:].removesuffix(".")
-        own = parsers.add_parser(name, help=short, description=description or summary)
-        command.declare(own)
+        command.declare(parsers.add_parser(name, help=short, description=description or summary))
     return parser
 
 

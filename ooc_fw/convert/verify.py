@@ -95,10 +95,11 @@ def verify_file(
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
         sums = read_checksums(file) if is_converted(file) else {}
-        found = (
-            _compare(file, sums, progress) if sums else _read_all(path, x_name, y_name, progress)
-        )
-        report = VerifyReport(path, os.path.getsize(path), bool(sums), tuple(found))
+        if sums:
+            arrays = tuple(_compare(file, sums, progress))
+        else:
+            arrays = tuple(_read_all(path, x_name, y_name, progress))
+        report = VerifyReport(path, os.path.getsize(path), bool(sums), arrays)
         stamp.check()
     if report.intact and sums:
         open_source(path).close()  # checks that the arrays fit each other
@@ -153,9 +154,9 @@ def _compare_array(
 
         damage: list[str] = []
         n_damaged = 0
-        for stop, found in ordered_map(work, parts):
-            n_damaged += len(found)
-            damage += found[: SHOWN - len(damage)]
+        for stop, sentences in ordered_map(work, parts):
+            n_damaged += len(sentences)
+            damage += sentences[: SHOWN - len(damage)]
             on_bytes(stop * row_bytes)
     return replace(report, n_damaged=n_damaged, damage=tuple(damage))
 

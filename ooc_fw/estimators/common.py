@@ -297,7 +297,7 @@ def _check_files(
     plan = None
     if checkpoint is not None:
         outputs.append(Output("checkpoint", os.fspath(checkpoint)))
-        every_s = Option("checkpoint_every", **DURATION).check("checkpoint_every", every)
+        every_s = Option(None, **DURATION).check("checkpoint_every", every)
         plan = CheckpointPlan(checkpoint, every_s)
     check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
     return plan

@@ -219,10 +219,10 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
 def _draw_run(ax: Any, panel: Panel, run: Run, x: Any, unit: float, look: dict[str, Any]) -> None:
     """Draw one run, whose events are at `x`; a single value becomes a dot."""
 
-    def curve(field: str, **own: Any) -> None:
+    def curve(field: str, **style: Any) -> None:
         places, values = run.line(x, run.columns[field])
         dot = "o" if sum(values == values) == 1 else None  # where it is not NaN
-        ax.plot(places, values / panel.scale, marker=dot, markersize=3, **look | own)
+        ax.plot(places, values / panel.scale, marker=dot, markersize=3, **look | style)
 
     def limit(value: object, label: str) -> None:
         if isinstance(value, int | float):
@@ -321,24 +321,24 @@ def draw_reliability(measures: dict[str, Any], classes: Sequence[str]) -> Figure
         Names of the classes.
     """
     bins = measures["reliability"]
-    used = [own for own in bins if own["rows"]]
+    used = [each for each in bins if each["rows"]]
     two = len(classes) == 2
     share = f"share of rows that are {classes[1]}" if two else "share of rows it is right"
     what = f"probability of {classes[1]}" if two else "probability of the likeliest class"
     figure, ((upper,), (lower,)) = _axes(5.6, 6.4, 2, sharex=True, height_ratios=[3, 1])
     upper.plot([0, 1], [0, 1], linestyle="--", color="0.5", label="perfect")
     upper.plot(
-        [own["mean_probability"] for own in used],
-        [own["share"] for own in used],
+        [each["mean_probability"] for each in used],
+        [each["share"] for each in used],
         marker="o",
         label=f"model, Brier score {measures['brier_score']:.4f}",
     )
     upper.set(ylabel=share, xlim=(0, 1), ylim=(-0.02, 1.02))
     upper.legend(loc="upper left")
     lower.bar(
-        [own["from"] for own in bins],
-        [own["rows"] for own in bins],
-        width=[own["to"] - own["from"] for own in bins],
+        [each["from"] for each in bins],
+        [each["rows"] for each in bins],
+        width=[each["to"] - each["from"] for each in bins],
         align="edge",
         edgecolor="white",
     )

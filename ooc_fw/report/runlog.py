@@ -198,7 +198,7 @@ def _parse(line: bytes) -> Event | None:
 def _run(label: str, events: Sequence[Event]) -> Run:
     """Put a run together from its events."""
     start, end = events[0], Event()
-    kept: list[Event] = []
+    progress: list[Event] = []
     resumed: list[int] = []
     resumes = False
     for event in events[1:]:
@@ -209,14 +209,16 @@ def _run(label: str, events: Sequence[Event]) -> Run:
             end = event
         elif not math.isnan(seconds := _number(event.get("elapsed_s"))):
             if resumes:  # what came after the checkpoint was lost, and done again
-                while kept and kept[-1]["elapsed_s"] >= seconds:
-                    kept.pop()
-                resumed = [*(k for k in resumed if k < len(kept)), len(kept)]
+                while progress and progress[-1]["elapsed_s"] >= seconds:
+                    progress.pop()
+                resumed = [*(k for k in resumed if k < len(progress)), len(progress)]
                 resumes = False
-            kept.append(event)
-    table = np.array([[_number(event.get(name)) for name in _FIELDS] for event in kept])
+            progress.append(event)
+    table = np.array([[_number(event.get(name)) for name in _FIELDS] for event in progress])
     columns = dict(zip(_FIELDS, table.reshape(-1, len(_FIELDS)).T, strict=True))
-    classifiers = np.nan_to_num([_number(event.get("machine")) for event in kept]).astype(np.int64)
+    classifiers = np.nan_to_num([_number(event.get("machine")) for event in progress]).astype(
+        np.int64
+    )
     firsts = _changes(classifiers)
     # Counts continue from one binary classifier to the next. Unless each counts from 0, what the
     # first event of one adds is not known, and taken as 0.
@@ -227,7 +229,7 @@ def _run(label: str, events: Sequence[Event]) -> Run:
             values[first:last] += values[first - 1] - begin
     steps: dict[str, float] = {}
     for place in _lasts(classifiers):
-        counts = kept[place].get("steps")
+        counts = progress[place].get("steps")
         for kind, count in counts.items() if isinstance(counts, dict) else ():
             steps[kind] = steps.get(kind, 0.0) + np.nan_to_num(_number(count))
     return Run(
@@ -235,11 +237,13 @@ def _run(label: str, events: Sequence[Event]) -> Run:
         start=start,
         end=end,
         columns=columns,
-        phases=[str(event.get("phase", "")) for event in kept],
+        phases=[str(event.get("phase", "")) for event in progress],
         classifiers=classifiers,
-        n_classifiers=max([1, *(int(np.nan_to_num(_number(e.get("n_machines")))) for e in kept)]),
+        n_classifiers=max(
+            [1, *(int(np.nan_to_num(_number(e.get("n_machines")))) for e in progress)]
+        ),
         steps={kind: count for kind, count in steps.items() if count},
-        resumed=[k for k in resumed if k < len(kept)],
+        resumed=[k for k in resumed if k < len(progress)],
     )
 
 

@@ -161,4 +161,4 @@ def test_mistakes(ooc_fw, data_file, arguments, parts):
 )
 def test_lists_of_values(text, values):
     fields = option_fields(KernelOptions if "auto" in text else TrainOptions)
-    assert value_list(text, fields["gamma" if "auto" in text else "C"][1]) == values
+    assert value_list(text, fields["gamma" if "auto" in text else "C"]) == values
