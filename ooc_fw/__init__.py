@@ -43,8 +43,8 @@ what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/libsvm.py``, its grammar: ``_core/libsvm.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
-which files are read as they are       ``data/sources/dispatch.py`` and its neighbours
-where are addresses opened             ``data/remote.py``
+which files are read as they are       ``data/opening.py``: `open_source`
+where are addresses opened             ``data/formats.py``
 which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decisions.py``
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
@@ -87,8 +87,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ooc_fw.certificate.sweep import certify as certify
-    from ooc_fw.data.sources import open_source as open_dataset  # noqa: F401
-    from ooc_fw.data.sources import train_test_split as train_test_split
+    from ooc_fw.data.opening import open_source as open_dataset  # noqa: F401
+    from ooc_fw.data.opening import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
     from ooc_fw.estimators import FrankWolfeSVR as FrankWolfeSVR
@@ -119,9 +119,9 @@ _PUBLIC = {
     "certify_landmarks": ("model.certificate", "certify_landmarks"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),
-    "open_dataset": ("data.sources", "open_source"),
+    "open_dataset": ("data.opening", "open_source"),
     "solve": ("solver.loop", "solve"),
-    "train_test_split": ("data.sources", "train_test_split"),
+    "train_test_split": ("data.opening", "train_test_split"),
     "tune": ("training.tuning", "tune"),
 }
 

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 import ooc_fw
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.model.record import load_model, model_from_bytes
 from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions, option_fields

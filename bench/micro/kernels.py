@@ -19,8 +19,9 @@ from threadpoolctl import threadpool_limits
 from bench.micro.timing import best_seconds
 from bench.report import table
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows, Rows, take_rows
-from ooc_fw.data.sources import RowSource, open_source
+from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem

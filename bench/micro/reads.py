@@ -13,8 +13,8 @@ from bench.micro.parser import write_text
 from bench.micro.timing import best_seconds
 from bench.report import table
 from ooc_fw.convert.convert import convert
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.sampling import SliceSampler
-from ooc_fw.data.sources import open_source
 
 SAMPLE = 194
 TEXT_BYTES = 32 << 20

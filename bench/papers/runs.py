@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.papers.data import LOADERS, TESTED, Data, Library
 from bench.papers.watched import watch_gaps
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.functions import make_kernel

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.papers.data import Data
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.sources import RowSource, open_source
+from ooc_fw.data.sources import RowSource
 from ooc_fw.options import option_fields
 from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, printable

@@ -12,7 +12,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport, convert
 from ooc_fw.convert.split import read_test_rows, split
 from ooc_fw.data.labels import are_targets
-from ooc_fw.data.sources.dispatch import draw_test_rows
+from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError

@@ -33,23 +33,24 @@ from ooc_fw.convert.preflight import (
     measure_labels,
 )
 from ooc_fw.convert.tables import find_column
+from ooc_fw.data.converted import GROUP
 from ooc_fw.data.formats import (
     PACKED,
+    check_regular,
     detect_format,
     format_of,
     is_folder,
     is_store,
+    is_url,
     read_head,
     stored_bytes,
 )
+from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.remote import is_url
+from ooc_fw.data.npy import open_npy
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.sources.checksums import GROUP
-from ooc_fw.data.sources.flatfile import open_npy
-from ooc_fw.data.sources.opening import H5PY_ERRORS, check_regular, find_node, open_file
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, load_model

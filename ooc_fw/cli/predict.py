@@ -27,10 +27,10 @@ from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import ParseOptions
 from ooc_fw.convert.tables import TableEncoder
 from ooc_fw.convert.writer import OutputFile
-from ooc_fw.data.columns import feature_places
 from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.names import feature_places
+from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
-from ooc_fw.data.sources.dispatch import conversion
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import decide, like_training

@@ -38,9 +38,8 @@ from ooc_fw.convert.readers import (
     number_values,
 )
 from ooc_fw.convert.text import TextBlock, TextInput
-from ooc_fw.data.formats import check_parts, open_bytes
+from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.remote import file_system, is_url, remote_errors
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable

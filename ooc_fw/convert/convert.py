@@ -28,8 +28,7 @@ from ooc_fw.convert.readers import Encoder, ParseOptions, TableReader
 from ooc_fw.convert.spool import Spool, shuffle_bits
 from ooc_fw.convert.tables import TableEncoder, TableRecord, choose_columns, fit_record
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
-from ooc_fw.data.attributes import COLUMNS, put_texts
-from ooc_fw.data.columns import are_numbers
+from ooc_fw.data.names import COLUMNS, are_numbers, put_texts
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError

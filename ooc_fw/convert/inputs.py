@@ -14,18 +14,19 @@ from ooc_fw.convert.arrow import CSVReader, PartsReader
 from ooc_fw.convert.readers import Reader, TableReader
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.text import STANDARD_INPUT, TextInput
-from ooc_fw.data.attributes import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_texts
+from ooc_fw.data.containers import feature_names
+from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
 from ooc_fw.data.formats import TABLES, detect_format, open_bytes
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.checksums import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.sources.hdf5 import find_names
-from ooc_fw.data.sources.opening import (
+from ooc_fw.data.hdf5 import (
     H5PY_ERRORS,
+    HDF5Group,
     check_plain_tree,
     find_node,
     is_model,
     open_file,
 )
+from ooc_fw.data.names import COLUMNS, LABEL_NAMES, RECORD, TARGETS, get_texts
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
@@ -122,7 +123,7 @@ def _training_file(
     sparse = isinstance(rows, h5py.Group)
     n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
     if known["columns"] is None:
-        known["columns"] = find_names(file, "X", n_features)
+        known["columns"] = feature_names(HDF5Group(file), "X", n_features)
     record = known["record"]
     if record is not None and len(record.features) != n_features:
         raise DamageError(

@@ -21,7 +21,7 @@ from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
 from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges, ColumnSums
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, as_float32
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.base import StoredStatistics
+from ooc_fw.data.sources import StoredStatistics
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

@@ -13,16 +13,16 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
-from ooc_fw.data.attributes import COLUMNS, RECORD, put_text, put_texts
+from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import is_hdf5
+from ooc_fw.data.hdf5 import HDF5Group, structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
+from ooc_fw.data.names import COLUMNS, RECORD, put_text, put_texts
 from ooc_fw.data.ranges import ColumnSums
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, SubsetSource, iter_blocks
-from ooc_fw.data.sources.hdf5 import is_converted
-from ooc_fw.data.sources.opening import structure_errors
-from ooc_fw.data.sources.views import complement, ranges_of
+from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.views import SubsetSource, complement, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -166,4 +166,4 @@ def _shuffle_seed(path: str) -> int:
     if not (os.path.isfile(path) and is_hdf5(path)):
         return 0
     with structure_errors(path), h5py.File(path, "r") as file:
-        return int(file.attrs.get("shuffle_seed", 0)) if is_converted(file) else 0
+        return int(file.attrs.get("shuffle_seed", 0)) if is_converted(HDF5Group(file)) else 0

@@ -38,11 +38,9 @@ from ooc_fw.convert.readers import (
     keep_stored,
     listed,
 )
-from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, get_texts, put_text
-from ooc_fw.data.columns import feature_places
-from ooc_fw.data.formats import is_folder
+from ooc_fw.data.formats import is_folder, is_url
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.remote import is_url
+from ooc_fw.data.names import COLUMNS, RECORD, feature_places, get_text, get_texts, put_text
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError

@@ -17,8 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from ooc_fw.convert import readers
-from ooc_fw.data.formats import format_of, open_bytes
-from ooc_fw.data.remote import is_url, url_bytes
+from ooc_fw.data.formats import format_of, is_url, open_bytes, url_bytes
 from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"

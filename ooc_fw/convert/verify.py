@@ -12,23 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw.convert.pipeline import Meter, Progress, ordered_map
-from ooc_fw.data.formats import is_hdf5
-from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.base import FileStamp, Sliceable, iter_blocks
-from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, Range, read_checksums
-from ooc_fw.data.sources.hdf5 import (
-    is_converted,
-    open_array,
-    rows_of_pointers,
-    rows_of_values,
-)
-from ooc_fw.data.sources.opening import (
-    check_filters,
+from ooc_fw.data.arrays import Sliceable
+from ooc_fw.data.converted import (
+    CheckedSlices,
+    Checksums,
+    Range,
     chunk_length,
-    close_file,
-    open_file,
-    structure_errors,
+    is_converted,
+    read_checksums,
+    rows_of_pointers,
 )
+from ooc_fw.data.formats import is_hdf5
+from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import FileStamp, iter_blocks, rows_of_values
 from ooc_fw.system.errors import DamageError, InputError
 
 RowsOf: TypeAlias = Callable[[int, int], Range]
@@ -94,7 +91,7 @@ def verify_file(
         stack.callback(close_file, file)
         stack.enter_context(structure_errors(path))
         stamp = FileStamp(path, file.id.get_vfd_handle())
-        sums = read_checksums(file) if is_converted(file) else {}
+        sums = read_checksums(file) if is_converted(HDF5Group(file)) else {}
         if sums:
             arrays = tuple(_compare(file, sums, progress))
         else:
@@ -128,19 +125,18 @@ def _compare_array(
     dataset: Any, sums: Checksums, rows_of: RowsOf | None, on_bytes: Callable[[int], None]
 ) -> ArrayReport:
     """Compare one array, a few megabytes at a time, on several threads."""
-    name = dataset.name.removeprefix("/")
+    name, node = dataset.name.removeprefix("/"), HDF5Array(dataset)
     n_rows, row_bytes = len(dataset), dataset.nbytes // max(1, len(dataset))
-    report = ArrayReport(name, dataset.nbytes, -(-n_rows // chunk_length(dataset)))
-    check_filters(dataset)
+    report = ArrayReport(name, dataset.nbytes, -(-n_rows // chunk_length(node)))
     try:
-        array = open_array(dataset)
+        array = node.open()
     except DamageError as error:
         return replace(report, n_damaged=1, damage=(str(error),))
     with closing(array):
         checked = CheckedSlices(
             array,
             sums,
-            dataset,
+            node,
             name,
             rows_of,
             in_rows=rows_of is not None or name not in ("X/data", "X/indices"),

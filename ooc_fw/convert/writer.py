@@ -15,16 +15,16 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.pipeline import THREADS_NAME
-from ooc_fw.data.attributes import LABEL_NAMES, TARGETS, put_text, put_texts
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.checksums import (
+from ooc_fw.data.converted import (
     LIBRARY_VERSIONS,
     Checksums,
     crc32s,
     stretch_length,
     write_checksums,
 )
+from ooc_fw.data.names import LABEL_NAMES, TARGETS, put_text, put_texts
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import DropBehind
 

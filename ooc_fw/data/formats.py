@@ -1,4 +1,7 @@
-"""Which format a file has: told by its first bytes and, for text tables, by its name."""
+"""Files here or at an address (https://, s3://, gs://, by fsspec), and which format they have.
+
+The format is told by the first bytes and, for text tables, by the name.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import io
 import os
 import re
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import h5py
 
-from ooc_fw.data.remote import file_system, is_url, open_url, remote_errors
 from ooc_fw.system.errors import InputError, unreadable
 
 ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the folder of a store
@@ -34,6 +38,67 @@ _CSV_NAME = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _PAIR = re.compile(r"(^|\s)\d+:")
 _SEPARATED = re.compile(r"\S[,;|]\S")
+
+
+# -- files at an address ---------------------------------------------------------------------------
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names something remote."""
+    return "://" in path
+
+
+@contextmanager
+def remote_errors(url: str) -> Iterator[None]:
+    """Turn what a service, or its client, raises into a sentence.
+
+    Each client has errors of its own, which need not be of `OSError`.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{url} does not exist; check the address of the input") from None
+    except ImportError as error:  # of fsspec, or of what it needs for this kind of address
+        raise InputError(
+            f"{url} is remote: pip install 'ooc-fw[remote]', and the package of its service "
+            f"({error})"
+        ) from None
+    except Exception as error:
+        reason = f"{error}".split("\n", 1)[0].rstrip(".") or type(error).__name__
+        raise InputError(
+            f"{url} cannot be read ({reason}); check the address, and what its service wants to "
+            f"know of you"
+        ) from error
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """File system of an address, and the path there; InputError if there is none."""
+    with remote_errors(url):
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(url)
+        return system, path
+
+
+def open_url(url: str) -> io.BufferedReader:
+    """Open a remote file; InputError if it is missing, a folder, or cannot be read."""
+    system, path = file_system(url)
+    with remote_errors(url):
+        # Parts that were read are not kept: a text is read once from its beginning to its end.
+        return io.BufferedReader(system.open(path, "rb", cache_type="readahead"))
+
+
+def url_bytes(url: str) -> int | None:
+    """Size of a remote file; None where its service does not say it."""
+    system, path = file_system(url)
+    with remote_errors(url):
+        size = system.size(path)
+    return None if size is None else int(size)
+
+
+# -- formats ---------------------------------------------------------------------------------------
 
 
 def format_of(head: bytes) -> str | None:
@@ -82,6 +147,20 @@ def read_head(path: str) -> bytes:
             return file.read(HEAD_BYTES)
         except OSError as error:
             raise unreadable(path, error) or error from error
+
+
+def check_regular(path: str) -> None:
+    """Raise InputError for what is no regular file: rows are read more than once."""
+    if "\0" in path:
+        raise InputError(
+            f"{path!r} cannot be the name of a file; give one without a null character"
+        )
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; give a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(
+            f"{path} is a pipe or a device, and rows are read more than once; write them to a file"
+        )
 
 
 def is_hdf5(path: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
-from ooc_fw.data.sources.base import RowSource
+from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
 LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together

@@ -22,7 +22,7 @@ from ooc_fw._core.moments import (
 from ooc_fw._core.rows import add_dense, add_sparse
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows
 from ooc_fw.data.scaling import Scaling, check_kind
-from ooc_fw.data.sources.base import StoredStatistics
+from ooc_fw.data.sources import StoredStatistics
 
 FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 

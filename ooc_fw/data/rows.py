@@ -251,7 +251,50 @@ def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
     _, first, groups = np.unique(row_hashes(rows), return_index=True, return_inverse=True)
     if len(first) <= _WORTHWHILE * len(rows):
         distinct = take_rows(rows, first)
-        pairs = zip(stored_arrays(take_rows(distinct, groups)), stored_arrays(rows), strict=True)
+        pairs: Any = zip(
+            stored_arrays(take_rows(distinct, groups)), stored_arrays(rows), strict=True
+        )
         if all(np.array_equal(one, other) for one, other in pairs):
             return distinct, groups
     return rows, slice(None)
+
+
+def check_shape(name: str, shape: Sequence[int]) -> None:
+    """Raise InputError unless `shape` is that of a table with rows and columns."""
+    if len(shape) != 2:
+        raise InputError(
+            f"the rows in {name} must be a table of two dimensions, not of {len(shape)}"
+        )
+    if shape[0] < 1 or shape[1] < 1:
+        raise InputError(
+            f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give at least one of each"
+        )
+    check_width(name, shape[1])
+
+
+def check_real(name: str, dtype: np.dtype[Any]) -> None:
+    """Raise InputError unless values of `dtype` are real numbers."""
+    if dtype.kind not in "biuf":
+        raise InputError(
+            f"the rows in {name} are of type {dtype}, but must be real numbers; "
+            f"convert them to float32"
+        )
+
+
+def check_width(name: str, n_features: int) -> None:
+    """Raise InputError when column numbers would not fit int32, as sparse rows have them."""
+    if n_features > np.iinfo(np.int32).max:
+        raise InputError(
+            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that rows "
+            f"may have; hash the features to fewer columns"
+        )
+
+
+def check_pointers(pointers: Int64Array, n_stored: int, place: str) -> None:
+    """Raise InputError unless row pointers rise from 0 to the number of stored values."""
+    rising = pointers[:1].tolist() == [0] and bool((pointers[1:] >= pointers[:-1]).all())
+    if not rising or pointers[-1] != n_stored:
+        raise InputError(
+            f"{place}: row pointers do not rise from 0 to the {n_stored} values stored; write it "
+            f"again"
+        )

@@ -16,8 +16,15 @@ import numpy as np
 from ooc_fw.data.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, block_slices, check_raw, iter_blocks
-from ooc_fw.data.sources.base import CHUNK_BYTES, ROUNDING, StoredStatistics
+from ooc_fw.data.sources import (
+    CHUNK_BYTES,
+    ROUNDING,
+    RowSource,
+    StoredStatistics,
+    block_slices,
+    iter_blocks,
+)
+from ooc_fw.data.views import check_raw
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:

@@ -19,14 +19,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ooc_fw.data.opening import is_annotated, names_of_frame
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
-from ooc_fw.data.sources import RowSource, SubsetSource
-from ooc_fw.data.sources.annotated import is_annotated
-from ooc_fw.data.sources.chunked import is_chunked
-from ooc_fw.data.sources.dispatch import names_of_frame
-from ooc_fw.data.sources.views import ranges_of
+from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.zarrs import is_chunked
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields

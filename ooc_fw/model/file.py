@@ -31,11 +31,11 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.attributes import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
-from ooc_fw.data.rows import CSRRows, Rows, canonical_csr
+from ooc_fw.data.converted import CONTENT, LIBRARY_VERSIONS, content_crc32
+from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
+from ooc_fw.data.names import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
+from ooc_fw.data.rows import CSRRows, Rows, canonical_csr, check_pointers
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.checksums import CONTENT, LIBRARY_VERSIONS, content_crc32
-from ooc_fw.data.sources.opening import H5PY_ERRORS, check_plain_tree, open_file
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
 from ooc_fw.model.pairs import (
     REST,
@@ -385,18 +385,12 @@ def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
     data = _vector(stored["data"], np.float32)
     columns, pointers = _vector(stored["indices"], np.int32), _vector(stored["indptr"], np.int64)
     # Damaged arrays are refused here, since compiled code would trust them.
-    if (
-        len(pointers) != n_rows + 1
-        or pointers[0] != 0
-        or pointers[-1] != len(data)
-        or len(columns) != len(data)
-        or (np.diff(pointers) < 0).any()
-        or (len(data) > 0 and not 0 <= columns.min() <= columns.max() < n_features)
-        or canonical_csr(data, columns, pointers, n_features, "it").indices is not columns
-    ):
+    check_pointers(pointers, len(data), "support_vectors/indptr")
+    rows = canonical_csr(data, columns, pointers, n_features, "support_vectors")
+    if len(rows) != n_rows or len(columns) != len(data) or rows.indices is not columns:
         raise InputError("support_vectors is no valid CSR group")
     _check_finite(data, n_features)
-    return CSRRows(data, columns, pointers, n_features)
+    return rows
 
 
 def _check_finite(values: npt.NDArray[Any], n_features: int) -> None:

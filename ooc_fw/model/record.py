@@ -16,19 +16,13 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.columns import feature_places
+from ooc_fw.data.names import feature_places
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import (
-    ColumnSource,
-    RowSource,
-    ScaledSource,
-    SubsetSource,
-    block_slices,
-    open_source,
-)
-from ooc_fw.data.sources.views import ranges_of
+from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.views import ColumnSource, ScaledSource, SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction

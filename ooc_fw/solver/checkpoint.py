@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.formats import CHECKPOINT
+from ooc_fw.data.hdf5 import check_plain_tree, structure_errors
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import RowSource, iter_blocks
-from ooc_fw.data.sources.opening import check_plain_tree, structure_errors
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.system.errors import InputError

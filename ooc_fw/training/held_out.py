@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.data.sources import SubsetSource
-from ooc_fw.data.sources.views import complement, ranges_of
+from ooc_fw.data.views import SubsetSource, complement, ranges_of
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import fit_sigmoid
 from ooc_fw.model.record import Model

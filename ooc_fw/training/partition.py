@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import PairSource, RowSource, iter_blocks, open_source, rows_source
+from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
+from ooc_fw.data.views import PairSource
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.setup import workload

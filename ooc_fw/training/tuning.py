@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.data.sources import CachedSource, RowSource, SubsetSource
-from ooc_fw.data.sources.views import complement, draw_parts
+from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
 from ooc_fw.model.pairs import PairSolution

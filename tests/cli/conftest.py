@@ -10,7 +10,7 @@ import pytest
 
 from ooc_fw.cli.main import main
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.record import Model

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.attributes import RECORD
-from ooc_fw.data.sources.checksums import CONTENT
+from ooc_fw.data.converted import CONTENT
+from ooc_fw.data.names import RECORD
 from ooc_fw.model.record import load_model
 
 CITIES = ("Rom", "Köln, am Rhein", "Oslo")

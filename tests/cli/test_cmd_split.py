@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from tests.support.contracts import to_dense
 
 

@@ -19,9 +19,10 @@ from ooc_fw.cli.main import main
 from ooc_fw.convert import passes
 from ooc_fw.convert.convert import convert
 from ooc_fw.convert.spool import shuffle_keys
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import KINDS
-from ooc_fw.data.sources import ScaledSource, open_source
 from ooc_fw.data.statistics import fit_scaling
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

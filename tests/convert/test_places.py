@@ -13,7 +13,7 @@ import pytest
 from converted import read
 
 from ooc_fw.convert.convert import convert
-from ooc_fw.data.sources.dispatch import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

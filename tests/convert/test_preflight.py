@@ -16,8 +16,8 @@ from ooc_fw.convert.preflight import (
     measure_labels,
     sample_slices,
 )
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.sources import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

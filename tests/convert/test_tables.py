@@ -24,9 +24,9 @@ from ooc_fw.convert.inputs import open_table
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.verify import verify_file
+from ooc_fw.data.converted import GROUP, HEADER
 from ooc_fw.data.formats import detect_format
-from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.checksums import GROUP, HEADER
+from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_csr_group
@@ -681,7 +681,7 @@ def test_arrays_that_do_not_fit(run, refused, save, tmp_path):
     refused(path, "column 't' of .* is of type datetime64", **Y, one_hot=["a"])
     with h5py.File(tmp_path / "g.hdf5", "w") as file:
         file.create_group("X")
-    refused(tmp_path / "g.hdf5", "'X' is a group, but no CSR matrix")
+    refused(tmp_path / "g.hdf5", "'/X' is neither an array nor a group with data, indices")
     path = save("h.npz", X=np.array([[1, np.nan]]), y=np.zeros(1))
     refused(path, r"h\.npz, row 0: the value in column '1' is missing")
     labels = save("y.npy", zeros)

@@ -16,8 +16,10 @@ from converted import convert_libsvm
 from ooc_fw.convert import verify as verify_module
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.convert.verify import verify_file
+from ooc_fw.data import converted as checksums
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.sources import checksums, iter_blocks, open_source
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import iter_blocks
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense, write_sparse

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sources.checksums import CheckedSlices, Checksums, crc32s, stretch_length
+from ooc_fw.data.converted import CheckedSlices, Checksums, crc32s, stretch_length
 from ooc_fw.system.errors import DamageError
 
 

@@ -15,15 +15,10 @@ import pytest
 import scipy.sparse
 import zarr
 
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import (
-    CachedSource,
-    ColumnSource,
-    CSRSource,
-    ScaledSource,
-    SubsetSource,
-    open_source,
-)
+from ooc_fw.data.sources import CSRSource
+from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSource
 from tests.support.contracts import RowSourceContract, to_dense
 from tests.support.files import write_csr_group, write_dense, write_sparse
 

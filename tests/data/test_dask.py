@@ -16,8 +16,9 @@ from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data import parallel
 from ooc_fw.data import statistics as stats
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.sources import ScaledSource, open_source
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel

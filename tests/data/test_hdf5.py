@@ -8,8 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import hdf5, open_source
-from ooc_fw.data.sources.flatfile import FileArray
+from ooc_fw.data import hdf5
+from ooc_fw.data.arrays import FileArray, ReadArray
+from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense
@@ -49,7 +50,7 @@ def test_unusual_storage_is_read_through_h5py(X, tmp_path, layout):
         else:
             file.create_dataset("X", data=X, chunks=(10, 5))
     with open_source(path) as source:
-        assert isinstance(source._array, hdf5.DatasetSlices)
+        assert isinstance(source._array, ReadArray)
         np.testing.assert_array_equal(source.read(0, 57), X)
 
 
@@ -108,10 +109,10 @@ def test_a_data_set_of_the_caller_stays_open(X, tmp_path):
     [
         (lambda file: file.move("X", "Z"), r"data.h5 has no 'X' \(it has: Z, mean, row, y\); name"),
         (lambda file: file.clear(), r"has no 'X' \(it has: nothing\)"),
-        (lambda file: replace(file, "X", None), "'/X' is neither a data set nor a group with data"),
+        (lambda file: replace(file, "X", None), "'/X' is neither an array nor a group with data"),
         (lambda file: replace(file, "X", np.zeros((0, 5))), r"data.h5 is empty \(0 rows, 5 col"),
         (lambda file: replace(file, "y", np.ones(56)), "data.h5 has 57 rows but 56 labels"),
-        (lambda file: replace(file, "y", np.ones((57, 1))), "'/y' must be a data set of one dimen"),
+        (lambda file: replace(file, "y", np.ones((57, 1))), "'y' must be an array of one dimen"),
         (lambda file: file.attrs.update(complete=0), "was not finished when it was written; conv"),
         (
             lambda file: file.attrs.update(format_version=2),
@@ -198,10 +199,10 @@ def test_a_chunk_larger_than_the_cache_of_hdf5_is_decoded_once(tmp_path, monkeyp
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_dataset("X", data=table, chunks=(30_000, 20), compression="gzip")
     decoded = []
-    decode = hdf5.DatasetSlices._decode
+    decode = hdf5.HDF5Array.read
     monkeypatch.setattr(
-        hdf5.DatasetSlices,
-        "_decode",
+        hdf5.HDF5Array,
+        "read",
         lambda s, *part: decoded.append(part) or decode(s, *part),
     )
     with open_source(tmp_path / "data.h5") as source:

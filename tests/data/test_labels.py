@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.labels import TwoLabels, encode_labels, label_blocks, label_values, read_targets
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ooc_fw.data.sources import CSRSource, flatfile, open_source
+from ooc_fw.data import arrays, npy
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import CSRSource
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense
@@ -189,7 +191,7 @@ def test_float64_is_rounded_to_the_nearest_float32():
 
 
 def test_gapped_rows_are_read_in_bounded_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(flatfile, "READ_BYTES", 100)
+    monkeypatch.setattr(arrays, "READ_BYTES", 100)
     source = open_source(mapped(tmp_path, np.s_[::2, 1:3]))
     np.testing.assert_array_equal(source.read(0, source.n_rows), X[::2, 1:3])
 
@@ -207,7 +209,7 @@ def test_changes_of_a_map_are_seen(tmp_path, mode):
 
 def test_a_file_cut_short_is_an_error_and_kills_no_process(tmp_path):
     path = save(tmp_path, np.tile(X, (1000, 1)))
-    array, source = flatfile.open_npy(str(path)), open_source(path)
+    array, source = npy.open_npy(str(path)), open_source(path)
     table = open_source(np.load(path, mmap_mode="r"))
     os.truncate(path, os.path.getsize(path) - 30)
     np.testing.assert_array_equal(array[0:50], X[:50])

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import open_source
-from ooc_fw.data.sources.opening import check_plain_tree, check_storage, find_node, structure_errors
+from ooc_fw.data.hdf5 import check_plain_tree, check_storage, find_node, structure_errors
+from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 
@@ -198,19 +198,19 @@ def test_labels_of_a_kind_that_labels_are_not(file):
     [
         ("indices", np.where(np.arange(60) == 3, np.nan, 1.0), "must be whole numbers"),
         ("indices", np.arange(60) % 4 + 0.5, "must be whole numbers"),
-        ("indices", np.zeros((60, 2), int), "must be a data set of one dimension"),
+        ("indices", np.zeros((60, 2), int), "must be an array of one dimension"),
         ("indptr", np.arange(61) + 0.5, "must be whole numbers"),
-        ("indptr", np.zeros((61, 2), int), "must be a data set of one dimension"),
-        ("data", np.zeros((60, 2)), "must be a data set of one dimension"),
+        ("indptr", np.zeros((61, 2), int), "must be an array of one dimension"),
+        ("data", np.zeros((60, 2)), "must be an array of one dimension"),
         ("indptr", np.arange(5), r"is it stored by columns \(CSC\)"),
         ("shape", (np.nan, 4.0), "must be two whole numbers"),
         ("shape", (-60, 4), "must be two whole numbers"),
         ("indices", np.zeros(3, int), "60 sparse values but 3 column numbers"),
         ("indptr", np.zeros(3, int), "60 sparse rows but 3 row pointers instead of 61"),
-        ("indptr", np.zeros(61, int), "row pointers '/X/indptr' do not rise from 0 to the 60"),
+        ("indptr", np.zeros(61, int), "'/X/indptr': row pointers do not rise from 0 to the 60"),
         ("h5sparse_format", b"csc", "is a csc, stored by columns"),
         ("encoding-type", "csc_matrix", "'/X' is a csc_matrix, stored by columns"),
-        ("shape", 3, "has no attribute 'shape'"),
+        ("shape", 3, "'shape' of .*/X' must be two whole numbers"),
         ("shape", (60, 2**40), "columns, more than the 2147483647"),
     ],
 )

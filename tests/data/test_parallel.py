@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import (
     LocalWorkers,
     Shared,
@@ -20,7 +21,6 @@ from ooc_fw.data.parallel import (
     row_slices,
     shared_source,
 )
-from ooc_fw.data.sources import open_source
 from ooc_fw.system.errors import InputError
 
 ways = pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows, canonical_csr, check_finite, concat_rows, take_rows
-from ooc_fw.data.sources import iter_blocks, open_source
-from ooc_fw.data.sources.base import split_spans
+from ooc_fw.data.sources import iter_blocks, split_spans
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
 

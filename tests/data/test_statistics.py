@@ -10,11 +10,13 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.data import sources as base
 from ooc_fw.data import statistics as stats
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import ScaledSource, base, open_source
 from ooc_fw.data.statistics import fit_scaling, sigma2
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense, write_sparse

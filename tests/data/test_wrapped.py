@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_fw
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CachedSource, PairSource, ScaledSource, SubsetSource, open_source
-from ooc_fw.data.sources.views import complement, draw_parts, ranges_of
+from ooc_fw.data.views import (
+    CachedSource,
+    PairSource,
+    ScaledSource,
+    SubsetSource,
+    complement,
+    draw_parts,
+    ranges_of,
+)
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense, write_sparse

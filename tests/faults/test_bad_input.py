@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import writer as writer_module
-from ooc_fw.data.sources import checksums
+from ooc_fw.data import converted as checksums
 from ooc_fw.solver import checkpoint
 from tests.support.files import write_dense, write_sparse
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import CSRSource, open_source
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.exact_kernel import ExactKernelView

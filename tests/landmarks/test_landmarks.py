@@ -8,7 +8,8 @@ import scipy.optimize
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sources import ArraySource, CSRSource, open_source
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sources import CSRSource, open_source
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.certificate import certify_landmarks, row_penalties

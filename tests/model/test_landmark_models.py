@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ooc_fw.data.sources import CSRSource, open_source
-from ooc_fw.data.sources.checksums import CONTENT
+from ooc_fw.data.converted import CONTENT
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.landmarks.solution import LandmarkSolution
 from ooc_fw.landmarks.solve import solve_landmarks

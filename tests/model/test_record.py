@@ -20,9 +20,10 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.data.converted import CONTENT
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import SubsetSource, open_source
-from ooc_fw.data.sources.checksums import CONTENT
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
@@ -473,8 +474,8 @@ def replace_part(file, name, values):
         (lambda f: f["machines/0"].__delitem__("alpha"), "damaged"),
         (lambda f: f["machines/0/alpha"].__setitem__(0, 7.0), "alpha must be non-negative"),
         (lambda f: f.move("machines/0", "machines/1"), "damaged"),
-        (lambda f: f["support_vectors/indices"].__setitem__(0, 99), "no valid CSR group"),
-        (lambda f: f["support_vectors/indptr"].__setitem__(1, 99), "no valid CSR group"),
+        (lambda f: f["support_vectors/indices"].__setitem__(0, 99), "a column number outside 0 to"),
+        (lambda f: f["support_vectors/indptr"].__setitem__(1, 99), "row pointers do not rise"),
         (lambda f: replace_part(f, "machines/0/sv", np.ones(4)), "of type float64"),
         (lambda f: f["machines/0/sv"].__setitem__(0, f["machines/0/sv"][1]), "vector twice"),
         (lambda f: f["machines/0/rows"].__setitem__(0, f["machines/0/rows"][1]), "row twice"),

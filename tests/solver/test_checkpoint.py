@@ -10,7 +10,7 @@ import pytest
 import ooc_fw.solver.kernel_rows
 import ooc_fw.solver.setup
 import ooc_fw.system.memory
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint, save_checkpoint

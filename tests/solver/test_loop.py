@@ -15,8 +15,9 @@ import ooc_fw.solver.kernel_rows
 import ooc_fw.solver.oracles
 import ooc_fw.solver.setup
 import ooc_fw.system.memory
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.data.sources import ArraySource, open_source
+from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem

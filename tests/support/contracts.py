@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Rows
-from ooc_fw.data.sources.base import RowSource
+from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError
 
 

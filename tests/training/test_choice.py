@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_fw.training.held_out
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import fit_sigmoid

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.cli.info import describe_checkpoint
-from ooc_fw.data.sources import open_source
+from ooc_fw.data.opening import open_source
 from ooc_fw.estimators import FrankWolfeOneClass
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model

@@ -12,9 +12,9 @@ import ooc_fw
 from ooc_fw import TrainOptions
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.sources import SubsetSource, open_source
-from ooc_fw.data.sources.views import complement, draw_parts
+from ooc_fw.data.opening import open_source
 from ooc_fw.data.statistics import sigma2
+from ooc_fw.data.views import SubsetSource, complement, draw_parts
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, ClassificationProblem

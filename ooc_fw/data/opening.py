@@ -1,38 +1,51 @@
-"""Open rows of any kind: `open_source` looks at what it is given and picks the source."""
+"""Open rows of any kind: `open_source` looks at what it is given and picks the source.
+
+================================  =================================================================
+given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
+================================  =================================================================
+path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
+path or group of zarr             ``zarrs.py``: chunks that are decoded once
+array of Dask and the like        ``zarrs.py``: blocks that are computed once
+path of .npy, numpy memory map    ``npy.py``: one table, by file offset
+AnnData object                    the rows in it, whatever they are
+numpy array, scipy sparse matrix  the array itself
+================================  =================================================================
+
+To add a format, write its `ArrayNode` and `Group` (``arrays.py``), open it in `open_node`, and add
+it to the table of `SOURCES` in ``tests/data/test_contract.py``. What rows, labels and names are
+made of stands once, in ``containers.py``.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shlex
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from ooc_fw.data.attributes import as_text
-from ooc_fw.data.formats import detect_format, format_of, is_store, read_head
-from ooc_fw.data.remote import is_url
-from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.annotated import (
+from ooc_fw.data import hdf5, zarrs
+from ooc_fw.data.arrays import FileArray, Node, Sliceable
+from ooc_fw.data.containers import (
     Labels,
     Missing,
     check_missing,
-    is_annotated,
-    labels_of_annotated,
-    names_of_annotated,
-    rows_of_annotated,
+    labels_in,
+    open_container,
+    place_of_names,
     without_missing,
 )
-from ooc_fw.data.sources.base import ArraySource, CSRSource, RowSource, Sliceable
-from ooc_fw.data.sources.chunked import is_chunked, open_chunked
-from ooc_fw.data.sources.flatfile import find_in_file, open_npy, open_table
-from ooc_fw.data.sources.hdf5 import open_group, open_hdf5, open_labels, open_rows
-from ooc_fw.data.sources.opening import check_regular, file_name, structure_errors
-from ooc_fw.data.sources.views import SubsetSource, complement, draw_parts
-from ooc_fw.data.sources.zarrs import is_group, open_root, open_store
+from ooc_fw.data.formats import check_regular, detect_format, format_of, is_store, is_url, read_head
+from ooc_fw.data.names import as_text
+from ooc_fw.data.npy import NpzGroup, NumpyArray, find_in_map, open_npy
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
+from ooc_fw.data.views import SubsetSource, complement, draw_parts
 from ooc_fw.system.errors import DamageError, InputError
 
 
@@ -49,7 +62,7 @@ def open_source(
     Parameters
     ----------
     data : path, array, h5py object or RowSource
-        See the table in `ooc_fw.data.sources`. A `RowSource` is returned as it is.
+        See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is.
     labels : path of a .npy file, h5py.Dataset, array or name, optional
         One label per row; replaces those in the file. A name is that of labels in `data`, as
         `y_name` is.
@@ -75,43 +88,34 @@ def open_source(
         if labels is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
-    if _is_name(labels) and not is_annotated(data):
-        y_name, labels = labels, None
     if is_annotated(data):
         return _open_annotated(data, labels, x_name, y_name, missing_labels)
-    found = None if labels is None else _open_labels(labels)
+    if _is_name(labels):
+        y_name, labels = labels, None
+    given = None if labels is None else _open_labels(labels)
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
-        own = y_name if found is None else None
-        source = _open_path(path, found, x_name, own, missing_labels)
+        names = x_name, (y_name if given is None else None), missing_labels
+        source = _open_path(path, given, *names)
         place = path if is_url(path) else os.path.abspath(path)
-        source.reopen_by(
-            _open_path, (place, None, x_name, own, missing_labels), with_labels=found is None
-        )
+        source.reopen_by(_open_path, (place, None, *names), with_labels=given is None)
         return source
-    names: dict[str, Any] = {
-        "x_name": x_name,
-        "y_name": y_name,
-        "missing_labels": missing_labels,
-    }
+    names = x_name, y_name, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
-        with structure_errors(file_name(data)):
-            if isinstance(data, h5py.Dataset):
-                return open_rows(data, found)
-            return open_group(data, found, **names)
-    if is_group(data):
-        return open_root(data, found, name=str(data.store), **names)
+        return _open_rows(hdf5.as_node(data), given, *names)
+    if zarrs.is_zarr(data) and not hasattr(data, "shape"):
+        return _open_rows(zarrs.as_node(data), given, *names)
     if hasattr(data, "tocsr"):
-        return CSRSource(data.tocsr(), found)
-    if is_chunked(data):
-        return open_chunked(data, found)
+        return CSRSource(data.tocsr(), given)
+    if zarrs.is_chunked(data):
+        return _open_chunked(data, given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
         with suppress(AttributeError, TypeError, ValueError):  # words are refused below
             array = np.asarray(data.astype(np.float64))
-    table = find_in_file(array) if array.size and array.ndim == 2 else None
-    source = ArraySource(array, found) if table is None else open_table(table, found)
+    table = find_in_map(array) if array.size and array.ndim == 2 else None
+    source = ArraySource(array, given) if table is None else _open_table(table, given)
     source.columns = columns
     return source
 
@@ -193,22 +197,6 @@ def _is_name(labels: Any) -> bool:
     return isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels)
 
 
-def _open_annotated(
-    data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
-) -> RowSource:
-    """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    found, name = None, labels if isinstance(labels, str) else y_name
-    if labels is not None and not isinstance(labels, str):
-        found = Labels(_open_labels(labels))
-    elif isinstance(labels, str) or y_name != "y":
-        found = labels_of_annotated(data, name)
-        check_missing(found, repr(name), missing_labels)
-    values = None if found is None else found.values
-    source = open_source(rows_of_annotated(data, x_name), values)
-    source.columns = names_of_annotated(data, x_name)
-    return source if found is None else without_missing(source, found)
-
-
 def names_of_frame(data: Any) -> list[str] | None:
     """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
     names = getattr(data, "column_names", getattr(data, "columns", None))
@@ -217,16 +205,68 @@ def names_of_frame(data: Any) -> list[str] | None:
     return [as_text(name) for name in names]
 
 
-def _open_path(
-    path: str, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
+def open_node(path: str, kind: str, resources: ExitStack) -> Node:
+    """The array or group in a file of a kind of `detect_format`; `resources` are to be closed."""
+    if kind == "zarr":
+        return zarrs.open_zarr(path)
+    if kind == "hdf5":
+        file = hdf5.open_file(path)
+        resources.callback(hdf5.close_file, file)
+        return hdf5.HDF5Group(file)
+    if kind == "npz":
+        return NpzGroup(path, resources)
+    array = open_npy(path)
+    resources.callback(array.close)
+    return NumpyArray(path, array)
+
+
+def _open_rows(
+    node: Node, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
 ) -> RowSource:
-    names: dict[str, Any] = {
-        "x_name": x_name,
-        "y_name": y_name,
-        "missing_labels": missing_labels,
-    }
-    if is_store(path):
-        return open_store(path, labels, **names)
+    """Rows in an array or group."""
+    with hdf5.structure_errors(node.path):
+        return open_container(
+            node, labels, x_name=x_name, y_name=y_name, missing_labels=missing_labels
+        )
+
+
+def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
+    """Rows in a file or store; `names` are those of `_open_rows`."""
+    kind = "zarr" if is_store(path) else _kind_of(path)
+    with ExitStack() as resources:
+        with hdf5.structure_errors(path):
+            source = _open_rows(open_node(path, kind, resources), labels, *names)
+        source.own(resources.pop_all().close)
+    return source
+
+
+def _open_table(table: Any, labels: Sliceable | None) -> RowSource:
+    """Rows of a table at a known place of a file."""
+    source = open_container(NumpyArray(table.path, table), labels)
+    place = table.shape, table.dtype, tuple(table.offsets), None, table.strides
+    source.reopen_by(_reopen_table, (os.path.abspath(table.path), *place), with_labels=False)
+    return source
+
+
+def _reopen_table(*place: Any) -> RowSource:
+    return _open_table(FileArray(*place), None)
+
+
+def _open_chunked(array: Any, labels: Sliceable | None) -> RowSource:
+    """Rows of an array in chunks."""
+    source = open_container(zarrs.ChunkedArray(array), labels)
+    if (recipe := zarrs.recipe_of(array)) is not None:
+        source.reopen_by(_reopen_chunked, (recipe,), with_labels=False)
+    return source
+
+
+def _reopen_chunked(recipe: bytes) -> RowSource:
+    """Open the array of a recipe that this program made, in a process that it started."""
+    return _open_chunked(pickle.loads(recipe), None)
+
+
+def _kind_of(path: str) -> str:
+    """Kind of a file of rows, "npy" or "hdf5"; InputError for other files."""
     if is_url(path) and path.endswith((".h5ad", ".h5", ".hdf5")):
         raise InputError(
             f"{path} is remote, and HDF5 is not read from there; download it, or use a zarr store"
@@ -240,10 +280,8 @@ def _open_path(
     kind = detect_format(path)
     if kind in ("parquet", "arrow"):
         raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
-    if kind == "npy":
-        return open_table(open_npy(path), labels)
-    if kind == "hdf5":
-        return open_hdf5(path, labels, **names)
+    if kind in ("npy", "hdf5"):
+        return kind
     table = ""
     if kind == "csv":
         kind, table = "a table", " --label COLUMN"  # only the user knows which column
@@ -279,7 +317,8 @@ def _first_bytes(path: str) -> bytes:
 
 def _open_labels(labels: Any) -> Sliceable:
     if isinstance(labels, h5py.Dataset):
-        return open_labels(labels)
+        node = hdf5.as_node(labels)
+        return labels_in(node, f"the labels {node.place}", {}).values
     if isinstance(labels, (str, os.PathLike)):
         name = os.fspath(labels)
         if format_of(_first_bytes(name)) != "npy":
@@ -301,3 +340,62 @@ def _as_array(data: Any, name: str) -> AnyArray:
         return np.asarray(data)
     except ValueError as error:  # rows of different lengths
         raise InputError(f"the {name} cannot be made an array ({error})") from error
+
+
+# -- AnnData objects -----------------------------------------------------------------------------
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether `data` is an AnnData object, or alike."""
+    return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
+
+
+def _open_annotated(
+    data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
+) -> RowSource:
+    """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
+    found, name = None, labels if isinstance(labels, str) else y_name
+    if labels is not None and not isinstance(labels, str):
+        found = Labels(_open_labels(labels))
+    elif isinstance(labels, str) or y_name != "y":
+        found = _annotated_labels(data, name)
+        check_missing(found, repr(name), missing_labels)
+    rows = _annotated_rows(data, x_name)
+    source = open_source(rows, None if found is None else found.values)
+    if place_of_names(x_name) is not None:
+        source.columns = [as_text(word) for word in data.var_names]
+    return source if found is None else without_missing(source, found)
+
+
+def _annotated_rows(data: Any, x_name: str) -> Any:
+    """Rows of an AnnData object: "X", or those with a path "layers/..." or "obsm/..."."""
+    kind, _, name = x_name.partition("/")
+    if kind == "X":
+        rows = data.X
+    elif kind in ("layers", "obsm") and name in getattr(data, kind):
+        rows = getattr(data, kind)[name]
+    else:
+        has = [f"{part}/{key}" for part in ("layers", "obsm") for key in getattr(data, part)]
+        raise InputError(
+            f"this {type(data).__name__} has no rows {x_name!r}; it has {', '.join(['X', *has])}"
+        )
+    if rows is None:
+        raise InputError(f"this {type(data).__name__} has no X; name other rows (x_name=)")
+    return getattr(rows, "group", rows)  # of a file: the group that it reads
+
+
+def _annotated_labels(data: Any, name: str) -> Labels:
+    """A column of the ``obs`` of an AnnData object."""
+    name = name.removeprefix("obs/")
+    if name not in data.obs:
+        has = ", ".join(map(str, data.obs.columns)) or "none"
+        raise InputError(f"the obs of this {type(data).__name__} has no {name!r}; it has {has}")
+    column = data.obs[name]
+    missing = np.asarray(column.isna())
+    present = column[~missing]
+    values = np.asarray(present.to_numpy())
+    if values.dtype.kind == "O":
+        values = np.asarray(present.astype(str).to_numpy(), dtype=np.str_)
+    whole = np.zeros(len(missing), dtype=values.dtype)
+    whole[~missing] = values
+    return Labels(whole, missing if missing.any() else None)

@@ -1,12 +1,17 @@
-"""HDF5 files that somebody else may have written: checked before anything of them is read.
+"""HDF5 files: their arrays and groups, checked before anything of them is read.
 
 HDF5 itself follows links into other files, returns fill values for what was never written, and
 zeros for what lies behind the end of a file. Here links stay inside the file, filters are
 installed, and all values are stored; only virtual data sets may take them from other files.
+
+Uncompressed values are read straight from the file at the offsets that HDF5 reports. For a short
+slice that takes a tenth of the time of a call through the library, threads do not wait for its
+global lock, and a file that was cut short gives an error instead of zeros.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator
@@ -16,10 +21,15 @@ from typing import Any, TypeAlias
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import format_of, read_head
+from ooc_fw.data.arrays import ArrayNode, DecodedChunks, FileArray, Group, Node, ReadArray
+from ooc_fw.data.formats import check_regular, format_of, read_head
+from ooc_fw.data.names import as_text
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
-Node: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
+logger = logging.getLogger(__name__)
+
+Stored: TypeAlias = Any  # an h5py.Dataset or h5py.Group; h5py has no type hints
 
 # What h5py raises, depending on the place, for a file whose structure is damaged.
 H5PY_ERRORS = (
@@ -34,9 +44,11 @@ _DEEPEST, _MOST_OBJECTS = 4, 1 << 20
 _LARGEST_RATIO = {1: 1032, 2: 1, 3: 1, 32000: 264, 32004: 255}
 # The same for filters that write a constant chunk of any size in a few bytes.
 _UNKNOWN_RATIO = 1 << 20
+_LARGEST_BAND = 1 << 30  # decoded bytes up to which chunks that lie side by side are kept together
+_LIBRARY_CACHE = 1 << 20  # bytes of chunks that HDF5 itself keeps for a data set
 
 
-def open_file(path: str) -> Node:
+def open_file(path: str) -> Stored:
     """Open an HDF5 file for reading; HDF5 itself refuses one that was cut short."""
     check_regular(path)
     if os.path.isfile(path) and format_of(read_head(path)) == "checkpoint":
@@ -55,33 +67,18 @@ def open_file(path: str) -> Node:
         raise unreadable(path, error) or damage from error
 
 
-def is_model(group: Node) -> bool:
-    """Whether an HDF5 file is a model."""
-    return "kernel" in group.attrs and "support_vectors" in set(group)
+def is_model(root: Any) -> bool:
+    """Whether a file, or its root as a `Group`, is a model."""
+    return "kernel" in root.attrs and "support_vectors" in set(root)
 
 
-def check_no_model(file: Node) -> None:
+def check_no_model(root: Group) -> None:
     """Raise InputError for a model in place of data."""
-    if is_model(file):
-        name = file_name(file)
-        raise InputError(f"{name} is a model; give data here, and see ooc-fw info {name}")
+    if is_model(root):
+        raise InputError(f"{root.path} is a model; give data here, and see ooc-fw info {root.path}")
 
 
-def check_regular(path: str) -> None:
-    """Raise InputError for what is no regular file: rows are read more than once."""
-    if "\0" in path:
-        raise InputError(
-            f"{path!r} cannot be the name of a file; give one without a null character"
-        )
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give a file in it")
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(
-            f"{path} is a pipe or a device, and rows are read more than once; write them to a file"
-        )
-
-
-def close_file(file: Node) -> None:
+def close_file(file: Stored) -> None:
     """Close an HDF5 file that may be damaged."""
     with suppress(*H5PY_ERRORS):
         file.close()
@@ -101,22 +98,17 @@ def structure_errors(path: str) -> Iterator[None]:
         ) from error
 
 
-def file_name(node: Node) -> str:
+def file_name(node: Stored) -> str:
     """Path of the file that contains `node`."""
     return str(node.file.filename)
 
 
-def chunk_length(dataset: Node) -> int:
-    """Rows or elements of a chunk; all of them where there are no chunks."""
-    return max(1, int((dataset.chunks or dataset.shape)[0]))
-
-
-def is_plain_file(file: Node) -> bool:
+def is_plain_file(file: Stored) -> bool:
     """Whether `file` is one file on disk that nobody in this process writes to."""
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
 
 
-def find_node(group: Node, name: str, n_links: int = 0) -> Node:
+def find_node(group: Stored, name: str, n_links: int = 0) -> Stored:
     """Object at a path below `group`, or below the root of its file if the path begins with "/".
 
     None where there is no such object; `n_links` soft links have been followed so far. InputError
@@ -143,7 +135,7 @@ def find_node(group: Node, name: str, n_links: int = 0) -> Node:
     return node
 
 
-def check_filters(dataset: Node) -> None:
+def check_filters(dataset: Stored) -> None:
     """Raise InputError when the compression of `dataset` is not installed."""
     properties = dataset.id.get_create_plist()
     for position in range(properties.get_nfilters()):
@@ -159,10 +151,139 @@ def check_filters(dataset: Node) -> None:
             )
 
 
+# -- arrays and groups -----------------------------------------------------------------------------
+
+
+class HDF5Group(Group):
+    """A group of a file, in which links stay inside the file."""
+
+    def __init__(self, group: Stored) -> None:
+        self.stored, self.path = group, file_name(group)
+        self.name, self.attrs = group.name, group.attrs
+
+    def get(self, place: Any) -> Node | None:
+        """See `Group.get`; `place` may also be a reference."""
+        if isinstance(place, h5py.Reference):
+            node: Node | None = as_node(self.stored.file[place])
+        else:
+            node = as_node(find_node(self.stored, as_text(place)))
+        return node
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+
+class HDF5Array(ArrayNode):
+    """A data set.
+
+    Where its values cannot be read by offset, compressed chunks are decoded once and kept for the
+    next part. HDF5 itself keeps no chunk that is larger than its cache, and would decode it again
+    for every part.
+    """
+
+    labels_hint = "name its data set of labels (--y-name, or y_name= in Python)"
+
+    def __init__(self, dataset: Stored) -> None:
+        self.stored, self.path = dataset, file_name(dataset)
+        self.name, self.attrs = dataset.name, dataset.attrs
+        self.shape, self.dtype, self.chunks = dataset.shape or (), dataset.dtype, dataset.chunks
+        self.compressed = bool(dataset.id.get_create_plist().get_nfilters())
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are words."""
+        return h5py.check_string_dtype(self.dtype) is not None
+
+    def files(self) -> dict[str, int | None]:
+        """See `Node.files`."""
+        found: dict[str, int | None] = {}
+        if is_plain_file(self.stored.file):
+            # The file that is open: another one may have its name by now.
+            found[self.path] = self.stored.file.id.get_vfd_handle()
+        return found | dict.fromkeys(check_storage(self.stored))
+
+    def open(self) -> FileArray | ReadArray:
+        """See `ArrayNode.open`."""
+        check_filters(self.stored)
+        check_storage(self.stored)
+        in_file = find_in_file(self.stored)
+        if in_file is not None:
+            return in_file
+        slices = ReadArray(self.shape, self.dtype, self.read)
+        # Words take many times what is stored, and are not kept.
+        if self.compressed and self.chunks and self.dtype.kind != "O":
+            length, n_bytes = self.chunks[0], self.stored.nbytes
+            band_bytes = length * n_bytes // max(1, self.shape[0])
+            if self.chunks[1:] == self.shape[1:] or band_bytes <= _LARGEST_BAND:
+                slices = DecodedChunks(self.shape, self.dtype, self.read, length)
+            else:
+                logger.warning(
+                    "%s keeps %d rows of a few columns in each chunk, all of which have to be "
+                    "decoded for every block of rows, which is slow; ooc-fw convert stores rows "
+                    "together",
+                    self.path,
+                    length,
+                )
+        # A chunk as compressed and as decompressed, and what is kept.
+        chunk_bytes = math.prod(self.chunks or (0,)) * self.dtype.itemsize
+        slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
+        return slices
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows ``start:stop``, read by HDF5."""
+        try:
+            return np.asarray(self.stored[start:stop])
+        except OSError as error:
+            damage = f"{self.path} cannot be read ({error}); the file is damaged, write it again"
+            raise DamageError(str(unreadable(self.path, error) or damage)) from error
+
+
+def as_node(stored: Stored) -> Any:
+    """`HDF5Array` or `HDF5Group`; None for what is neither."""
+    if isinstance(stored, h5py.Dataset):
+        return HDF5Array(stored)
+    return HDF5Group(stored) if isinstance(stored, h5py.Group) else None
+
+
+def find_in_file(dataset: Stored) -> FileArray | None:
+    """Where the values of `dataset` lie on disk.
+
+    None when they are compressed, scattered or of a type that numpy cannot read as it is, or when
+    somebody may still be writing to the file.
+    """
+    properties, shape, dtype = dataset.id.get_create_plist(), dataset.shape, dataset.dtype
+    if (
+        not is_plain_file(dataset.file)
+        or dataset.file.userblock_size
+        or dtype.kind not in "biuf"
+        or not h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type())
+        or properties.get_nfilters()
+        or properties.get_external_count()
+        or 0 in shape
+    ):
+        return None
+    layout = properties.get_layout()
+    if layout == h5py.h5d.CONTIGUOUS and (offset := dataset.id.get_offset()) is not None:
+        length, offsets = shape[0], np.array([offset], dtype=np.int64)
+    elif layout == h5py.h5d.CHUNKED and dataset.chunks[1:] == shape[1:]:
+        length = dataset.chunks[0]
+        offsets = np.full(-(-shape[0] // length), -1, dtype=np.int64)  # -1: never written
+
+        def note(chunk: Any) -> None:
+            offsets[chunk.chunk_offset[0] // length] = chunk.byte_offset
+
+        dataset.id.chunk_iter(note)
+    else:
+        return None
+    if (offsets < 0).any():
+        return None
+    return FileArray(dataset.file.filename, shape, dtype, offsets, chunk_rows=length)
+
+
 # -- values --------------------------------------------------------------------------------------
 
 
-def check_plain_tree(file: Node) -> None:
+def check_plain_tree(file: Stored) -> None:
     """Raise InputError unless all objects of a file are its own, each with its values in it.
 
     For files that only this program writes, which have few groups within groups.
@@ -191,7 +312,7 @@ def check_plain_tree(file: Node) -> None:
                 raise InputError(f"{name!r} is one group too many, perhaps a link in a circle")
 
 
-def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
+def check_storage(dataset: Stored, within: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """Check that all values of a data set are stored; return other files that hold parts of it.
 
     Only a virtual data set has such files; `within` holds file and name of those around this one.
@@ -221,20 +342,20 @@ def check_storage(dataset: Node, within: tuple[tuple[str, str], ...] = ()) -> li
     return []
 
 
-def _never_written(dataset: Node, part: str) -> InputError:
+def _never_written(dataset: Stored, part: str) -> InputError:
     return InputError(
         f"{file_name(dataset)}: {dataset.name!r} is said to have {dataset.shape[0]} rows, but "
         f"{part} never written; write all of it, or make it smaller"
     )
 
 
-def _damage(dataset: Node, what: str) -> DamageError:
+def _damage(dataset: Stored, what: str) -> DamageError:
     return DamageError(
         f"{file_name(dataset)} is damaged: {dataset.name} {what}; restore a copy or write it again"
     )
 
 
-def _end_of_block(dataset: Node) -> int:
+def _end_of_block(dataset: Stored) -> int:
     """Byte after the values of a data set that lies in one piece."""
     offset, stored = dataset.id.get_offset(), dataset.id.get_storage_size()
     if stored == 0 or (offset is None and is_plain_file(dataset.file)):
@@ -244,7 +365,7 @@ def _end_of_block(dataset: Node) -> int:
     return int((offset or 0) + stored)
 
 
-def _end_of_chunks(dataset: Node) -> int:
+def _end_of_chunks(dataset: Stored) -> int:
     """Byte after the last chunk of a data set, of which all chunks are stored and long enough."""
     lengths = zip(dataset.shape, dataset.chunks, strict=True)
     n_chunks = math.prod(-(-length // chunk) for length, chunk in lengths)
@@ -274,7 +395,7 @@ def _end_of_chunks(dataset: Node) -> int:
 # -- virtual data sets ---------------------------------------------------------------------------
 
 
-def _check_virtual(dataset: Node, within: tuple[tuple[str, str], ...]) -> list[str]:
+def _check_virtual(dataset: Stored, within: tuple[tuple[str, str], ...]) -> list[str]:
     """Files that a virtual data set is made of, all of which are there."""
     path = file_name(dataset)
     this = os.path.realpath(path), dataset.name
@@ -306,7 +427,7 @@ def _check_virtual(dataset: Node, within: tuple[tuple[str, str], ...]) -> list[s
 
 
 def _check_part(
-    file: Node, part: Any, needs: str, path: str, within: tuple[tuple[str, str], ...]
+    file: Stored, part: Any, needs: str, path: str, within: tuple[tuple[str, str], ...]
 ) -> list[str]:
     """Check that a part of a virtual data set is there; return the files that it is made of."""
     node = find_node(file, part.dset_name)

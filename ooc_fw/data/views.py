@@ -24,7 +24,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources.base import CHUNK_BYTES, RowSource, reopened, split_spans
+from ooc_fw.data.sources import CHUNK_BYTES, RowSource, reopened, split_spans
 from ooc_fw.system.errors import InputError
 
 # Two labels at most this many rows apart are read together: a second read would take longer.

@@ -1,7 +1,8 @@
-"""The interface of all sources of rows, and the two kinds that read storage.
+"""`RowSource`, the interface of all sources of rows, and the two kinds that read storage.
 
 `ArraySource` reads dense rows of one array, `CSRSource` sparse rows of three. Anything that can be
-sliced is such an array: in RAM, in a flat file, in HDF5, in chunks to decode.
+sliced is such an array: in RAM, at its place in a file, in chunks to decode. `open_source` in
+`ooc_fw.data.opening` picks them, and the sources of `ooc_fw.data.views` return the rows of others.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
+from ooc_fw.data.arrays import DecodedChunks, Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -27,6 +29,9 @@ from ooc_fw.data.rows import (
     as_float32,
     canonical_csr,
     check_finite,
+    check_pointers,
+    check_real,
+    check_shape,
     concat_rows,
     rounded,
     take_rows,
@@ -63,14 +68,6 @@ class StoredStatistics:
         return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
 
 
-class Sliceable(Protocol):
-    """A sequence of numbers, or of rows of them, that returns contiguous parts as arrays."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: slice, /) -> AnyArray: ...
-
-
 class FileStamp:
     """Bytes and time of change of a file, to notice that somebody replaced or cut it.
 
@@ -101,14 +98,6 @@ class FileStamp:
             )
 
 
-class Decoder(Protocol):
-    """An array whose parts are decoded, or computed, in units of its own."""
-
-    @property
-    def bytes_decoded(self) -> int:
-        """Bytes decoded so far, whether or not anybody asked for all of them."""
-
-
 class RowSource(ABC):
     """Rows of a labelled data set, wherever they are kept.
 
@@ -136,7 +125,9 @@ class RowSource(ABC):
     cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
-    decoders: Sequence[Decoder] = ()  # arrays that count the bytes read; none: the reads count them
+    decoders: Sequence[
+        DecodedChunks
+    ] = ()  # arrays that count the bytes read; none: the reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
     labels_hint = "pass one label a row as labels"
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
@@ -195,6 +186,11 @@ class RowSource(ABC):
     def read_exact(self, start: int, stop: int) -> StoredRows:
         """Rows to be scaled: of float64 where more digits are stored than float32 holds."""
         return self._read(start, stop, unrounded)
+
+    def read_unchecked(self, start: int, stop: int) -> StoredRows:
+        """Rows as stored, whose values may not be finite."""
+        self._check_range(start, stop)
+        return self._same_file(self._fetch, start, stop)
 
     def _read(self, start: int, stop: int, convert: Callable[[StoredRows], _Kind]) -> _Kind:
         self._check_range(start, stop)
@@ -292,6 +288,12 @@ class RowSource(ABC):
             stamp.check()
         for parent in self._parents:
             parent.check_unchanged()
+
+    def hold(self, array: Any) -> None:
+        """Count the memory that reading an array takes, and close it with the source."""
+        self.overhead_bytes += array.overhead_bytes
+        self.cache_bytes += array.kept_bytes
+        self.own(array.close)
 
     def own(self, release: Callable[[], object]) -> None:
         """Call `release` when the source is closed."""
@@ -409,7 +411,7 @@ class ArraySource(RowSource):
 
 
 class CSRSource(RowSource):
-    """Sparse rows of a scipy CSR matrix or array, or of an object with its four attributes.
+    """Sparse rows of a scipy CSR matrix or array, or of an object with its attributes.
 
     Unsorted or repeated columns are put in order slice by slice; the matrix is not modified.
     """
@@ -426,20 +428,19 @@ class CSRSource(RowSource):
     ) -> None:
         check_real(name, matrix.data.dtype)
         check_shape(name, matrix.shape)
-        check_width(name, matrix.shape[1])
-        n_rows, n_stored = matrix.shape[0], int(matrix.indptr[-1])
+        n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
         super().__init__(
             name,
             matrix.shape,
             labels=labels,
             chunk_rows=chunk_rows,
-            decoded_bytes=8 * n_stored + 8 * (n_rows + 1),
+            decoded_bytes=8 * n_stored + 8 * (matrix.shape[0] + 1),
         )
         self.in_memory = isinstance(matrix.data, np.ndarray)
-        self._data, self._indices, self._indptr = matrix.data, matrix.indices, matrix.indptr
+        self._data, self._indices, self.indptr = matrix.data, matrix.indices, matrix.indptr
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        indptr = self._indptr[start : stop + 1]
+        indptr = self.indptr[start : stop + 1]
         part = slice(int(indptr[0]), int(indptr[-1]))
         data, indices = self._data[part], self._indices[part]
         self._count_fetched(data, indices)
@@ -449,6 +450,36 @@ class CSRSource(RowSource):
 def rows_source(rows: Rows, name: str = "array") -> ArraySource | CSRSource:
     """Rows in RAM as a source."""
     return (CSRSource if isinstance(rows, CSRRows) else ArraySource)(rows, name=name)
+
+
+class RowPointers:
+    """Row pointers in a file, which are read, checked and kept in RAM when rows are asked for.
+
+    Until then, a memory limit that they exceed may be refused.
+    """
+
+    def __init__(self, array: Sliceable, n_stored: int, place: str) -> None:
+        self._array, self._n_stored, self._place = array, n_stored, place
+        self._pointers: Int64Array | None = None
+        self._reading = threading.Lock()
+
+    def __getitem__(self, key: slice) -> Int64Array:
+        with self._reading:
+            if self._pointers is None:
+                pointers = np.asarray(self._array[: len(self._array)], dtype=np.int64)
+                check_pointers(pointers, self._n_stored, self._place)
+                self._pointers = pointers
+        return self._pointers[key]
+
+    def rows_of(self, first: int, stop: int) -> tuple[int, int]:
+        """Rows that the stored values ``first:stop`` belong to."""
+        return rows_of_values(self[:], first, stop)
+
+
+def rows_of_values(pointers: Int64Array, first: int, stop: int) -> tuple[int, int]:
+    """Rows of a CSR matrix that the stored values ``first:stop`` belong to."""
+    rows = np.searchsorted(pointers, [first, stop - 1], side="right")
+    return int(rows[0]) - 1, int(rows[1])
 
 
 def block_slices(
@@ -475,34 +506,3 @@ def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64
     far = np.diff(indices) > max_gap
     crossing = np.diff(indices // span_rows) > 0
     return np.split(indices, np.flatnonzero(far | crossing) + 1)
-
-
-def check_shape(name: str, shape: Sequence[int]) -> None:
-    """Raise InputError unless `shape` is that of a table with rows and columns."""
-    if len(shape) != 2:
-        raise InputError(
-            f"the rows in {name} must be a table of two dimensions, not of {len(shape)}"
-        )
-    if shape[0] < 1 or shape[1] < 1:
-        raise InputError(
-            f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give at least one of each"
-        )
-    check_width(name, shape[1])
-
-
-def check_real(name: str, dtype: np.dtype[Any]) -> None:
-    """Raise InputError unless values of `dtype` are real numbers."""
-    if dtype.kind not in "biuf":
-        raise InputError(
-            f"the rows in {name} are of type {dtype}, but must be real numbers; "
-            f"convert them to float32"
-        )
-
-
-def check_width(name: str, n_features: int) -> None:
-    """Raise InputError when column numbers would not fit int32, as sparse rows have them."""
-    if n_features > np.iinfo(np.int32).max:
-        raise InputError(
-            f"{name} has {n_features} columns, more than the {np.iinfo(np.int32).max} that rows "
-            f"may have; hash the features to fewer columns"
-        )

@@ -1,4 +1,4 @@
-"""Checksums of converted files.
+"""Files of `ooc-fw convert`: what they say of their rows, and their checksums.
 
 Every array is cut into stretches of about `STRETCH_BYTES`, a whole number of them per chunk. The
 CRC32 of each is stored: of the bytes of the values before compression, so that a reader need not
@@ -12,17 +12,21 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.attributes import LABEL_NAMES
+from ooc_fw.data.arrays import ArrayNode, ReadArray, check_vector
+from ooc_fw.data.hdf5 import HDF5Group, Stored, check_storage, find_node
+from ooc_fw.data.names import COLUMNS, LABEL_NAMES, RECORD, as_text, get_text, get_texts
 from ooc_fw.data.rows import AnyArray, Int64Array
-from ooc_fw.data.sources.opening import Node, check_storage, chunk_length, file_name, find_node
-from ooc_fw.system.errors import DamageError
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import RowSource, StoredStatistics
+from ooc_fw.system.errors import DamageError, InputError
 
+FORMAT_VERSION = 1  # newest layout of converted files that is read here
 # Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
 # extra cost, long enough that the checksums take a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
@@ -47,6 +51,74 @@ UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 Range: TypeAlias = tuple[int, int]
 
 _WAY_OUT = "restore a copy or convert the data again"
+
+
+# -- what a converted file says --------------------------------------------------------------------
+
+
+def is_converted(root: Any) -> TypeGuard[HDF5Group]:
+    """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer.
+
+    `root` is the root of an HDF5 file, or any other node.
+    """
+    if not isinstance(root, HDF5Group) or not {"format_version", "n_features"} <= set(root.attrs):
+        return False
+    if int(root.attrs["format_version"]) > FORMAT_VERSION:
+        raise InputError(
+            f"{root.path} has format version {root.attrs['format_version']}, newer than "
+            f"{FORMAT_VERSION}; update ooc-fw or convert the data again"
+        )
+    if int(root.attrs.get("complete", 0)) != 1:
+        raise InputError(
+            f"{root.path} was not finished when it was written; convert the data again"
+        )
+    return True
+
+
+def adopt(source: RowSource, root: HDF5Group, sums: Mapping[str, Checksums]) -> None:
+    """Take over what a converted file says about its rows."""
+    source.shuffled = bool(root.attrs.get("shuffled", False))
+    for name in SMALL_ARRAYS:
+        if (node := root.get(name)) is not None:
+            check_vector(node, "biuf", source.n_features).open().close()
+    source.scaling = Scaling.read(root.stored)
+    source.columns = get_texts(root.attrs, COLUMNS)
+    source.table = get_text(root.attrs, RECORD) if RECORD in root.attrs else None
+    mean, norm = root.get("mean"), root.attrs.get("mean_square_norm", np.nan)
+    if isinstance(mean, ArrayNode):
+        values = np.asarray(mean.open()[:], dtype=np.float64)
+        # If they are not finite, reading the rows will name the one that is to blame.
+        if np.isfinite(norm) and np.isfinite(values).all():
+            source.statistics = StoredStatistics(values, float(norm))
+    if (row := root.get("row")) is not None:
+        ids = check_vector(row, "iu", source.n_rows)
+        array = ids.open()
+        source.ids = checked(array, ids, "row", sums)
+        source.hold(array)
+
+
+def label_words(labels: Any, node: ArrayNode) -> Any:
+    """Labels as words where they are text, or codes 0, 1, ... of the attribute `LABEL_NAMES`."""
+    names = get_texts(node.attrs, LABEL_NAMES)
+    if names is None and not node.is_text:
+        return labels
+
+    def read(start: int, stop: int) -> AnyArray:
+        values = np.asarray(labels[start:stop])
+        if names is None:
+            return np.array([as_text(label) for label in values.tolist()], dtype=np.str_)
+        places = values.astype(np.int64)
+        if np.any(places != values) or np.any((places < 0) | (places >= len(names))):
+            raise DamageError(
+                f"{node.path} has labels that are no whole numbers from 0 to {len(names) - 1}, "
+                f"for which it has {LABEL_NAMES}; write it again"
+            )
+        return np.array(names, dtype=np.str_)[places]
+
+    return ReadArray(node.shape, object, read)
+
+
+# -- checksums -------------------------------------------------------------------------------------
 
 
 def stretch_length(row_bytes: int) -> int:
@@ -80,6 +152,20 @@ class Checksums:
         return first + np.flatnonzero(found != self.values[first : first + len(found)])
 
 
+NO_SUMS: Mapping[str, Checksums] = {}  # checksums of a file that has none
+
+
+def checked(
+    array: Any,
+    node: ArrayNode,
+    name: str,
+    sums: Mapping[str, Checksums],
+    rows_of: Callable[[int, int], Range] | None = None,
+) -> Any:
+    """`array`, which compares what it reads with the checksums of `name`, if there are any."""
+    return CheckedSlices(array, sums[name], node, name, rows_of) if name in sums else array
+
+
 class CheckedSlices:
     """Parts of an array in a file, compared with its checksums where that costs little.
 
@@ -88,7 +174,7 @@ class CheckedSlices:
     the data never uses a changed bit. A shorter part is returned as it was read, because reading
     and summing 64 KiB for a few rows would cost many times their own read.
 
-    `array` reads the values of the `dataset` of that name. `rows_of` turns a range of elements into
+    `array` reads the values of the node of that name. `rows_of` turns a range of elements into
     the range of rows that they belong to; if that is unknown, they are not `in_rows`.
     """
 
@@ -96,14 +182,14 @@ class CheckedSlices:
         self,
         array: Any,
         checksums: Checksums,
-        dataset: Node,
+        node: ArrayNode,
         name: str,
         rows_of: Callable[[int, int], Range] | None = None,
         *,
         in_rows: bool = True,
     ) -> None:
         self.shape, self.dtype = array.shape, array.dtype
-        self._array, self._checksums, self._dataset, self._name = array, checksums, dataset, name
+        self._array, self._checksums, self._node, self._name = array, checksums, node, name
         self._rows_of, self._unit = rows_of, "rows" if in_rows else "values"
 
     def __len__(self) -> int:
@@ -127,15 +213,24 @@ class CheckedSlices:
         """Sentence about a stretch that cannot be used."""
         first = stretch * self._checksums.length
         stop = min(len(self), first + self._checksums.length)
-        chunk = first // chunk_length(self._dataset)
+        chunk = first // chunk_length(self._node)
         if self._rows_of is not None:
             first, stop = self._rows_of(first, stop)
         place = f"{self._name}, chunk {chunk}, {self._unit} {first} to {stop - 1}"
-        path = file_name(self._dataset)
-        return f"{path} is damaged: {place} {defect}; {_WAY_OUT}"
+        return f"{self._node.path} is damaged: {place} {defect}; {_WAY_OUT}"
 
 
-def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
+def chunk_length(node: ArrayNode) -> int:
+    """Rows or elements of a chunk; all of them where there are no chunks."""
+    return max(1, int((node.chunks or node.shape)[0]))
+
+
+def rows_of_pointers(first: int, stop: int) -> Range:
+    """Rows that the row pointers ``first:stop`` begin or end."""
+    return max(0, first - 1), max(1, stop - 1)
+
+
+def write_checksums(root: Stored, sums: Mapping[str, Checksums]) -> None:
     """Store the checksums of a file whose arrays and attributes are complete.
 
     `sums` are those of the large arrays by name; those of the small ones are computed here.
@@ -151,7 +246,7 @@ def write_checksums(root: Node, sums: Mapping[str, Checksums]) -> None:
     root.attrs[HEADER] = np.uint32(_header_crc32(root, [*sums, *small]))
 
 
-def read_checksums(root: Node) -> dict[str, Checksums]:
+def read_checksums(root: Stored) -> dict[str, Checksums]:
     """Checksums of a converted file by array name; none for a file written without them.
 
     DamageError is raised when the header or a small array does not match, or checksums are missing.
@@ -187,7 +282,7 @@ def read_checksums(root: Node) -> dict[str, Checksums]:
     return sums
 
 
-def _header_crc32(root: Node, names: Iterable[str]) -> int:
+def _header_crc32(root: Stored, names: Iterable[str]) -> int:
     """Checksum of the attributes and of the types and sizes of the arrays `names`."""
     rows, labels = find_node(root, "X"), find_node(root, "y")
     content: dict[str, object] = {
@@ -204,15 +299,15 @@ def _header_crc32(root: Node, names: Iterable[str]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True, default=repr).encode())
 
 
-def content_crc32(root: Node) -> int:
+def content_crc32(root: Stored) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
     The file must have passed `check_plain_tree`: links would be passed over. Only the name of an
-    attribute of variable length counts (see `ooc_fw.data.attributes`).
+    attribute of variable length counts (see `ooc_fw.data.names`).
     """
     total = _attributes_crc32(root, 0)
 
-    def add(name: str, node: Node) -> None:
+    def add(name: str, node: Stored) -> None:
         nonlocal total
         total = _attributes_crc32(node, zlib.crc32(repr(name).encode(), total))
         if _is_dataset(node):
@@ -226,7 +321,7 @@ def content_crc32(root: Node) -> int:
     return total
 
 
-def _attributes_crc32(node: Node, total: int) -> int:
+def _attributes_crc32(node: Stored, total: int) -> int:
     """Continue the checksum `total` with the attributes of a group or array."""
     content = {
         name: None
@@ -238,11 +333,11 @@ def _attributes_crc32(node: Node, total: int) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode(), total)
 
 
-def _is_dataset(node: Node) -> bool:
+def _is_dataset(node: Stored) -> bool:
     return isinstance(node, h5py.Dataset)
 
 
-def _outline(node: Node) -> object:
+def _outline(node: Stored) -> object:
     """Type and size of an array; what stands in its place if there is none."""
     if not _is_dataset(node):
         return None if node is None else "no array"

@@ -1,0 +1,342 @@
+"""Arrays and groups in files as every format opens them, and arrays that are read by slices.
+
+A format has a class of `ArrayNode` and one of `Group`: their names, shapes and attributes, and how
+a part of an array is read. What rows and labels are made of stands in `ooc_fw.data.containers`.
+
+Nothing is memory-mapped: mapped pages would count as resident memory, and access to a map of a file
+that was cut short ends the process instead of raising an error.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.system.errors import DamageError, InputError
+
+READ_BYTES = 8 << 20  # bytes fetched at once from a table whose rows have other data between them
+KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
+
+
+class Sliceable(Protocol):
+    """A sequence of numbers, or of rows of them, that returns contiguous parts as arrays."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice, /) -> AnyArray: ...
+
+
+# -- what a file holds ---------------------------------------------------------------------------
+
+
+class Node:
+    """An array or a group in a file or store."""
+
+    path: str  # the file or store, for messages
+    name = ""  # path of the node in it
+    attrs: Mapping[str, Any] = MappingProxyType({})
+    labels_hint = "name its labels (--label, or y_name= in Python)"
+
+    @property
+    def place(self) -> str:
+        """File, and path in it, for messages."""
+        return f"{self.path}: {self.name!r}" if self.name else self.path
+
+    def files(self) -> dict[str, int | None]:
+        """Files whose change would change the values, with a descriptor where one is open."""
+        return {}
+
+
+class Group(Node, ABC):
+    """Arrays and groups by name; iteration yields the names."""
+
+    @abstractmethod
+    def get(self, place: Any) -> Node | None:
+        """Array or group at a path below this group, or itself for ""; None if there is none."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[str]: ...
+
+
+class ArrayNode(Node, ABC):
+    """An array, of which nothing is read before it is opened."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    chunks: tuple[Any, ...] | None = None  # lengths along each axis
+    compressed = False  # whether a chunk is decoded whole, whatever is asked of it
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are words."""
+        return self.dtype.kind in "SU"
+
+    @abstractmethod
+    def open(self) -> Any:
+        """Slices of the array; InputError when some of its values are not there."""
+
+
+class Field(ArrayNode):
+    """A field of a table of records."""
+
+    def __init__(self, table: ArrayNode, name: str) -> None:
+        self.path, self.name, self.shape = table.path, f"{table.name}/{name}", table.shape
+        self.dtype, self._table, self._field = table.dtype[name], table, name
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are words."""
+        return self.dtype.kind in "SU" or self.dtype.hasobject
+
+    def open(self) -> ReadArray:
+        """See `ArrayNode.open`."""
+        table = self._table.open()
+        return ReadArray(self.shape, self.dtype, lambda start, stop: table[start:stop][self._field])
+
+
+def check_vector(node: Node | None, kinds: str = "", length: int | None = None) -> Any:
+    """`ArrayNode` of one dimension; InputError for what is none, or of another type or length."""
+    if not isinstance(node, ArrayNode) or len(node.shape) != 1:
+        place = "a part of the file" if node is None else node.place
+        raise InputError(f"{place} must be an array of one dimension; write it again")
+    if kinds and node.dtype.kind not in kinds:
+        what = "whole numbers" if kinds == "iu" else "numbers"
+        raise InputError(f"{node.place} is of type {node.dtype}, but must be {what}; convert it")
+    if length is not None and node.shape[0] != length:
+        raise DamageError(
+            f"{node.place} has {node.shape[0]} values instead of {length}; write it again"
+        )
+    return node
+
+
+# -- arrays that are read by slices --------------------------------------------------------------
+
+
+class ReadArray:
+    """An array of which ``read(start, stop)`` returns a part."""
+
+    kept_bytes = 0  # most bytes that stay in memory between two reads
+    overhead_bytes = 0  # most bytes that a read takes in addition to its result
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, read: Callable[[int, int], AnyArray]
+    ) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self._read = read
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        start, stop, _ = key.indices(len(self))
+        return self._read(start, max(start, stop))
+
+    def close(self) -> None:
+        """Nothing to close: the file belongs to whoever opened it."""
+
+
+class DecodedChunks(ReadArray):
+    """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
+
+    The first and the last chunk of a read are kept if it uses only a part of them, so that a pass
+    in order decodes each chunk once, whatever its blocks are. At most `kept_bytes` stay between two
+    reads. When several threads need a chunk at the same time, one decodes it and the others wait.
+
+    ``decode(start, stop)`` returns the rows of consecutive chunks. `ends` holds the row after the
+    last of each chunk, or is the number of rows of each but the last.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        decode: Callable[[int, int], AnyArray],
+        ends: Int64Array | int,
+    ) -> None:
+        super().__init__(shape, dtype, decode)
+        # The last chunk may end below the last border.
+        self._borders: Sequence[int] = (
+            range(0, shape[0] + ends, ends) if isinstance(ends, int) else [0, *ends.tolist()]
+        )
+        row_bytes = self.dtype.itemsize * math.prod(shape[1:])
+        longest = ends if isinstance(ends, int) else int(np.diff(ends, prepend=0).max(initial=0))
+        self.chunk_bytes = min(longest, shape[0]) * row_bytes
+        self.kept_bytes = min(max(KEPT_BYTES, 2 * self.chunk_bytes), shape[0] * row_bytes)
+        # A chunk as compressed and as decompressed, and what is kept.
+        self.overhead_bytes = 2 * self.chunk_bytes + self.kept_bytes
+        self.bytes_decoded = 0
+        self._kept: OrderedDict[int, Future[AnyArray]] = OrderedDict()
+        self._choosing = threading.Lock()
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        """Rows ``key.start:key.stop``; a view of a kept chunk if they all lie in it."""
+        start, stop, _ = key.indices(len(self))
+        if stop <= start:
+            return self._decode(start, start)
+        first = bisect_right(self._borders, start) - 1
+        last = bisect_left(self._borders, stop) - 1
+        begin, end = self._borders[first], min(self._borders[last + 1], len(self))
+        head = start > begin or (first == last and stop < end)
+        tail = stop < end and last != first
+        low = self._borders[first + 1] if head else begin
+        high = self._borders[last] if tail else end
+        pieces = []
+        if head:
+            pieces.append(self._chunk(first)[start - begin : stop - begin])
+        if low < high:
+            pieces.append(self._decode(low, high))
+        if tail:
+            pieces.append(self._chunk(last)[: stop - high])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _chunk(self, number: int) -> AnyArray:
+        """A chunk, which is kept."""
+        with self._choosing:
+            mine = number not in self._kept
+            promise = self._kept.setdefault(number, Future())
+            self._kept.move_to_end(number)
+        if mine:
+            try:
+                end = min(self._borders[number + 1], len(self))
+                promise.set_result(self._decode(self._borders[number], end))
+            except BaseException as error:
+                with self._choosing:
+                    del self._kept[number]
+                promise.set_exception(error)
+            else:
+                self._evict()
+        return promise.result()
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
+        """Rows of whole chunks, decoded and counted."""
+        rows = self._read(start, stop)
+        with self._choosing:
+            self.bytes_decoded += rows.nbytes
+        return rows
+
+    def _evict(self) -> None:
+        """Drop the chunks that were not used for longest until the others fit."""
+        with self._choosing:
+            done = {k: chunk.result() for k, chunk in self._kept.items() if chunk.done()}
+            held = sum(rows.nbytes for rows in done.values())
+            for number, rows in list(done.items())[:-1]:  # the last one is in use
+                if held <= self.kept_bytes:
+                    return
+                del self._kept[number]
+                held -= rows.nbytes
+
+
+class FileArray:
+    """A vector or table in a file, of which contiguous parts are read by any number of threads.
+
+    Chunks of `chunk_rows` elements or rows (all of them by default; fewer in the last chunk) begin
+    at these `offsets` of the file. Neighbours along each axis are `strides` bytes apart, by default
+    without gaps. InputError is raised when the file cannot be opened, and for values in an order
+    that would need scattered reads.
+    """
+
+    kept_bytes = overhead_bytes = 0
+    _descriptor = -1
+
+    def __init__(
+        self,
+        path: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        offsets: Sequence[int] | Int64Array,
+        chunk_rows: int | None = None,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.path, self.shape, self.dtype = path, shape, dtype
+        self.offsets, self._chunk_rows = offsets, chunk_rows or max(1, shape[0])
+        row_bytes = dtype.itemsize * math.prod(shape[1:])
+        self.strides = strides or (row_bytes, dtype.itemsize)[: len(shape)]
+        self._rows_whole = len(shape) == 1 or self.strides[1] == dtype.itemsize
+        self._solid = self._rows_whole and self.strides[0] == row_bytes
+        gapped = self._rows_whole and self.strides[0] > row_bytes
+        in_columns = len(shape) == 2 and self.strides[0] == dtype.itemsize and self.strides[1] > 0
+        if not (self._solid or gapped or in_columns):
+            raise InputError(
+                f"this view of {path} has neither its rows nor its columns in one piece; "
+                f"save it as an array of its own with numpy.save"
+            )
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: slice) -> AnyArray:
+        """Elements or rows ``key.start:key.stop`` as stored, in a buffer of their own."""
+        start, stop, step = key.indices(len(self))
+        if step != 1:
+            raise ValueError(f"arrays in files are sliced with step 1, not {step}")
+        out = np.empty((max(0, stop - start), *self.shape[1:]), dtype=self.dtype)
+        position = start
+        while out.size and position < stop:
+            chunk, inside = divmod(position, self._chunk_rows)
+            end = min(stop, position + self._chunk_rows - inside)
+            place = int(self.offsets[chunk]) + inside * self.strides[0]
+            self._read(place, out[position - start : end - start])
+            position = end
+        return out
+
+    def _read(self, place: int, out: AnyArray) -> None:
+        """Fill `out` with the elements or rows from byte `place` on."""
+        if self._solid:
+            self._fill(out, place)
+        elif not self._rows_whole:
+            column = np.empty(len(out), dtype=self.dtype)
+            for j in range(self.shape[1]):
+                self._fill(column, place + j * self.strides[1])
+                out[:, j] = column
+        else:  # rows with the gaps between them, a bounded part at a time
+            stride = self.strides[0]
+            step = max(1, READ_BYTES // stride)
+            for first in range(0, len(out), step):
+                part = out[first : first + step]
+                raw = np.empty((len(part) - 1) * stride + out.strides[0], dtype=np.uint8)
+                self._fill(raw, place + first * stride)
+                part[...] = np.ndarray(part.shape, self.dtype, raw.data, strides=self.strides)
+
+    def _fill(self, out: AnyArray, offset: int) -> None:
+        """Fill the C-contiguous array `out` with the bytes from `offset` on."""
+        view = out.reshape(-1).view(np.uint8).data
+        while view:
+            try:
+                count = os.preadv(self._descriptor, [view], offset)
+            except OSError as error:
+                if self._descriptor < 0:  # closed: an error in the caller, not of the disk
+                    raise
+                raise DamageError(
+                    f"{self.path} cannot be read at byte {offset} ({error.strerror}); "
+                    f"restore a copy on another disk"
+                ) from error
+            if count == 0:
+                raise DamageError(
+                    f"{self.path} was cut short: {len(view)} bytes of the rows asked for are not "
+                    f"in it; write the file again"
+                )
+            view, offset = view[count:], offset + count
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()

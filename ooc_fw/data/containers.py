@@ -1,0 +1,391 @@
+"""Rows, labels and names in the arrays and groups of a file, whichever format it has.
+
+Rows are an array of two dimensions, or a group with the three arrays of a CSR matrix. Labels are an
+array, or in AnnData a column of ``obs``: an array or a group, of codes and the categories that they
+stand for, or of values and a mask of the missing ones. Before version 0.8 an array of codes refers
+to its categories by an attribute. Before 0.7 ``obs`` is one table of records, and categories are in
+``uns``. Names of columns are the index of ``var``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal, TypeAlias
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.arrays import (
+    ArrayNode,
+    DecodedChunks,
+    Field,
+    Group,
+    Node,
+    ReadArray,
+    Sliceable,
+    check_vector,
+)
+from ooc_fw.data.converted import (
+    NO_SUMS,
+    Checksums,
+    adopt,
+    checked,
+    is_converted,
+    label_words,
+    read_checksums,
+    rows_of_pointers,
+)
+from ooc_fw.data.hdf5 import check_no_model
+from ooc_fw.data.names import as_text
+from ooc_fw.data.rows import check_real, check_shape, check_width
+from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowPointers, RowSource
+from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.system.errors import InputError
+
+Missing: TypeAlias = Literal["refuse", "drop"]
+"""Whether a row without a label is an error, or left out."""
+
+Column: TypeAlias = Node | dict[str, Any]
+"""A column of ``obs``: an array, or by name the two arrays that it is made of."""
+
+CSR_PARTS = ("data", "indices", "indptr")
+_COLUMN_PARTS = (("codes", "categories"), ("values", "mask"))
+_PART = 1 << 20  # codes or marks that are read together
+_OTHER_ROWS = "name its rows (--x-name, or x_name= in Python)"
+_OTHER_LABELS = "name another (--label or --y-name, or y_name= in Python)"
+
+
+def open_container(
+    root: Node,
+    labels: Sliceable | None = None,
+    *,
+    x_name: str = "X",
+    y_name: str | None = "y",
+    missing_labels: Missing = "refuse",
+) -> RowSource:
+    """Open the rows in an array or group: those called `x_name`, or itself.
+
+    `labels` replace those called `y_name`, where None stands for none.
+    """
+    rows = find_rows(root, x_name)
+    sums = read_checksums(root.stored) if is_converted(root) else NO_SUMS
+    found = None if labels is None else Labels(labels)
+    if found is None and y_name is not None and isinstance(root, Group) and rows is not root:
+        found = find_labels(root, y_name, sums)
+    if found is not None:
+        labels = found.values
+        check_missing(found, f"{root.path}: {y_name!r}", missing_labels)
+    own = x_name == "X"  # what a converted file says is of these rows
+    source = open_rows(rows, labels, sums if own else NO_SUMS)
+    if own and is_converted(root):
+        adopt(source, root, sums)
+    if isinstance(root, Group):
+        if source.columns is None:
+            source.columns = feature_names(root, x_name, source.n_features)
+        if known := column_names(root):
+            source.labels_hint = (
+                f"name its labels (--label, or y_name= in Python): it has {', '.join(known)}"
+            )
+    source.check_unchanged()  # all arrays were found in one and the same file
+    return source if found is None else without_missing(source, found)
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def find_rows(root: Node, x_name: str) -> Node:
+    """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
+    if not isinstance(root, Group):
+        return root
+    rows = root.get(x_name)
+    if rows is None and is_csr(root):
+        rows = root
+    if rows is None:
+        check_no_model(root)
+        if x_name in {*root}:
+            raise InputError(f"{root.path}: the link {x_name!r} leads to nothing; {_OTHER_ROWS}")
+        has = ", ".join(root) or "nothing"
+        raise InputError(f"{root.path} has no {x_name!r} (it has: {has}); {_OTHER_ROWS}")
+    if not isinstance(rows, ArrayNode) and not is_csr(rows):
+        raise InputError(
+            f"{rows.place} is neither an array nor a group with {', '.join(CSR_PARTS)}; "
+            f"{_OTHER_ROWS}"
+        )
+    return rows
+
+
+def is_csr(node: Node) -> bool:
+    """Whether a group has the arrays of a CSR matrix."""
+    return isinstance(node, Group) and None not in map(node.get, CSR_PARTS)
+
+
+def open_rows(
+    node: Node, labels: Sliceable | None = None, sums: Mapping[str, Checksums] = NO_SUMS
+) -> RowSource:
+    """Dense rows of an array, or sparse ones of a group; `sums` are checksums to compare with."""
+    source: RowSource
+    if isinstance(node, ArrayNode):
+        check_shape(node.path, node.shape)
+        check_real(node.path, node.dtype)
+        values, array = node, node.open()
+        arrays = [array]
+        rows = checked(array, node, "X", sums)
+        chunk_rows = None if node.chunks is None else _chunk_rows(node, array)
+        source = ArraySource(rows, labels, name=node.path, chunk_rows=chunk_rows)
+    else:
+        assert isinstance(node, Group)
+        source, values, arrays = _open_csr(node, labels, sums)
+    source.labels_hint = values.labels_hint
+    source.stamps += [FileStamp(*file) for file in values.files().items()]
+    if values.compressed:
+        source.max_gap = source.span_rows = source.chunk_rows
+    # A span of rows as stored.
+    source.overhead_bytes += source.read_bytes * -(-int(values.dtype.itemsize) // 4)
+    if all(isinstance(array, DecodedChunks) for array in arrays):  # otherwise reads are counted
+        source.decoders = arrays
+    for array in arrays:
+        source.hold(array)
+    return source
+
+
+def _chunk_rows(node: ArrayNode, array: Any) -> int:
+    """Rows of a chunk; those of the longest one where they differ."""
+    assert node.chunks is not None
+    first = node.chunks[0]
+    return int(first) if isinstance(first, int) else max(map(int, first))
+
+
+def _open_csr(
+    group: Group, labels: Sliceable | None, sums: Mapping[str, Checksums]
+) -> tuple[RowSource, ArrayNode, list[Any]]:
+    """Source of sparse rows, the node of their values, and the arrays that it reads in parts.
+
+    The arrays are laid out as in AnnData's csr_matrix.
+    """
+    # The encoding of a converted file is text of variable length, which no checksum covers.
+    shape = csr_shape(group, known=bool(sums))
+    data, indices, indptr = (
+        check_vector(group.get(part), kinds)
+        for part, kinds in zip(CSR_PARTS, ("biuf", "iu", "iu"), strict=True)
+    )
+    n_stored, n_columns, n_pointers = (node.shape[0] for node in (data, indices, indptr))
+    if n_columns != n_stored:
+        raise InputError(
+            f"{group.path} has {n_stored} sparse values but {n_columns} column numbers; write it "
+            f"again"
+        )
+    if n_pointers != shape[0] + 1:
+        by_column = "is it stored by columns (CSC)? " if n_pointers == shape[1] + 1 else ""
+        raise InputError(
+            f"{group.path} has {shape[0]} sparse rows but {n_pointers} row pointers instead of "
+            f"{shape[0] + 1}; {by_column}write it again as CSR"
+        )
+    check_shape(group.path, shape)
+    pointers = RowPointers(
+        checked(indptr.open(), indptr, "X/indptr", sums, rows_of_pointers), n_stored, indptr.place
+    )
+    arrays = [data.open(), indices.open()]
+    matrix = SimpleNamespace(
+        data=checked(arrays[0], data, "X/data", sums, pointers.rows_of),
+        indices=checked(arrays[1], indices, "X/indices", sums, pointers.rows_of),
+        indptr=pointers,
+        shape=shape,
+    )
+    chunk_rows = data.chunks and max(1, data.chunks[0] * shape[0] // max(1, n_stored))
+    source = CSRSource(matrix, labels, name=group.path, chunk_rows=chunk_rows)
+    source.overhead_bytes += 8 * (shape[0] + 1)  # row pointers
+    return source, data, arrays
+
+
+def csr_shape(group: Group, *, known: bool = False) -> tuple[int, int]:
+    """Shape of a CSR group, which its three arrays alone do not tell; InputError if it is no CSR.
+
+    AnnData before 0.7 has other names of attributes. Those of the kind are left out if it is known.
+    """
+    for attribute in () if known else ("encoding-type", "h5sparse_format"):
+        kind = as_text(group.attrs.get(attribute, "csr"))
+        if kind.removesuffix("_matrix") != "csr":
+            by_column = ", stored by columns" if kind.startswith("csc") else ""
+            raise InputError(
+                f"{group.place} is a {kind}{by_column}; write it as a csr_matrix, by rows "
+                f"(tocsr() in Python)"
+            )
+    shape = np.ravel(group.attrs.get("shape", group.attrs.get("h5sparse_shape", ())))
+    if len(shape) != 2 or shape.dtype.kind not in "iu" or shape.min() < 0:
+        raise InputError(
+            f"the attribute 'shape' of {group.place} must be two whole numbers (rows, columns), "
+            f"not {shape.tolist()}; correct it"
+        )
+    check_width(group.path, int(shape[1]))
+    return int(shape[0]), int(shape[1])
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of rows, and which of them are missing; None where none is."""
+
+    values: Sliceable
+    missing: npt.NDArray[np.bool_] | None = None
+
+
+def find_labels(root: Group, y_name: str, sums: Mapping[str, Checksums]) -> Labels | None:
+    """Labels called `y_name`, or so in ``obs``; None where there are none and none were named."""
+    column = find_column(root, y_name)
+    if column is not None:
+        return labels_in(column, f"{root.path}: {y_name!r}", sums if y_name == "y" else None)
+    if y_name == "y":
+        return None
+    if root.get("obs") is not None:
+        way = "it has " + (", ".join(column_names(root)) or "none")
+    elif is_converted(root):
+        way = "leave out --label (y_name= in Python), since its labels are in 'y'"
+    else:
+        way = f"it has {', '.join(root)}"
+    raise InputError(f"{root.path} has no labels {y_name!r}; {way}")
+
+
+def find_column(root: Group, path: str) -> Column | None:
+    """Column at a path below `root` or its ``obs``; a group that is none is returned as it is."""
+    for place in (path, f"obs/{path}"):
+        above, _, name = place.rstrip("/").rpartition("/")
+        node, table, categories = root.get(place), root.get(above), None
+        if node is None and isinstance(table, ArrayNode) and name in (table.dtype.names or ()):
+            node = Field(table, name)
+            if node.dtype.kind in "iu":
+                categories = root.get(f"uns/{name}_categories")
+        elif isinstance(node, ArrayNode):
+            known = node.attrs.get("categories")
+            if isinstance(known, str | bytes | h5py.Reference):
+                assert isinstance(table, Group)
+                categories = table.get(known)
+        elif isinstance(node, Group):
+            for parts in _COLUMN_PARTS:
+                if {*parts} <= {*node}:
+                    return {part: node.get(part) for part in parts}
+        if node is not None:
+            return node if categories is None else {"codes": node, "categories": categories}
+    return None
+
+
+def column_names(root: Group) -> list[str]:
+    """Paths of the columns of ``obs``."""
+    obs = root.get("obs")
+    names: Any = obs if isinstance(obs, Group) else ()
+    if isinstance(obs, ArrayNode):
+        names = obs.dtype.names or ()
+    return [f"obs/{name}" for name in names if name not in ("_index", "__categories")]
+
+
+def labels_in(column: Column, what: str, sums: Mapping[str, Checksums] | None = None) -> Labels:
+    """Labels in a column, which `what` names in messages.
+
+    `sums` are the checksums of the labels "y" of a file; in other arrays, NaN is a missing label.
+    """
+    if isinstance(column, dict):
+        return _coded_labels(column, what) if "codes" in column else _masked_labels(column, what)
+    if not isinstance(column, ArrayNode) or len(column.shape) != 1:
+        raise InputError(f"{what} must be an array of one dimension; {_OTHER_LABELS}")
+    if column.dtype.kind not in "biuf" and not column.is_text:
+        raise InputError(
+            f"{what} are of type {column.dtype}, but must be numbers or text; {_OTHER_LABELS}"
+        )
+    array = checked(column.open(), column, "y", sums or NO_SUMS)
+    labels = label_words(array, column)
+    if sums is None and column.dtype.kind == "f":
+        return _with_missing(labels, lambda start, stop: np.isnan(labels[start:stop]))
+    return Labels(labels)
+
+
+def _coded_labels(column: Mapping[str, Any], what: str) -> Labels:
+    codes, categories = (check_vector(column[part]) for part in ("codes", "categories"))
+    if codes.dtype.kind not in "iu":
+        raise InputError(f"{what}: its codes are no list of whole numbers; write it again")
+    values, places = np.asarray(categories.open()[0 : categories.shape[0]]), codes.open()
+    if values.dtype.kind not in "biuf":
+        try:
+            values = np.array([as_text(word) for word in values.tolist()], dtype=np.str_)
+        except UnicodeDecodeError:
+            raise InputError(f"{what}: its categories are not UTF-8 text; write it again") from None
+
+    def is_missing(start: int, stop: int) -> npt.NDArray[np.bool_]:
+        part = places[start:stop]
+        if len(part) and not -1 <= int(part.min()) <= int(part.max()) < len(values):
+            raise InputError(f"{what} has codes that are none of its {len(values)} categories")
+        return np.asarray(part < 0)
+
+    read = ReadArray(codes.shape, values.dtype, lambda start, stop: values[places[start:stop]])
+    return _with_missing(read, is_missing)
+
+
+def _masked_labels(column: Mapping[str, Any], what: str) -> Labels:
+    values, mask = (check_vector(column[part]) for part in ("values", "mask"))
+    if values.shape != mask.shape:
+        raise InputError(f"{what}: its values and its mask differ in shape; write it again")
+    marks = mask.open()
+    return _with_missing(
+        label_words(values.open(), values), lambda start, stop: np.asarray(marks[start:stop], bool)
+    )
+
+
+def _with_missing(values: Any, is_missing: Any) -> Labels:
+    """Labels of which ``is_missing(start, stop)`` are missing."""
+    n_rows = len(values)
+    parts = [is_missing(start, min(n_rows, start + _PART)) for start in range(0, n_rows, _PART)]
+    missing = np.concatenate([*parts, np.zeros(0, dtype=bool)])
+    return Labels(values, missing if missing.any() else None)
+
+
+def check_missing(labels: Labels, what: str, missing: Missing) -> None:
+    """Raise InputError for labels that are missing, unless their rows are left out."""
+    if labels.missing is not None and missing == "refuse":
+        raise InputError(
+            f"{np.count_nonzero(labels.missing)} of {len(labels.missing)} rows have no label in "
+            f"{what}; leave them out (--missing-labels drop, or missing_labels= in Python)"
+        )
+
+
+def without_missing(source: RowSource, labels: Labels) -> RowSource:
+    """The rows that have a label."""
+    if labels.missing is None:
+        return source
+    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~labels.missing)))
+    labelled.stamps = source.stamps
+    labelled.own(source.close)
+    return labelled
+
+
+# -- names of columns ----------------------------------------------------------------------------
+
+
+def feature_names(root: Group, x_name: str, n_features: int) -> list[str] | None:
+    """Names of the columns of X, or of a layer, in the ``var`` beside it; None where none are."""
+    place = place_of_names(x_name)
+    var = None if place is None else root.get(place)
+    if isinstance(var, Group):
+        index = as_text(var.attrs.get("_index", "_index"))
+    elif isinstance(var, ArrayNode) and var.dtype.names:
+        index = var.dtype.names[0]
+    else:
+        return None
+    column = find_column(root, f"{place}/{index}")
+    if isinstance(column, ArrayNode):
+        values: Any = check_vector(column).open()
+    elif isinstance(column, dict):
+        values = labels_in(column, f"the names {place}/{index}").values
+    else:
+        return None
+    names = [as_text(name) for name in np.asarray(values[0:n_features]).tolist()]
+    return names if len(values) == n_features else None
+
+
+def place_of_names(x_name: str) -> str | None:
+    """Path of the names of the columns of "X" or "layers/...", of the whole or of a part."""
+    parts = x_name.strip("/").split("/")
+    above = parts[:-1] if parts[-1] == "X" else parts[:-2] if parts[-2:-1] == ["layers"] else None
+    return None if above is None else "/".join([*above, "var"])

@@ -1,0 +1,297 @@
+"""Zarr stores of versions 2 and 3, here or remote: their arrays and groups.
+
+The arrays of Dask, and others in chunks, are read alike. Neither package is imported for them.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ooc_fw.data.arrays import ArrayNode, DecodedChunks, Group, Node
+from ooc_fw.data.formats import ZARR_METADATA, is_url, stored_bytes
+from ooc_fw.data.rows import AnyArray
+from ooc_fw.system.errors import DamageError, InputError
+
+_SMALL_CHUNK, _LARGEST_CHUNK = 64 << 20, 2 << 30
+"""Bytes that any chunk may decode to, and that the values of a chunk may take."""
+
+_MOST_ACROSS = 1 << 20  # chunks side by side, all of which are read for a row
+# Values from which there must be a byte for so many: absent chunks are zeros, and a store may
+# declare any number of them.
+_MANY_VALUES, _LARGEST_RATIO = 1 << 30, 1 << 20
+_DECOMPRESSORS: dict[str, Any] = {
+    "zlib": zlib.decompressobj,
+    "bz2": bz2.BZ2Decompressor,
+    "lzma": lzma.LZMADecompressor,
+}
+_WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
+_RECIPE_BYTES = 16 << 20  # largest recipe of an array; one with more holds the values themselves
+
+
+def open_zarr(path: str) -> Node:
+    """The array or the group of a store; InputError without the package, DamageError if broken."""
+    try:
+        import zarr
+    except ImportError:
+        raise InputError(f"{path} is a zarr store; try: pip install 'ooc-fw[zarr]'") from None
+    try:
+        if not is_url(path):
+            _check_files(path)
+        return as_node(zarr.open(path, mode="r"), path)
+    except InputError:
+        raise
+    except ImportError as error:  # of fsspec, or of what it needs for this kind of store
+        raise InputError(f"{path}: {error}; try: pip install 'ooc-fw[remote]'") from None
+    except Exception as error:  # whatever the store raises
+        raise DamageError(f"{path} cannot be opened as zarr ({error})") from error
+
+
+def is_zarr(data: Any) -> bool:
+    """Whether `data` is an array or a group of zarr, which need not be imported."""
+    return type(data).__module__.partition(".")[0] == "zarr"
+
+
+def as_node(stored: Any, path: str | None = None) -> Node:
+    """An array or group of zarr, whose store is at `path`."""
+    path = str(stored.store) if path is None else path
+    return ZarrArray(stored, path) if hasattr(stored, "shape") else ZarrGroup(stored, path)
+
+
+class _ZarrNode(Node):
+    """What arrays and groups of zarr share."""
+
+    def __init__(self, stored: Any, path: str) -> None:
+        self.stored, self.path = stored, path
+        self.name, self.attrs = stored.name.removesuffix("/"), stored.attrs
+
+    def files(self) -> dict[str, int | None]:
+        """See `Node.files`: the values are in too many files, their descriptions are not."""
+        folder = os.path.join(self.path, *self.stored.path.split("/"))
+        places = [os.path.join(folder, name) for name in ZARR_METADATA]
+        return {place: None for place in places if os.path.isfile(place)}
+
+
+class ZarrGroup(_ZarrNode, Group):
+    """A group of a store."""
+
+    def get(self, place: Any) -> Node | None:
+        """See `Group.get`."""
+        if not place:
+            return self
+        parts = place.strip("/").split("/")
+        with suppress(KeyError):
+            if not {".", ".."} & {*parts}:
+                return as_node(self.stored["/".join(parts)], self.path)
+        return None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+
+class ZarrArray(_ZarrNode, ArrayNode):
+    """An array of a store, whose chunks, of files here, are looked at before they are decoded.
+
+    A few bytes may stand for any number of them, and a chunk may be declared of any size.
+    """
+
+    compressed = True
+
+    def __init__(self, stored: Any, path: str) -> None:
+        super().__init__(stored, path)
+        self.shape, self.dtype, self.chunks = stored.shape, np.dtype(stored.dtype), stored.chunks
+        self._sizes = stored.shards or stored.chunks
+        self._root = getattr(stored.store, "root", None)  # folder of a store that is one
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are words."""
+        return self.dtype.kind not in "biuf" and not self.dtype.names
+
+    def open(self) -> DecodedChunks:
+        """See `ArrayNode.open`."""
+        chunk_bytes = 0 if self.is_text else math.prod(self._sizes) * self.dtype.itemsize
+        n_values = math.prod(self.shape)
+        fitting = 4 * n_values * self.dtype.itemsize  # a small array may be less than a chunk
+        n_across = math.prod(map(_ceil, self.shape[1:], self._sizes[1:]))
+        largest = max(_SMALL_CHUNK, min(_LARGEST_CHUNK, fitting))
+        wrong = chunk_bytes > largest or n_across > _MOST_ACROSS
+        if self._root is not None and n_values >= _MANY_VALUES:
+            n_bytes = stored_bytes(os.path.join(self._root, self.stored.path)) or 0
+            wrong |= n_values > _LARGEST_RATIO * n_bytes
+        if wrong:
+            raise InputError(
+                f"{self.place} is said to have shape {self.shape} in chunks of {self._sizes}, "
+                f"which it cannot have, or which take too much memory; write it in chunks of a few "
+                f"MiB"
+            )
+        self._most = _LARGEST_CHUNK if self.is_text else max(_SMALL_CHUNK, 2 * chunk_bytes)
+        dtype = np.dtype(object) if self.is_text else self.dtype
+        slices = DecodedChunks(self.shape, dtype, self._decode, int(self.stored.chunks[0]))
+        if self.is_text:
+            slices.kept_bytes = _WORD_BYTES * min(int(self.stored.chunks[0]), self.shape[0])
+        return slices
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
+        try:
+            if self._root is not None:
+                self._check_chunks(start, stop)
+            values = np.asarray(self.stored[start:stop])
+        except Exception as error:  # whatever codecs and stores raise
+            raise unreadable_rows(self.place, start, stop, error) from error
+        return values.astype(object) if self.is_text else values
+
+    def _check_chunks(self, start: int, stop: int) -> None:
+        """Raise ValueError for a chunk in a file, if it is there, that decodes to too much."""
+        rows = range(start // self._sizes[0], _ceil(stop, self._sizes[0]))
+        across = map(range, map(_ceil, self.shape[1:], self._sizes[1:]))
+        for place in product(rows, *across):
+            name = self.stored.metadata.encode_chunk_key(place)
+            path = os.path.join(str(self._root), self.stored.path, name)
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                n_bytes = os.fstat(file.fileno()).st_size
+                codecs = self.stored.compressors
+                if n_bytes <= self._most and self.stored.shards is None and codecs:
+                    codec = type(codecs[-1]).__name__.removesuffix("Codec").lower()
+                    n_bytes = _decoded_bytes(codec, file, self._most)
+                if n_bytes > self._most:
+                    raise ValueError(f"{path} holds or decodes to more than {self._most} bytes")
+
+
+def _check_files(path: str) -> None:
+    """Raise InputError for pipes and devices in a store, and for links that leave it."""
+    inside, folders = os.path.realpath(path) + os.sep, [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                own = not entry.is_symlink()
+                if own and entry.is_dir():
+                    folders.append(entry.path)
+                elif not (entry.is_file() or entry.is_dir()) or not (
+                    own or os.path.realpath(entry.path).startswith(inside)
+                ):
+                    raise InputError(
+                        f"{entry.path} is a pipe, a device, or a link that leads out of the store "
+                        f"or nowhere, which is not followed; copy the data into the store"
+                    )
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _decoded_bytes(codec: str, file: BinaryIO, most: int) -> int:
+    """Bytes that a compressed file stands for; of codecs that do not state them, most + 1 at most.
+
+    0 where they are unknown.
+    """
+    if codec in _DECOMPRESSORS:
+        return len(_DECOMPRESSORS[codec]().decompress(file.read(), most + 1))
+    head = file.read(18)
+    if codec == "zstd" and len(head) > 5:
+        flag, single = head[4] >> 6, head[4] >> 5 & 1
+        start = 6 - single + (0, 1, 2, 4)[head[4] & 3]
+        place = slice(start, start + (single, 2, 4, 8)[flag])
+        return int.from_bytes(head[place], "little")
+    if codec == "gzip":
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(), "little")
+    place = {"blosc": slice(4, 8), "lz4": slice(0, 4)}.get(codec, slice(0))
+    return int.from_bytes(head[place], "little")
+
+
+# -- other arrays in chunks ------------------------------------------------------------------------
+
+
+def is_chunked(data: Any) -> bool:
+    """Whether `data` is an array of Dask, or in chunks of equal size, that is read by slicing."""
+    chunks = getattr(data, "chunks", None)
+    if not (isinstance(chunks, tuple) and hasattr(data, "shape") and hasattr(data, "dtype")):
+        return False
+    return _is_dask(data) or all(isinstance(length, int) for length in chunks)
+
+
+def _is_dask(array: Any) -> bool:
+    return hasattr(array, "__dask_graph__") and hasattr(array, "_meta")
+
+
+class ChunkedArray(ArrayNode):
+    """An array in chunks that are decoded or computed whole.
+
+    InputError is raised for a Dask array of unknown lengths, or of blocks that are no numpy arrays.
+    """
+
+    compressed = True
+    labels_hint = "pass one label a row as labels"
+
+    def __init__(self, array: Any) -> None:
+        self._array, self._is_dask = array, _is_dask(array)
+        self.path = "dask array" if self._is_dask else "array of chunks"
+        self.shape, self.dtype, self.chunks = array.shape, np.dtype(array.dtype), array.chunks
+        if self._is_dask and any(math.isnan(length) for length in array.shape):
+            raise InputError(
+                f"the lengths of the {self.path} are unknown; call compute_chunk_sizes()"
+            )
+        if self._is_dask and not isinstance(array._meta, np.ndarray):
+            raise InputError(
+                f"the {self.path} has blocks of type {type(array._meta).__name__}; "
+                f"make them numpy arrays with map_blocks"
+            )
+
+    def open(self) -> DecodedChunks:
+        """See `ArrayNode.open`."""
+        ends = self._array.chunks[0]
+        if self._is_dask:
+            ends = np.cumsum(ends, dtype=np.int64)
+        return DecodedChunks(self.shape, self.dtype, self._decode, ends)
+
+    def _decode(self, start: int, stop: int) -> AnyArray:
+        if self._is_dask:
+            return np.asarray(self._array[start:stop].compute())
+        try:
+            return np.asarray(self._array[start:stop])
+        except Exception as error:  # whatever codecs and stores raise
+            raise unreadable_rows(self.path, start, stop, error) from error
+
+
+def unreadable_rows(place: str, start: int, stop: int, error: Exception) -> DamageError:
+    """What to say of rows that cannot be decoded."""
+    return DamageError(
+        f"rows {start} to {stop - 1} of {place} cannot be read ({error}); write it again"
+    )
+
+
+class _Limited(io.BytesIO):
+    """Memory for at most `_RECIPE_BYTES`; OverflowError beyond."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > _RECIPE_BYTES:
+            raise OverflowError
+        return super().write(data)
+
+
+def recipe_of(array: Any) -> bytes | None:
+    """How another process makes the same array of the files that it is read from.
+
+    None for an array whose values are in memory, and for one that cannot be sent.
+    """
+    try:
+        from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
+    except ImportError:
+        from pickle import dump
+    packed = _Limited()
+    try:
+        dump(array, packed)
+    except Exception:  # whatever the functions and stores of an array raise
+        return None
+    return packed.getvalue()
