@@ -8,9 +8,8 @@ from pathlib import Path
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.report.figures import AXES, PANELS, check_figure, draw_runs, save
-from ooc_fw.report.page import page
 from ooc_fw.report.progress import Waiting
-from ooc_fw.report.runlog import Run, read_runs
+from ooc_fw.report.runlog import Run, page, read_runs
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 

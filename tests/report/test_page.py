@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from run_events import START, make_event
 
-from ooc_fw.report.page import page
+from ooc_fw.report.runlog import page
 
 pytest.importorskip("matplotlib")
 
