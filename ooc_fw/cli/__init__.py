@@ -12,9 +12,10 @@ from ooc_fw.system.interrupt import ignore_signals, leave_at_signals
 
 
 def program() -> int:
-    """Run the command of this process, at whose end nobody looks for garbage in all it loaded.
+    """Run the command of this process.
 
     A signal that arrives before the command begins, or after its end, ends the process at once.
+    The memory goes back to the system as a whole: a search for garbage would only take time.
     """
     leave_at_signals()
     atexit.register(ignore_signals)  # the last thing to be called before the interpreter goes

@@ -92,16 +92,10 @@ def _split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("test", metavar="TEST.h5", help="file for the test rows")
     which = parser.add_mutually_exclusive_group()
     add_option(which, "test_share", Option(0.3, "share of the rows in the test file", **SHARE))
-    which.add_argument(
-        "--rows",
-        metavar="FILE",
-        help="numbers of the test rows in DATA, from 0: text with one a line, or .npy",
-    )
-    add_flag(
-        parser,
-        "--no-stratify",
-        "draw rows without regard to classes (default: each class has the same share in both)",
-    )
+    text = "numbers of the test rows in DATA, from 0: text with one a line, or .npy"
+    which.add_argument("--rows", metavar="FILE", help=text)
+    text = "draw rows without regard to classes (default: each class has the same share in both)"
+    add_flag(parser, "--no-stratify", text)
     add_options(parser, ConvertOptions, ["seed", "compression"])
     add_results(parser)
 
@@ -161,11 +155,8 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "classifiers that this needs are trained in less time than the model as a rule; --max-time "
         "and Ctrl-C cover it, too",
     )
-    parser.add_argument(
-        "--log",
-        metavar="FILE",
-        help="write one JSON object per event, for ooc-fw report and plot; --resume appends",
-    )
+    text = "write one JSON object per event, for ooc-fw report and plot; --resume appends"
+    parser.add_argument("--log", metavar="FILE", help=text)
     parser.add_argument(
         "--task",
         choices=("classification", "novelty", "regression"),

@@ -34,12 +34,28 @@ logger = logging.getLogger(__name__)
 
 def run(args: argparse.Namespace) -> int:
     """Accuracy of a model on labelled rows."""
-    started = time.perf_counter()
     model = load_model(args.model)
     if args.figure is not None:
-        _check_figure(args, model)
-    if model.task == "regression":
-        return _evaluate_regression(args, model, started)
+        outputs = [Output("figure", args.figure, streamed=True)]
+        check_outputs(outputs, [args.model, args.data, args.labels])
+        check_figure(args.figure)
+        if not model.calibrated:
+            raise InputError(
+                f"the figure shows probabilities, which {args.model} does not give; train with "
+                f"ooc-fw train --probability"
+            )
+    measures = _measures_of_regression if model.task == "regression" else _measures_of_classes
+    result = measures(args, model)
+    if args.figure is not None:
+        classes = [common.format_label(value) for value in model.classes.tolist()]
+        save(draw_reliability(result, classes), args.figure)
+    result["seconds"] = time.perf_counter() - args.started
+    common.print_result(args, result, _lines(result) if "classes" in result else None)
+    return DONE
+
+
+def _measures_of_classes(args: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """How well labels are told, and how good decision values and probabilities are."""
     reliability = Reliability(len(model.classes)) if model.calibrated else None
     ranking = Ranking() if len(model.classes) == 2 else None
     confusion = Confusion(model.classes.tolist())
@@ -76,20 +92,13 @@ def run(args: argparse.Namespace) -> int:
             common.format_labels(unknown[:5]),
         )
     result = confusion.measures()
-    if ranking is not None:
-        result |= ranking.measures()
-    if reliability is not None:
-        result |= reliability.measures()
-    if args.figure is not None:
-        classes = [common.format_label(value) for value in model.classes.tolist()]
-        save(draw_reliability(result, classes), args.figure)
-    result |= {"n_rows": n_rows, "seconds": time.perf_counter() - started}
-    common.print_result(args, result, _lines(result))
-    return DONE
+    for measured in (ranking, reliability):
+        result |= {} if measured is None else measured.measures()
+    return result | {"n_rows": n_rows}
 
 
-def _evaluate_regression(args: argparse.Namespace, model: Model, started: float) -> int:
-    """Print how far predictions are from the targets."""
+def _measures_of_regression(args: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """How far predictions are from the targets."""
     residuals = Residuals(model.offset or 0.0)
     for block in apply_model(model, args, with_labels=True):
         assert block.labels is not None
@@ -99,22 +108,7 @@ def _evaluate_regression(args: argparse.Namespace, model: Model, started: float)
                 f"labels"
             )
         residuals.add(block.labels.astype(float), block.values)
-    result = residuals.measures()
-    result |= {"n_rows": residuals.n_rows, "seconds": time.perf_counter() - started}
-    common.print_result(args, result)
-    return DONE
-
-
-def _check_figure(args: argparse.Namespace, model: Model) -> None:
-
-    outputs = [Output("figure", args.figure, streamed=True)]
-    check_outputs(outputs, [args.model, args.data, args.labels])
-    check_figure(args.figure)
-    if not model.calibrated:
-        raise InputError(
-            f"the figure shows probabilities, which {args.model} does not give; train with "
-            f"ooc-fw train --probability"
-        )
+    return residuals.measures() | {"n_rows": residuals.n_rows}
 
 
 class Confusion:

@@ -308,7 +308,7 @@ def _kind(args: argparse.Namespace) -> str:
         return "data"
     path, is_table = args.data, args.label is not None or args.header is not None
     form = detect_format(path, is_table=is_table)
-    # What cannot be opened here is called data, since `open_data` explains it.
+    # A file that cannot be opened is called data: `open_data` says what is wrong with it.
     if form == "npy":
         with contextlib.suppress(InputError), contextlib.closing(open_npy(path)) as array:
             return "npy" if is_table or array.dtype.names else "data"

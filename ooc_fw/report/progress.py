@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 5.0  # between two lines of text
-_GRACE_SECONDS = 0.2  # after which a line that is due is shown without waiting for the step at hand
+_GRACE_SECONDS = 0.2  # a line that is due waits so long for the end of a step, then is shown
 VERBOSE_SECONDS = 1.0  # between two lines of a verbose run
 BAR_SECONDS = 0.1  # between two drawings of a bar
 LOG_SECONDS = 0.1  # between two events of a log, unless something changes that is always logged
@@ -37,8 +37,8 @@ LOG_SECONDS = 0.1  # between two events of a log, unless something changes that 
 # What must be known before an end is estimated.
 _LEAST_SWEEP = 1.0, 0.02  # seconds and fraction of a pass over the data
 _LEAST_TREND = 10.0, 10  # seconds of training, and values of the gap
-_LEAST_CORRELATION = 0.95  # of the gaps with the law that is extrapolated, without its sign
-_FARTHEST = 20.0  # multiple of the time so far beyond which no end is stated
+_LEAST_CORRELATION = 0.95  # in magnitude, of the log of the gap with the time, or its log
+_FARTHEST = 20.0  # an end later than this multiple of the time so far is not stated
 
 
 class Throttle:
@@ -49,7 +49,7 @@ class Throttle:
         self.begin()
 
     def begin(self) -> None:
-        """Let the time pass once more before it has come."""
+        """Start the interval again."""
         self._next = time.monotonic() + self._seconds
 
     def __call__(self) -> bool:
