@@ -11,12 +11,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core import records
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
 
 BUCKET_BYTES = 16 << 20
 """Target size of a bucket. A few are in memory at once, unsorted and sorted."""
@@ -42,43 +42,67 @@ class RowBlock:
     def __getitem__(self, key: slice) -> RowBlock:
         return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
 
-    def bits(self) -> records.RowBits:
-        """The same memory, as the compiled code takes it."""
-        rows, ids, labels = self.rows, self.row_ids.view(np.uint32), self.labels.view(np.uint32)
-        return records.RowBits(rows.data.view(np.uint32), rows.indices, rows.indptr, ids, labels)
+    def take(self, order: Int64Array) -> RowBlock:
+        """Copy of some of the rows, in any order."""
+        rows = take_rows(self.rows, order)
+        assert isinstance(rows, CSRRows)
+        return RowBlock(rows, self.labels[order], self.row_ids[order])
 
 
 class _Bucket:
-    """Records of rows, in the order of their arrival, in an unnamed file."""
+    """Pieces of rows, in the order of their arrival, in an unnamed file.
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    A piece begins with its numbers of rows and of values, and has the arrays of a `RowBlock` one
+    after the other, with lengths of rows in place of row pointers.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], dtype: np.dtype[Any]) -> None:
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
+        self._dtype = dtype
         self._writing = threading.Lock()
         self.n_bytes = self.n_rows = 0
         self.close = self._file.close
 
-    def append(self, words: npt.NDArray[np.uint32], n_rows: int) -> None:
+    def append(self, block: RowBlock) -> None:
+        rows = block.rows
+        lengths = np.diff(rows.indptr).astype(np.int32)
+        sizes = np.array([len(rows), len(rows.data)], dtype=np.int64)
+        arrays = (sizes, block.row_ids, block.labels, lengths, rows.indices, rows.data)
+        piece = b"".join(arrays)
         with self._writing:
-            view = words.data.cast("B")
+            view = memoryview(piece)
             while view:
                 view = view[self._file.write(view) :]
-            self.n_bytes += words.nbytes
-            self.n_rows += n_rows
+            self.n_bytes += len(piece)
+            self.n_rows += len(rows)
 
-    def parts(self, n_bytes: int) -> Iterator[npt.NDArray[np.uint32]]:
-        """Read all records; the first words of a part are the end of those of the one before."""
+    def parts(self, n_bytes: int, n_features: int) -> Iterator[RowBlock]:
+        """Read all rows, in parts of whole pieces of about `n_bytes`."""
         self._file.seek(0)
-        left = self.n_bytes // 4
-        while left > 0:
-            words = np.empty(min(left, n_bytes // 4 + 1), dtype=np.uint32)
-            view = words.data.cast("B")
-            while view:
-                count = self._file.readinto(view)
-                if not count:
-                    raise OSError("a temporary file lost its end; is the disk full?")
-                view = view[count:]
-            left -= len(words)
-            yield words
+        pieces: list[tuple[AnyArray, ...]] = []
+        read = begun = 0
+        while read < self.n_bytes:
+            n_rows, n_stored = self._read(np.int64, 2).tolist()
+            types = [(np.int64, n_rows), (np.float64, n_rows), (np.int32, n_rows)]
+            types += [(np.int32, n_stored), (self._dtype, n_stored)]
+            pieces.append(tuple(self._read(dtype, size) for dtype, size in types))
+            size = 16 + sum(array.nbytes for array in pieces[-1])
+            read, begun = read + size, begun + size
+            if begun >= n_bytes or read == self.n_bytes:
+                ids, labels, lengths, indices, data = map(np.concatenate, zip(*pieces, strict=True))
+                indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+                yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids)
+                pieces, begun = [], 0
+
+    def _read(self, dtype: Any, size: int) -> AnyArray:
+        array: AnyArray = np.empty(size, dtype=dtype)
+        view = array.data.cast("B") if size else memoryview(b"")
+        while view:
+            count = self._file.readinto(view)
+            if not count:
+                raise OSError("a temporary file lost its end; is the disk full?")
+            view = view[count:]
+        return array
 
 
 class Spool:
@@ -106,7 +130,6 @@ class Spool:
         self.seed = seed
         self._bits = bits if seed is not None else 0
         self.dtype = np.dtype(dtype)
-        self._value_words = self.dtype.itemsize // 4
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
         self._buckets: dict[int, _Bucket] = {}
@@ -127,26 +150,27 @@ class Spool:
 
     def add(self, block: RowBlock) -> None:
         """Distribute rows over the buckets; with a seed, for any thread and in any order."""
-        rows = block.rows
-        numbers = np.zeros(len(block), dtype=np.uint16)
-        if self._bits and self.seed is not None:
-            keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
-            numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
-        sizes = np.zeros(1 << self._bits, dtype=np.int64)
-        records.measure_records(rows.indices, rows.indptr, numbers, self._value_words, sizes)
-        ends = np.cumsum(sizes)
-        words = np.empty(ends[-1], dtype=np.uint32)
-        places = ends - sizes
-        records.pack_records(
-            block.bits(), numbers, self._value_words, places, records.Memory.of(words)
-        )
-        counts = np.bincount(numbers, minlength=len(sizes))
-        for number in np.flatnonzero(counts).tolist():
-            end = ends[number]
+        if not self._bits:
+            parts = {0: block}
+        else:
+            numbers = self._bucket_numbers(block.row_ids)
+            order = np.argsort(numbers, kind="stable")
+            ends = np.cumsum(np.bincount(numbers, minlength=1 << self._bits)).tolist()
+            block = block.take(order)
+            starts = [0, *ends[:-1]]
+            bounds = enumerate(zip(starts, ends, strict=True))
+            parts = {number: block[start:end] for number, (start, end) in bounds if start < end}
+        for number, part in parts.items():
             with self._opening:
                 if number not in self._buckets:
-                    self._buckets[number] = _Bucket(self._directory)
-            self._buckets[number].append(words[end - sizes[number] : end], int(counts[number]))
+                    self._buckets[number] = _Bucket(self._directory, self.dtype)
+            self._buckets[number].append(part)
+
+    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
+        assert self.seed is not None
+        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
+        numbers: npt.NDArray[np.uint16] = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
+        return numbers
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
         """Read the rows back, once, declared to have `n_features` columns.
@@ -157,11 +181,12 @@ class Spool:
             bucket = self._buckets.pop(number)
             try:
                 if self.seed is None:
-                    yield from self._read(bucket, self._bucket_bytes, n_features)
+                    yield from bucket.parts(self._bucket_bytes, n_features)
                 elif bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
-                    yield from self._read(bucket, bucket.n_bytes, n_features, self.seed)
+                    for block in bucket.parts(bucket.n_bytes, n_features):
+                        yield block.take(np.argsort(shuffle_keys(block.row_ids, self.seed)))
             finally:
                 bucket.close()
 
@@ -182,42 +207,12 @@ class Spool:
             bucket_bytes=self._bucket_bytes,
         )
         try:
-            for block in self._read(bucket, self._bucket_bytes, n_features):
+            for block in bucket.parts(self._bucket_bytes, n_features):
                 parts.add(block)
             bucket.close()
             yield from parts.blocks(n_features)
         finally:
             parts.close()
-
-    def _read(
-        self, bucket: _Bucket, n_bytes: int, n_features: int, seed: int | None = None
-    ) -> Iterator[RowBlock]:
-        """Rows of a bucket in parts of about `n_bytes`, each ordered by its keys if seeded."""
-        begun = np.empty(0, dtype=np.uint32)  # a record whose end was not read yet
-        for part in bucket.parts(n_bytes):
-            words = np.concatenate([begun, part]) if len(begun) else part
-            starts = np.empty(len(words) // records.HEADER_WORDS, dtype=np.int64)
-            counts = np.empty_like(starts)
-            n_rows, end = records.index_records(words, self._value_words, starts, counts)
-            begun = words[end:]
-            if n_rows == 0:
-                continue
-            starts, n_stored = starts[:n_rows], int(counts[:n_rows].sum())
-            row_ids = np.empty(n_rows, dtype=np.int64)
-            if seed is not None:
-                records.record_ids(words, starts, row_ids.view(np.uint32))
-                starts = starts[np.argsort(shuffle_keys(row_ids, seed))]
-            rows = CSRRows(
-                np.empty(n_stored, dtype=self.dtype),
-                np.empty(n_stored, dtype=np.int32),
-                np.empty(n_rows + 1, dtype=np.int64),
-                n_features,
-            )
-            block = RowBlock(rows, np.empty(n_rows), row_ids)
-            records.unpack_records(
-                records.Memory.of(words), starts, self._value_words, block.bits()
-            )
-            yield block
 
 
 def shuffle_bits(n_bytes: int | None, bucket_bytes: int = BUCKET_BYTES) -> int:
