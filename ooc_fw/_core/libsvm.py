@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.moments import two_product, two_sum
 from ooc_fw._core.types import Float64Array, FloatArray, Int32Array, Int64Array
 
 
@@ -88,6 +87,7 @@ POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWER
 PRODUCT_ERROR = 2.0**-98
 TRUNCATION_ERROR = 2.0**-59
 RELATIVE_ERROR = 2.0**-50
+_SPLITTER = 2.0**27 + 1.0
 # Half a unit above the largest float32; from here on rounding gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
 
@@ -537,12 +537,33 @@ def _scale_by_power(mantissa, power, truncated, exact):
         return APPROXIMATE, value
     place = clamped + LARGEST_POWER
     # Both parts of the mantissa, of 33 and 30 bits, are exact.
-    whole, part = two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
-    high, low = two_product(whole, POWERS_HIGH[place])
+    whole, part = _two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
+    high, low = _two_product(whole, POWERS_HIGH[place])
     low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
     margin = high * (TRUNCATION_ERROR if truncated else PRODUCT_ERROR)
     decided = clamped == power and high + (low - margin) == high + (low + margin)
     return EXACT if decided else APPROXIMATE, high + low
+
+
+@njit(cache=True, nogil=True)
+def _two_sum(a, b):
+    """``a + b`` exactly, as a rounded sum and the rest."""
+    high = a + b
+    back = high - a
+    return high, (a - (high - back)) + (b - back)
+
+
+@njit(cache=True, nogil=True)
+def _two_product(a, b):
+    """``a * b`` exactly, as a rounded product and the rest; sizes below 1e290."""
+    high = a * b
+    part = _SPLITTER * a
+    a_high = part - (part - a)
+    a_low = a - a_high
+    part = _SPLITTER * b
+    b_high = part - (part - b)
+    b_low = b - b_high
+    return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 @njit(cache=True, nogil=True)

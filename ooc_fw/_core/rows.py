@@ -6,9 +6,21 @@ blocks nor on dense or sparse storage: the zeros that sparse rows leave out add 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ooc_fw._core.loading import njit
+
+# Fields of the record of a column; a range has the first three only.
+COUNT = 0  # values that are not zero
+MINIMUM = 1
+MAXIMUM = 2
+RANGE_SIZE = 3
+SHIFT = 3  # first value: differences from it do not cancel
+MEAN = 4  # of x - shift
+SQUARES = 5  # sum of the squared differences from the mean
+RECORD_SIZE = 6
 
 _U64 = np.uint64
 _LOOKUP_FACTOR = _U64(0x9E3779B97F4A7C15)  # of Knuth's multiplicative hash: the golden ratio
@@ -115,6 +127,81 @@ def add_sparse(data, indices, sums, squares):
         value = np.float64(data[k])
         sums[column] += value
         squares[column] += value * value
+
+
+@njit(cache=True, nogil=True)
+def _note(record, value):
+    """Add a value to the record of a column; zeros are those of all rows that are not counted."""
+    if value == 0:
+        return
+    if record[COUNT] == 0:
+        record[MINIMUM] = record[MAXIMUM] = value
+    record[COUNT] += 1
+    record[MINIMUM] = min(record[MINIMUM], value)
+    record[MAXIMUM] = max(record[MAXIMUM], value)
+    if record.size == RANGE_SIZE:
+        return
+    if record[COUNT] == 1:
+        record[SHIFT] = value
+    away = value - record[SHIFT]
+    before = away - record[MEAN]
+    record[MEAN] += before / record[COUNT]
+    record[SQUARES] += before * (away - record[MEAN])
+
+
+@njit(cache=True, nogil=True)
+def accumulate_stored(data, indices, records):
+    """Add stored values, float32 or float64, to the records of their columns, in place.
+
+    `records`, shape (n_features, RANGE_SIZE or RECORD_SIZE), are zeros for columns without values
+    so far; narrow ones have no moments.
+    """
+    for k in range(data.size):
+        _note(records[indices[k]], np.float64(data[k]))
+
+
+@njit(cache=True, nogil=True)
+def accumulate_dense(rows, records):
+    """As `accumulate_stored`, to the same bits, for the values of dense rows."""
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            _note(records[j], np.float64(rows[i, j]))
+
+
+@njit(cache=True, nogil=True)
+def merge_records(records, others):
+    """Add the records of other rows, of the same shape, in place."""
+    for j in range(others.shape[0]):
+        record, other = records[j], others[j]
+        n, m = record[COUNT], other[COUNT]
+        if m == 0:
+            continue
+        if n == 0:
+            for field in range(record.size):  # compiled ten times faster than record[:] = other
+                record[field] = other[field]
+            continue
+        record[COUNT] = n + m
+        record[MINIMUM] = min(record[MINIMUM], other[MINIMUM])
+        record[MAXIMUM] = max(record[MAXIMUM], other[MAXIMUM])
+        if record.size == RECORD_SIZE:
+            away = (other[SHIFT] - record[SHIFT]) + (other[MEAN] - record[MEAN])
+            record[MEAN] += away * (m / (n + m))
+            record[SQUARES] += other[SQUARES] + away * away * (n * m / (n + m))
+
+
+@njit(cache=True, nogil=True)
+def mean_and_deviation(records, n_rows, mean, deviation):
+    """Fill `mean` and (population) standard `deviation` of each column, shape (n_features,).
+
+    `n_rows` is the number of all rows; those that are not counted hold a zero.
+    """
+    for j in range(records.shape[0]):
+        record = records[j]
+        share = record[COUNT] / n_rows
+        of_others = record[SHIFT] + record[MEAN]  # mean of the values that are not zero
+        mean[j] = of_others * share
+        spread = record[SQUARES] / n_rows + of_others * of_others * (share * (1 - share))
+        deviation[j] = math.sqrt(spread)
 
 
 @njit(cache=True, nogil=True)

@@ -1,14 +1,14 @@
 """Sums, ranges and moments of columns, and the scaling chosen from them.
 
-The sums of `ColumnRanges` have twice the precision of float64 (`ooc_fw._core.moments`), so that
-rows may be gathered in blocks of any size and merged in any order; those of `ColumnSums` have not.
+Moments are gathered block by block and merged (Chan, Golub and LeVeque, 1983, "Algorithms for
+computing the sample variance"): another cut into blocks changes their last bits.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ooc_fw._core.moments import (
+from ooc_fw._core.rows import (
     COUNT,
     MAXIMUM,
     MINIMUM,
@@ -16,10 +16,11 @@ from ooc_fw._core.moments import (
     RECORD_SIZE,
     accumulate_dense,
     accumulate_stored,
+    add_dense,
+    add_sparse,
     mean_and_deviation,
     merge_records,
 )
-from ooc_fw._core.rows import add_dense, add_sparse
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows
 from ooc_fw.data.scaling import Scaling, check_kind
 from ooc_fw.data.sources import StoredStatistics
@@ -110,7 +111,7 @@ class ColumnRanges:
 
     @property
     def n_stored(self) -> int:
-        """Stored values in all columns."""
+        """Values of all columns that are not zero."""
         return int(self._records[:, COUNT].sum())
 
     def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
