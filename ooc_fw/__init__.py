@@ -41,7 +41,7 @@ how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
 what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
-where is text parsed                   ``convert/libsvm.py``, its grammar: ``_core/libsvm.py``
+where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
 which files are read as they are       ``data/opening.py``: `open_source`
 where are addresses opened             ``data/formats.py``

@@ -11,7 +11,7 @@ import numpy as np
 from bench.micro.timing import best_seconds
 from bench.report import table
 from ooc_fw.convert.convert import convert
-from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.text import iter_libsvm
 
 TEXT_BYTES = 64 << 20
 REPEATS = 3

@@ -18,7 +18,6 @@ from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.inputs import open_table
-from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.convert.preflight import (
     TEXT_BYTES,
     DataFacts,
@@ -33,6 +32,7 @@ from ooc_fw.convert.preflight import (
     measure_labels,
 )
 from ooc_fw.convert.tables import find_column
+from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.converted import GROUP
 from ooc_fw.data.formats import (
     PACKED,

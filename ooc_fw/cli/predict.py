@@ -22,10 +22,10 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.inputs import open_table, read_like
-from ooc_fw.convert.libsvm import iter_libsvm
 from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import ParseOptions
 from ooc_fw.convert.tables import TableEncoder
+from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.names import feature_places
@@ -301,7 +301,7 @@ def _rows_of_table(
     )
     with open_table(args.data, kind, options) as reader:
         log1p = model.scaling is not None and model.scaling.log1p
-        parsing = ParseOptions(n_features=model.n_features, log1p=log1p, exact=True)
+        parsing = ParseOptions(n_features=model.n_features, log1p=log1p)
         form: Literal["words", "none"] = "words" if with_labels else "none"
         encoder = TableEncoder([reader], like.record, options, parsing, like, labels=form)
         if with_labels and not encoder.labelled:

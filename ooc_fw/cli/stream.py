@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.labels import TwoLabels
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource

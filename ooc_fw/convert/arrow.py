@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core import quotes
+from ooc_fw._core import text as scanning
 from ooc_fw.convert.readers import (
     MAX_ROW_BYTES,
     MISSING,
@@ -326,7 +326,7 @@ class CSVReader(TextInput, ArrowColumns):
             raise InputError(f"{path} has its labels in a column: name it with --label")
         super().__init__(path)
         self._delimiter = options.delimiter or ""
-        self._quoting, self._empty = quotes.BEGIN, True  # at the end of what was read
+        self._quoting, self._empty = scanning.BEGIN, True  # at the end of what was read
         try:
             if options.delimiter is not None:
                 _check_delimiter(options.delimiter)
@@ -392,39 +392,39 @@ class CSVReader(TextInput, ArrowColumns):
         yield from self._rest
 
     def _last_row_end(self, data: bytes) -> int:
-        """Place after the last line end that is not inside quotes."""
+        """Place after the last line end that is not inside scanning."""
         if not self._delimiter:
             self._delimiter = _likely_delimiter(data)
-        if self._quoting != quotes.QUOTED and b'"' not in data:
+        if self._quoting != scanning.QUOTED and b'"' not in data:
             end = super()._last_row_end(data)
             # Only whether a cell begins matters to the part that follows.
             begins = data.endswith((b"\n", self._delimiter.encode()))
-            self._quoting = quotes.BEGIN if begins else quotes.PLAIN
+            self._quoting = scanning.BEGIN if begins else scanning.PLAIN
             return end
         found = self._scan(data, self._quoting)
         self._quoting = found.state
         return found.end
 
-    def _scan(self, text: bytes, state: int = quotes.BEGIN) -> quotes.RowEnds:
+    def _scan(self, text: bytes, state: int = scanning.BEGIN) -> scanning.RowEnds:
         """Follow the quotes through a part of the text."""
-        found: quotes.RowEnds = quotes.scan_rows(
+        found: scanning.RowEnds = scanning.scan_rows(
             np.frombuffer(text, dtype=np.uint8), ord(self._delimiter), state, True
         )
         return found
 
     def _rows(self, block: TextBlock) -> Iterator[tuple[int, bytes]]:
         """Rows of a block that are not empty, and the number of the line where each begins."""
-        begun, first, state = b"", block.first_line, quotes.BEGIN
+        begun, first, state = b"", block.first_line, scanning.BEGIN
         for number, line in enumerate(io.BytesIO(block.text), block.first_line):
             if not begun:
                 first = number
             begun += line
-            if b'"' in line or state == quotes.QUOTED:
+            if b'"' in line or state == scanning.QUOTED:
                 state = self._scan(line, state).state
-            if state != quotes.QUOTED:
+            if state != scanning.QUOTED:
                 if begun.rstrip(b"\r\n"):
                     yield first, begun
-                begun, state = b"", quotes.BEGIN
+                begun, state = b"", scanning.BEGIN
         if begun:
             yield first, begun
 
@@ -526,7 +526,7 @@ class CSVReader(TextInput, ArrowColumns):
 
 
 def _header_bounds(text: bytes) -> tuple[int, int]:
-    """Begin and end of the first line that is not empty, with line breaks inside quotes."""
+    """Begin and end of the first line that is not empty, with line breaks inside scanning."""
     start = len(text) - len(text.lstrip(b"\r\n"))
     first = end = text.find(b"\n", start) + 1
     while end and text.count(b'"', start, end) % 2:
@@ -535,7 +535,7 @@ def _header_bounds(text: bytes) -> tuple[int, int]:
 
 
 def _likely_delimiter(text: bytes) -> str:
-    """The delimiter that the first line of a table has most of outside quotes."""
+    """The delimiter that the first line of a table has most of outside scanning."""
     start, end = _header_bounds(text)
     unquoted = re.sub(rb'"[^"]*"', b"", text[start:end])
     return max(DELIMITERS, key=lambda delimiter: unquoted.count(delimiter.encode()))

@@ -21,12 +21,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ooc_fw.convert.inputs import TrainingFile, choose_format, open_input, open_table, read_like
-from ooc_fw.convert.libsvm import LineEncoder
 from ooc_fw.convert.passes import FirstPass, Job, lost_columns, parse_inputs, write_rows
 from ooc_fw.convert.pipeline import Meter, Progress
 from ooc_fw.convert.readers import Encoder, ParseOptions, TableReader
 from ooc_fw.convert.spool import Spool, shuffle_bits
 from ooc_fw.convert.tables import TableEncoder, TableRecord, choose_columns, fit_record
+from ooc_fw.convert.text import LineEncoder
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
 from ooc_fw.data.names import COLUMNS, are_numbers, put_texts
 from ooc_fw.data.scaling import Scaling
@@ -169,7 +169,7 @@ def _prepare(
     exact = options.scale != "none" or not scaling.is_identity
     n_features = options.n_features if like is None else like.n_features
     skip = options.on_error == "skip"
-    parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip, exact)
+    parsing = ParseOptions(options.zero_based, n_features, scaling.log1p, skip)
     tables = [reader for reader in readers if isinstance(reader, TableReader)]
     encoder: Encoder
     if tables:

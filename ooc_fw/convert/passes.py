@@ -18,7 +18,7 @@ from ooc_fw.convert.pipeline import Meter, ordered_map, prefetch
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, Reader
 from ooc_fw.convert.spool import RowBlock, Spool
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
-from ooc_fw.data.ranges import FEW_STEPS, ColumnRanges, ColumnSums
+from ooc_fw.data.ranges import ColumnRanges, ColumnSums
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, as_float32
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import StoredStatistics
@@ -72,7 +72,6 @@ class _Measured(NamedTuple):
     parsed: ParsedBlock
     class_counts: dict[Any, int]
     ranges: ColumnRanges | None  # None for blocks that are too wide to be merged
-    exact_ranges: ColumnRanges | None  # before rounding, where the difference may matter
 
 
 @dataclass
@@ -80,7 +79,6 @@ class FirstPass:
     """What is known of the input, block by block."""
 
     ranges: ColumnRanges
-    exact_ranges: ColumnRanges | None = None
     class_counts: Counter[float] = field(default_factory=Counter)
     n_rows: int = 0
     width: int = 0
@@ -90,7 +88,7 @@ class FirstPass:
 
     def add(self, measured: _Measured, name: str) -> RowBlock:
         """Add a block of the input `name`; returns its rows with their numbers."""
-        block, class_counts, ranges, exact_ranges = measured
+        block, class_counts, ranges = measured
         if block.rows.n_features > MAX_FEATURES:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
@@ -100,7 +98,6 @@ class FirstPass:
             self.ranges.add(block.rows)
         else:
             self.ranges.merge(ranges)
-        self.exact_ranges = self.exact_ranges or exact_ranges
         self.class_counts.update(class_counts)
         if len(self.class_counts) > MAX_CLASSES:
             raise InputError(
@@ -128,7 +125,7 @@ def parse_inputs(job: Job) -> FirstPass:
     def numbered() -> Iterator[RowBlock]:
         for reader in job.readers:
             measure = partial(_measure, job, job.encoder.parser(reader), logs)
-            for measured in ordered_map(measure, enumerate(reader.blocks())):
+            for measured in ordered_map(measure, reader.blocks()):
                 block = first.add(measured, reader.name)
                 job.meter.at(sum(reader.bytes_read for reader in job.readers))
                 yield block
@@ -142,38 +139,25 @@ def parse_inputs(job: Job) -> FirstPass:
     return first
 
 
-def _measure(job: Job, parse: Parse, logs: LogTable | None, numbered: tuple[int, Any]) -> _Measured:
+def _measure(job: Job, parse: Parse, logs: LogTable | None, block: Any) -> _Measured:
     """Parse a block, take logarithms, and measure it; for any thread."""
-    number, block = numbered
     parsed = parse(block)
     rows = parsed.rows
     if logs is not None:
         logs.apply(rows.data)
-    own = ColumnRanges(job.options.scale)
-    ranges = own.of(rows) if rows.n_features <= WIDE else None
-    exact = None
-    parse_exactly = job.encoder.exact_parser
-    if parse_exactly is not None and number == 0 and ranges is not None and _narrow(ranges):
-        exact = own.of(parse_exactly(block).rows)
+    wide = rows.n_features > WIDE
+    ranges = None if wide else ColumnRanges(job.options.scale).of(rows)
     if job.spool.dtype == np.float32:
         parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
     counts = {} if job.options.targets else count_labels(parsed.labels)
-    return _Measured(parsed, counts, ranges, exact)
-
-
-def _narrow(ranges: ColumnRanges) -> bool:
-    """Whether some column is nearly constant, so that rounding may have merged its values."""
-    low, high = (ends.astype(np.float32) for ends in ranges.range(ranges.n_features))
-    size = np.maximum(np.abs(low), np.abs(high))
-    return bool(np.any((size > 0) & (high - low < FEW_STEPS * np.spacing(size))))
+    return _Measured(parsed, counts, ranges)
 
 
 def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
-    found = first.exact_ranges or first.ranges
-    low, high = found.range(n_features)
+    low, high = first.ranges.range(n_features)
     done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
-    for column in found.lost(scaling, n_features)[:EXAMPLES].tolist():
+    for column in first.ranges.lost(scaling, n_features)[:EXAMPLES].tolist():
         yield (
             f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
             f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "

@@ -247,9 +247,6 @@ class ParseOptions:
     n_features: int | None = None  # columns from this one on are left out and counted
     log1p: bool = False  # whether log1p will be taken, so that values must be above -1
     skip: bool = False  # whether a bad line or row is left out and counted, or is an error
-    # Whether values of LIBSVM text stay float64, to be scaled before they are rounded. Those of
-    # tables always do.
-    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +254,7 @@ class ParsedBlock:
     """Rows of one block."""
 
     labels: AnyArray  # labels, or codes of labels that are words
-    rows: CSRRows  # the width of text is the least that holds them
+    rows: CSRRows  # of float64; the width of text is the least that holds them
     width: int  # 1 + largest column met, columns left out and explicit zeros included
     n_dropped: int  # values left out because of their column
     n_skipped: int  # lines or rows left out because of an error
@@ -274,7 +271,6 @@ class Encoder(ABC):
     record: Any = None  # how a table becomes features, with `write`
     columns: Sequence[str] | None = None  # names of the features
     labelled = True  # whether there are labels
-    exact_parser: Parse | None = None  # of LIBSVM text: keeps float64, where `parser` rounds
     hint = ""  # what a row is, for messages
 
     @abstractmethod

@@ -68,7 +68,7 @@ class _Bucket:
         lengths = np.diff(rows.indptr).astype(np.int32)
         sizes = np.array([len(rows), len(rows.data)], dtype=np.int64)
         arrays = (sizes, block.row_ids, block.labels, lengths, rows.indices, rows.data)
-        piece = b"".join(arrays)
+        piece = b"".join(array.data for array in arrays)
         with self._writing:
             view = memoryview(piece)
             while view:
@@ -83,7 +83,11 @@ class _Bucket:
         read = begun = 0
         while read < self.n_bytes:
             n_rows, n_stored = self._read(np.int64, 2).tolist()
-            types = [(np.int64, n_rows), (np.float64, n_rows), (np.int32, n_rows)]
+            types: list[tuple[Any, int]] = [
+                (np.int64, n_rows),
+                (np.float64, n_rows),
+                (np.int32, n_rows),
+            ]
             types += [(np.int32, n_stored), (self._dtype, n_stored)]
             pieces.append(tuple(self._read(dtype, size) for dtype, size in types))
             size = 16 + sum(array.nbytes for array in pieces[-1])

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.model.record import load_model
 
 

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from ooc_fw.convert.libsvm import iter_libsvm
+from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
 
@@ -228,4 +228,4 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
         assert result["n_rows"] == 30_000 * times
         peaks.append(result["peak_rss_bytes"])
     assert len(text) > 5_000_000
-    assert peaks[1] - peaks[0] < 40_000_000
+    assert peaks[1] - peaks[0] < 50_000_000

@@ -1,18 +1,18 @@
-"""Compiled parser of LIBSVM text: the grammar of a line and the rounding of its numbers.
+"""Compiled parsers of text: lines of LIBSVM, and the ends of rows of CSV.
 
-A parser stops at the first line it cannot take and says why by a `Problem`; `ooc_fw.convert.libsvm`
-raises, skips the line, or supplies the number asked for.
+`parse_lines` stops at the first line it cannot take and says why by a `Problem`;
+`ooc_fw.convert.text` raises, skips the line, or supplies the number asked for.
 
 Notes
 -----
-A number becomes ``float64(text)``, and then ``float32`` of it where float32 is wanted, to the last
-bit, in one of three ways:
+A number becomes ``float64(text)``, to the last bit, in one of three ways:
 
 1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
    quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
-2. Otherwise the same product is within a relative 2**-50 of the truth; where float64 is wanted it
-   is computed as a pair of float64, within 2**-98, or within 2**-59 where digits were left out.
-   Rounding is monotone: if both ends of that interval round to one number, so does the truth.
+2. Otherwise the product is computed as a pair of float64 (Dekker, 1971, "A floating-point technique
+   for extending the available precision"), within a relative 2**-98 of the truth, or 2**-59 where
+   digits were left out. Rounding is monotone: if both ends of that interval round to one number, so
+   does the truth.
 3. Otherwise (hardly ever with up to 19 digits) the parser stops with `Problem.UNDECIDED` and is
    called again with the float64 that Python's exact reader gives.
 """
@@ -21,12 +21,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.types import Float64Array, FloatArray, Int32Array, Int64Array
+from ooc_fw._core.types import Float64Array, Int32Array, Int64Array
+
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Problem(IntEnum):
@@ -57,42 +60,29 @@ DROPPED = 4  # values left out because their column is too wide
 TOKEN = 5  # where the token starts that the parser stopped at; for DUPLICATE_INDEX: the index
 CURSOR_SIZE = 6
 
-NEWLINE = 10
-HASH = 35
-PLUS = 43
-MINUS = 45
-POINT = 46
-ZERO = 48
-COLON = 58
+NEWLINE, RETURN, BLANK, QUOTE, HASH, PLUS, MINUS, POINT, ZERO, COLON, SMALL_E = b'\n\r "#+-.0:e'
 
-# Outcomes of _scan_number.
-EXACT = 0  # the value is float64(text)
-APPROXIMATE = 1  # within a relative 2**-50 of it
-NOT_A_NUMBER = 2
-NOT_FINITE = 3
-
+U64 = np.uint64
 INT32_MAX = 2**31 - 1
-SINGLE_BYTES = 4  # of a float32
 EXACT_MANTISSA = 2**53
-EXACT_POWER = 22
-# One digit more still fits int64.
-MANTISSA_ROOM = (2**63 - 10) // 10
-# Mantissas have 19 digits at most: beyond these powers a float32 is certainly 0 or infinite.
+EXACT_POWER = U64(22)
+# One digit more, or eight, still fit int64.
+DIGIT_ROOM = (2**63 - 10) // 10
+WORD_ROOM = 2**63 // 10**8 - 1
+# 10**power from -LARGEST_POWER on, each as the sum of two float64.
 LARGEST_POWER = 90
-POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(LARGEST_POWER + 1)])
-# From -LARGEST_POWER on, each as the sum of two float64.
 _POWERS = [Fraction(10) ** power for power in range(-LARGEST_POWER, LARGEST_POWER + 1)]
 POWERS_HIGH = np.array([float(power) for power in _POWERS])
 POWERS_LOW = np.array([float(power - Fraction(float(power))) for power in _POWERS])
+POWERS_OF_TEN = POWERS_HIGH[LARGEST_POWER:]
+WHOLE_POWERS = 10 ** np.arange(8)
 PRODUCT_ERROR = 2.0**-98
 TRUNCATION_ERROR = 2.0**-59
-RELATIVE_ERROR = 2.0**-50
-_SPLITTER = 2.0**27 + 1.0
-# Half a unit above the largest float32; from here on rounding gives infinity.
+SPLITTER = 2.0**27 + 1.0
+# Half a unit above the largest float32; from here on rounding to it gives infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
 
 # Masks and numbers for eight bytes at once.
-U64 = np.uint64
 ASCII_ZEROS = U64(0x3030303030303030)
 LOW_BITS = U64(0x7F7F7F7F7F7F7F7F)
 HIGH_BITS = U64(0x8080808080808080)
@@ -102,7 +92,7 @@ FOURS = U64(0x0000FFFF0000FFFF)
 EIGHT = U64(0x00000000FFFFFFFF)
 BYTE_NUMBERS = U64(0x0001020304050607)  # times 2**(8 k), its highest byte is k
 COLON_AS_DIGIT = U64(COLON ^ ZERO)
-BLANK_AS_DIGIT = U64(32 ^ ZERO)
+BLANK_AS_DIGIT = U64(BLANK ^ ZERO)
 NEWLINE_AS_DIGIT = U64(NEWLINE ^ ZERO)
 
 
@@ -130,14 +120,14 @@ class ParsedRows(NamedTuple):
         The label of each row.
     indptr : ndarray of int64, shape (at least the number of lines + 1,)
         Where the values of each row begin; ``indptr[0]`` must be 0.
-    indices, values : ndarray of int32 and of float32 or float64, shape (at least n_colons,)
+    indices, values : ndarray of int32 and of float64, shape (at least n_colons,)
         Columns from 0, increasing within a row, and their values, none of them 0.
     """
 
     labels: Float64Array
     indptr: Int64Array
     indices: Int32Array
-    values: FloatArray
+    values: Float64Array
 
 
 @njit(cache=True, nogil=True)
@@ -162,27 +152,15 @@ def _parse_line(text, expected, cursor, rows):
     index_base, width_limit, above, known_at, known = expected
     labels, indptr, indices, values = rows
     at = _skip_blanks(text, cursor[AT])
-    if text[at] == NEWLINE or text[at] == HASH:
+    if _ends_line(text[at]):
         cursor[AT] = _next_line(text, at)
         cursor[LINE] += 1
         return Problem.NONE
-
     cursor[TOKEN] = at
-    kind, label, end = _scan_number(text, at, True)
-    if kind == NOT_FINITE:
-        return Problem.LABEL_NOT_FINITE
-    if kind == NOT_A_NUMBER:
-        return Problem.LABEL
-    if kind == APPROXIMATE or abs(label) >= EXACT_MANTISSA:
-        found = _find(known_at, at)
-        if found < 0:
-            return Problem.UNDECIDED
-        label = known[found]
-        if np.isnan(label):
-            return Problem.LABEL_NOT_EXACT
-        if np.isinf(label):
-            return Problem.LABEL_NOT_FINITE
-    at = _skip_qid(text, _skip_blanks(text, end))
+    problem, label, end = _parse_label(text, at, known_at, known)
+    if problem != Problem.NONE:
+        return problem
+    at = _skip_blanks(text, _skip_qid(text, _skip_blanks(text, end)))
 
     row = cursor[ROWS]
     first = indptr[row]
@@ -191,59 +169,30 @@ def _parse_line(text, expected, cursor, rows):
     width = cursor[WIDTH]
     increasing = True
     complete = True  # no zeros and no columns beyond the limit, which would be removed again
-    while True:
-        at = _skip_blanks(text, at)
-        if text[at] == NEWLINE or text[at] == HASH:
-            break
+    while not _ends_line(text[at]):
         cursor[TOKEN] = at
-        index, colon, value, end = _short_pair(text, at)
-        if colon < 0:
-            index, colon = _scan_digits(text, at)
-        if text[colon] != COLON or colon == at:
-            return Problem.NEGATIVE_INDEX if _is_negative_index(text, at) else Problem.PAIR
-        index -= index_base
-        if index < 0:
-            return Problem.ZERO_INDEX
-        if index > INT32_MAX:
-            return Problem.INDEX_TOO_LARGE
-        if index == previous:
-            cursor[TOKEN] = index + index_base
-            return Problem.DUPLICATE_INDEX
-
-        start = colon + 1
-        kind = EXACT
-        if end < 0:
-            value, end = _short_number(text, start)
-        if end < 0:
-            kind, value, end = _scan_number(text, start, values.itemsize > SINGLE_BYTES)
-        if kind == NOT_FINITE:
-            return Problem.VALUE_NOT_FINITE
-        if kind == NOT_A_NUMBER:
-            return Problem.VALUE
-        if kind == APPROXIMATE and not (
-            values.itemsize == SINGLE_BYTES and _rounds_to_one_float32(abs(value))
-        ):
-            found = _find(known_at, at)
-            if found < 0:
-                return Problem.UNDECIDED
-            value = known[found]
+        problem, index, value, end = _parse_pair(text, at, index_base)
+        if problem == Problem.UNDECIDED:
+            problem, value = _look_up(at, known_at, known)
+        if problem != Problem.NONE:
+            return problem
         if abs(value) >= FLOAT32_OVERFLOW:
             return Problem.VALUE_TOO_LARGE
-        rounded = values.dtype.type(value)  # float32 or float64
-        if rounded <= above and index < width_limit:
+        if value <= above and index < width_limit:
             return Problem.NO_LOG1P
-
         increasing = increasing and index > previous
-        complete = complete and rounded != 0 and index < width_limit
+        complete = complete and value != 0 and index < width_limit
         width = max(width, index + 1)
         previous = index
         indices[stored] = index
-        values[stored] = rounded
+        values[stored] = value
         stored += 1
-        at = end
+        at = _skip_blanks(text, end)
 
     if not increasing:
-        _sort_pairs(indices[first:stored], values[first:stored])
+        order = np.argsort(indices[first:stored], kind="mergesort")
+        indices[first:stored] = indices[first:stored][order]
+        values[first:stored] = values[first:stored][order]
         for k in range(first + 1, stored):
             if indices[k] == indices[k - 1]:
                 cursor[TOKEN] = indices[k] + index_base
@@ -263,17 +212,69 @@ def _parse_line(text, expected, cursor, rows):
 
 
 @njit(cache=True, nogil=True)
+def _parse_label(text, at, known_at, known):
+    """Label at `at`: the problem with it, its value, and where it ends."""
+    problem, label, end = _scan_number(text, at)
+    if problem == Problem.VALUE:
+        return Problem.LABEL, label, end
+    if problem == Problem.VALUE_NOT_FINITE:
+        return Problem.LABEL_NOT_FINITE, label, end
+    if problem == Problem.UNDECIDED or abs(label) >= EXACT_MANTISSA:
+        problem, label = _look_up(at, known_at, known)
+        if np.isnan(label):
+            return Problem.LABEL_NOT_EXACT, label, end
+        if np.isinf(label):
+            return Problem.LABEL_NOT_FINITE, label, end
+    return problem, label, end
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _parse_pair(text, at, index_base):
+    """Pair at `at`: the problem with it, its column from 0, its value, and where it ends."""
+    index, colon, value, end = _short_pair(text, at)
+    if colon < 0:
+        index, _, colon = _scan_digits(text, at, np.int64(0))
+    if text[colon] != COLON or colon == at:
+        negative = _is_negative_index(text, at)
+        return Problem.NEGATIVE_INDEX if negative else Problem.PAIR, index, value, end
+    index -= index_base
+    if index < 0:
+        return Problem.ZERO_INDEX, index, value, end
+    if index > INT32_MAX:
+        return Problem.INDEX_TOO_LARGE, index, value, end
+    problem = Problem.NONE
+    if end < 0:
+        problem, value, end = _scan_number(text, colon + 1)
+    return problem, index, value, end
+
+
+@njit(cache=True, nogil=True)
+def _look_up(at, known_at, known):
+    """Number that was supplied for the token at `at`, or the problem that it is not there."""
+    for k in range(known_at.size):
+        if known_at[k] == at:
+            return Problem.NONE, known[k]
+    return Problem.UNDECIDED, 0.0
+
+
+@njit(cache=True, nogil=True)
+def _ends_line(byte):
+    """Newline or the beginning of a comment."""
+    return byte == NEWLINE or byte == HASH
+
+
+@njit(cache=True, nogil=True)
 def _is_blank(byte):
     """Space, tab, vertical tab, form feed or carriage return; not the newline."""
     if byte > HASH:  # nearly always; one comparison in place of four
         return False
-    return byte == 32 or byte == 9 or (11 <= byte <= 13)
+    return byte == BLANK or byte == 9 or (11 <= byte <= 13)
 
 
 @njit(cache=True, nogil=True)
 def _ends_token(byte):
     """Blank, newline or the beginning of a comment."""
-    return byte == NEWLINE or byte == HASH or _is_blank(byte)
+    return _ends_line(byte) or _is_blank(byte)
 
 
 @njit(cache=True, nogil=True)
@@ -358,23 +359,6 @@ def _number(digits, count):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_digits(text, at):
-    """Read up to 7 digits at `at` without a loop: their number and count; 8 or more: count -1.
-
-    Loops over 1 to 7 digits end unpredictably, and each branch that the processor predicts wrongly
-    costs more than this function. Requires ``at + 8 <= len(text)``, as `_load_digits` does.
-    """
-    digits = _load_digits(text, at)
-    others = _others(digits)
-    if others == U64(0):
-        return np.int64(0), np.int64(-1)
-    count = _lowest_byte(others)
-    if count == U64(0):
-        return np.int64(0), np.int64(0)
-    return _number(digits, count), np.int64(count)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _short_pair(text, at):
     """Read digits, a colon, digits and a blank or newline that lie within 8 bytes, without a loop.
 
@@ -404,46 +388,32 @@ def _short_pair(text, at):
     return index, np.int64(U64(at) + colon), np.float64(value), np.int64(U64(at) + end)
 
 
-@njit(cache=True, nogil=True)
-def _scan_digits(text, at):
-    """Digits at `at`: their number, or one beyond int32, and where they end."""
-    if at + 8 <= text.size:
-        number, count = _short_digits(text, at)
-        if count >= 0:
-            return number, np.int64(at + count)
-    number = np.int64(0)
+@njit(cache=True, nogil=True, inline="always")
+def _scan_digits(text, at, number):
+    """Digits at `at`, read behind those of `number`, eight at a time where there are so many bytes.
+
+    Returns the longer number, how many digits had no room in int64, and where they end.
+    """
+    n_lost = np.int64(0)
+    while at + 8 <= text.size and number < WORD_ROOM:
+        digits = _load_digits(text, at)
+        others = _others(digits)
+        if others != U64(0):
+            count = _lowest_byte(others)
+            if count > U64(0):
+                number = number * WHOLE_POWERS[count] + _number(digits, count)
+            return number, n_lost, np.int64(U64(at) + count)
+        number = number * 10**8 + _number(digits, U64(8))
+        at += 8
     digit = np.int64(text[at]) - ZERO
     while 0 <= digit <= 9:
-        if number <= INT32_MAX:
+        if number < DIGIT_ROOM:
             number = number * 10 + digit
+        else:
+            n_lost += 1
         at += 1
         digit = np.int64(text[at]) - ZERO
-    return number, np.int64(at)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _short_number(text, at):
-    """Read [-] digits [. digits] with up to 7 digits each: value and end; anything else: end -1."""
-    if at + 24 > text.size:
-        return 0.0, -1
-    negative = text[at] == MINUS
-    if negative:
-        at += 1
-    number, count = _short_digits(text, at)
-    if count < 1:
-        return 0.0, -1
-    at += count
-    value = np.float64(number)
-    if text[at] == POINT:
-        fraction, count = _short_digits(text, at + 1)
-        if count < 1:
-            return 0.0, -1
-        at += 1 + count
-        # At most 14 digits and a small power: exact operands, one rounding.
-        value = (value * POWERS_OF_TEN[count] + fraction) / POWERS_OF_TEN[count]
-    if not _ends_token(text[at]):
-        return 0.0, -1
-    return -value if negative else value, at
+    return number, n_lost, at
 
 
 @njit(cache=True, nogil=True)
@@ -451,98 +421,78 @@ def _is_negative_index(text, at):
     """Whether the token at `at` is a minus sign, digits and a colon."""
     if text[at] != MINUS:
         return False
-    _, end = _scan_digits(text, at + 1)
+    _, _, end = _scan_digits(text, at + 1, np.int64(0))
     return bool(end > at + 1 and text[end] == COLON)
 
 
-@njit(cache=True, nogil=True)
-def _scan_number(text, at, exact):
+@njit(cache=True, nogil=True, inline="always")
+def _scan_number(text, at):
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns the outcome, the value (as a pair of float64 if `exact`), and where the token ends.
+    Returns NONE, UNDECIDED, VALUE or VALUE_NOT_FINITE, the value, and where the token ends.
     """
     negative = text[at] == MINUS
-    if negative or text[at] == PLUS:
-        at += 1
+    at += negative | (text[at] == PLUS)  # a branch would often be predicted wrongly
     start = at
-    mantissa = np.int64(0)
-    power = np.int64(0)
-    truncated = False
-    digit = np.int64(text[at]) - ZERO
-    while 0 <= digit <= 9:
-        if mantissa < MANTISSA_ROOM:
-            mantissa = mantissa * 10 + digit
-        else:
-            truncated = True
-            power += 1
-        at += 1
-        digit = np.int64(text[at]) - ZERO
-    n_digits = at - start
+    mantissa, n_lost, at = _scan_digits(text, at, np.int64(0))
+    n_digits, power = at - start, n_lost
     if text[at] == POINT:
-        at += 1
-        start = at
-        digit = np.int64(text[at]) - ZERO
-        while 0 <= digit <= 9:
-            if mantissa < MANTISSA_ROOM:
-                mantissa = mantissa * 10 + digit
-                power -= 1
-            else:
-                truncated = True
-            at += 1
-            digit = np.int64(text[at]) - ZERO
+        start = at + 1
+        mantissa, n_more, at = _scan_digits(text, start, mantissa)
         n_digits += at - start
+        power += n_more + start - at
+    problem, exponent = Problem.NONE, np.int64(0)
+    if n_digits == 0 or not _ends_token(text[at]):
+        problem, exponent, at = _scan_exponent(text, at, n_digits)
+    power += exponent
+    # Digits were left out only where the others are a larger number.
+    if mantissa <= EXACT_MANTISSA and U64(-power) <= EXACT_POWER:
+        value = np.float64(mantissa) / POWERS_OF_TEN[U64(-power)]
+    elif problem == Problem.NONE:
+        problem, value = _scale_by_power(mantissa, power)
+    else:
+        value = 0.0
+    return problem, -value if negative else value, at
+
+
+@njit(cache=True, nogil=True)
+def _scan_exponent(text, at, n_digits):
+    """Read e [sign] digits, behind `n_digits` of a number, up to the end of the token.
+
+    Returns NONE, VALUE or VALUE_NOT_FINITE, the exponent, at most 10**9, and where it ends.
+    """
     if n_digits == 0:
         word = _starts_with(text, at, b"nan", 32) or _starts_with(text, at, b"inf", 32)
-        return NOT_FINITE if word else NOT_A_NUMBER, 0.0, at
-    if text[at] == 101 or text[at] == 69:  # e, E
-        exponent, end = _scan_exponent(text, at + 1)
-        if end == at + 1:
-            return NOT_A_NUMBER, 0.0, at
-        power += exponent
-        at = end
-    if not _ends_token(text[at]):
-        return NOT_A_NUMBER, 0.0, at
-
-    kind, value = _scale_by_power(mantissa, power, truncated, exact)
-    return kind, -value if negative else value, at
-
-
-@njit(cache=True, nogil=True)
-def _scan_exponent(text, at):
-    """Signed digits at `at`: their number, clipped to +-10**9, and where they end (`at`: none)."""
-    start = at
-    negative = text[at] == MINUS
-    if negative or text[at] == PLUS:
-        at += 1
-    exponent, end = _scan_digits(text, at)
-    if end == at:
-        return np.int64(0), np.int64(start)
+        return Problem.VALUE_NOT_FINITE if word else Problem.VALUE, np.int64(0), at
+    if text[at] | 32 != SMALL_E:
+        return Problem.VALUE, np.int64(0), at
+    negative = text[at + 1] == MINUS
+    at += 2 if negative or text[at + 1] == PLUS else 1
+    exponent, _, end = _scan_digits(text, at, np.int64(0))
+    if end == at or not _ends_token(text[end]):
+        return Problem.VALUE, np.int64(0), end
     exponent = min(exponent, np.int64(10**9))
-    return -exponent if negative else exponent, end
+    return Problem.NONE, -exponent if negative else exponent, end
 
 
 @njit(cache=True, nogil=True)
-def _scale_by_power(mantissa, power, truncated, exact):
-    """``mantissa * 10**power`` as (EXACT or APPROXIMATE, value); see the module's notes."""
+def _scale_by_power(mantissa, power):
+    """``mantissa * 10**power`` as (NONE or UNDECIDED, value); see the module's notes."""
     if mantissa == 0:
-        return EXACT, 0.0
-    if not truncated and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER:
-        value = np.float64(mantissa)
-        return EXACT, value / POWERS_OF_TEN[-power] if power < 0 else value * POWERS_OF_TEN[power]
-    # A clamped value is as far beyond float32 as the true one, and does not serve as float64.
-    clamped = min(max(power, -LARGEST_POWER), LARGEST_POWER)
-    if not exact:
-        value = np.float64(mantissa)
-        value = value / POWERS_OF_TEN[-clamped] if clamped < 0 else value * POWERS_OF_TEN[clamped]
-        return APPROXIMATE, value
-    place = clamped + LARGEST_POWER
+        return Problem.NONE, 0.0
+    if mantissa <= EXACT_MANTISSA and 0 <= power <= EXACT_POWER:
+        return Problem.NONE, mantissa * POWERS_OF_TEN[power]
+    if not -LARGEST_POWER <= power <= LARGEST_POWER:
+        return Problem.UNDECIDED, 0.0
     # Both parts of the mantissa, of 33 and 30 bits, are exact.
     whole, part = _two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
+    place = power + LARGEST_POWER
     high, low = _two_product(whole, POWERS_HIGH[place])
     low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
-    margin = high * (TRUNCATION_ERROR if truncated else PRODUCT_ERROR)
-    decided = clamped == power and high + (low - margin) == high + (low + margin)
-    return EXACT if decided else APPROXIMATE, high + low
+    margin = high * (TRUNCATION_ERROR if mantissa >= DIGIT_ROOM else PRODUCT_ERROR)
+    if high + (low - margin) == high + (low + margin):
+        return Problem.NONE, high + low
+    return Problem.UNDECIDED, 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -557,61 +507,13 @@ def _two_sum(a, b):
 def _two_product(a, b):
     """``a * b`` exactly, as a rounded product and the rest; sizes below 1e290."""
     high = a * b
-    part = _SPLITTER * a
+    part = SPLITTER * a
     a_high = part - (part - a)
     a_low = a - a_high
-    part = _SPLITTER * b
+    part = SPLITTER * b
     b_high = part - (part - b)
     b_low = b - b_high
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-@njit(cache=True, nogil=True)
-def _rounds_to_one_float32(size):
-    """Whether all numbers within RELATIVE_ERROR of `size` >= 0 have the same float32."""
-    low = size * (1.0 - RELATIVE_ERROR)
-    high = size * (1.0 + RELATIVE_ERROR)
-    if high >= FLOAT32_OVERFLOW:
-        return low >= FLOAT32_OVERFLOW
-    return bool(np.float32(low) == np.float32(high))
-
-
-@njit(cache=True, nogil=True)
-def _find(positions, at):
-    """Index of `at` in `positions`, or -1."""
-    for k in range(positions.size):
-        if positions[k] == at:
-            return k
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _sort_pairs(indices, values):
-    """Sort both arrays by index, in place; heap sort, O(k log k) whatever the order."""
-    n = indices.size
-    top = n // 2
-    while n > 1:
-        if top > 0:  # the heap grows downwards
-            top -= 1
-        else:
-            n -= 1
-            _swap(indices, values, 0, n)
-        root = top
-        child = 2 * root + 1
-        while child < n:
-            if child + 1 < n and indices[child + 1] > indices[child]:
-                child += 1
-            if indices[root] >= indices[child]:
-                break
-            _swap(indices, values, root, child)
-            root = child
-            child = 2 * root + 1
-
-
-@njit(cache=True, nogil=True)
-def _swap(indices, values, i, j):
-    indices[i], indices[j] = indices[j], indices[i]
-    values[i], values[j] = values[j], values[i]
 
 
 @njit(cache=True, nogil=True)
@@ -627,3 +529,57 @@ def _compact(indices, values, width_limit):
             values[kept] = values[k]
             kept += 1
     return np.int64(kept), np.int64(dropped)
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+BEGIN, PLAIN, QUOTED, CLOSED = range(4)
+"""At the begin of a cell, in a cell without quotes, inside quotes, and after a second quote."""
+
+
+class RowEnds(NamedTuple):
+    """What a scan of a part of the text found."""
+
+    state: int  # at the end of the part: BEGIN, PLAIN, QUOTED or CLOSED
+    end: int  # place after the last line end that ends a row; 0 if there is none
+    n_rows: int  # rows that end in the part and are not empty
+    empty: bool  # whether nothing of the row under way was met yet
+
+
+@njit(cache=True, nogil=True)
+def scan_rows(text, delimiter, state, empty):
+    """Follow the quotes of CSV through `text`, from the state at the end of the part before.
+
+    A quote counts where a cell begins, and two of them inside a quoted cell stand for one. A line
+    without any character is no row.
+
+    Parameters
+    ----------
+    text : ndarray of uint8, shape (n,)
+    delimiter : int
+        The byte between two cells.
+    state : int
+        BEGIN before the first part.
+    empty : bool
+        True before the first part.
+
+    Returns
+    -------
+    RowEnds
+    """
+    end = n_rows = 0
+    for place in range(text.size):
+        byte = text[place]
+        if state == QUOTED:
+            if byte == QUOTE:
+                state = CLOSED
+        elif byte == NEWLINE:
+            n_rows += not empty
+            end, state, empty = place + 1, BEGIN, True
+        elif byte == delimiter:
+            state, empty = BEGIN, False
+        elif byte == QUOTE and state != PLAIN:
+            state, empty = QUOTED, False
+        else:
+            state, empty = PLAIN, empty and byte == RETURN
+    return RowEnds(state, end, n_rows, empty)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_fw._core.quotes import BEGIN, QUOTED, scan_rows
+from ooc_fw._core.text import BEGIN, QUOTED, scan_rows
 
 CELL = r'(?:"(?:[^"]|"")*"(?:[^",\n][^,\n]*)?|[^",\n][^,\n]*|)'
 ROW = re.compile(f"{CELL}(?:,{CELL})*\n")
