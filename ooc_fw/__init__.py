@@ -39,7 +39,7 @@ Question                               File
 =====================================  ============================================================
 how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
-what is in a checkpoint                ``solver/run_state.py``: `RunState.image`
+what is in a checkpoint                ``solver/run.py``: `RunState.snapshot`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,12 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.oracles import FullLMO, Request
-from ooc_fw.solver.run_state import RunState
+from ooc_fw.solver.run import RunState, start
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import prepare
-from ooc_fw.solver.start import start
-from ooc_fw.solver.state import Status
+from ooc_fw.solver.shell import Deadline
+from ooc_fw.solver.state import SolverState, Status
 
 _GROWTH = 1.01  # factor of the iterations between two points that are kept
 _COLUMN_BYTES = 4 << 30
@@ -38,19 +38,13 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
     with open_source(data.X, data.y) as source:
         problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
         with prepare(problem, options, Session()) as setting:
-            state = RunState.begin(setting, Deadline(None, time.perf_counter()))
+            state = RunState.begin(setting, Deadline(None, time.perf_counter()), SolverState())
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()
             ends = began + (options.max_time or math.inf)
-            full = FullLMO(
-                setting.rows,
-                signs,
-                setting.engine,
-                options.C,
-                keeps_before=False,
-                column_bytes=_COLUMN_BYTES,
-            )
+            plan = replace(setting.plan, column_cache=_COLUMN_BYTES)
+            full = FullLMO(replace(setting, plan=plan))
             iteration = passed = 0
             while passed < 2 and iteration < most and time.perf_counter() < ends:
                 seen = state.oracle.propose(active, state.rng, Request())

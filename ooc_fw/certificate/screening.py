@@ -119,7 +119,7 @@ class Screen:
         move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
         move = float(np.sqrt(move2 + 4 * max(rounding, self.rounding)))  # at least |dw|
         change = labels[self.row_ids] * (plain - self.plain)  # dw . phi(z)
-        found = []
+        unscreened = []
         for start in range(0, len(self._lower), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             lower = self._lower[part].astype(np.float64)
@@ -128,8 +128,8 @@ class Screen:
             if move > 0:  # an infinite distance times 0 would be no number
                 near -= move * self._distance[part].astype(np.float64)
             bound = np.maximum(bound, lower + near)
-            found.append(start + np.flatnonzero(~(bound >= floor)))
-        return np.concatenate(found)
+            unscreened.append(start + np.flatnonzero(~(bound >= floor)))
+        return np.concatenate(unscreened)
 
     def state(self) -> dict[str, Any]:
         """All of it for a checkpoint: arrays, and values for JSON."""
@@ -141,8 +141,8 @@ class Screen:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Screen:
         """Build the screen that gave `state`."""
-        own = {name: state[name] for name in ("row_ids", "alpha", "plain", "norm2", "rounding")}
-        screen = cls(len(state["lower"]), **own)
+        names = "row_ids", "alpha", "plain", "norm2", "rounding"
+        screen = cls(len(state["lower"]), *(state[name] for name in names))
         bounds = Bounds(*(state[name] for name in ("lower", "reach", "vertex", "way")))
         screen.store(slice(None), bounds)
         return screen

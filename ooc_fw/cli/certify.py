@@ -19,7 +19,7 @@ from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks.solution import relative_gap, relative_target
+from ooc_fw.landmarks import relative_gap, relative_target
 from ooc_fw.model.file import as_class_values
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.record import Model, check_training_rows, load_model, training_data

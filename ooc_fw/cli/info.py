@@ -56,8 +56,8 @@ from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.choice import choose

@@ -13,9 +13,9 @@ from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import read_targets
 from ooc_fw.options import TaskOptions, TrainOptions
-from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import peak_rss_bytes

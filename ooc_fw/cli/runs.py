@@ -18,7 +18,7 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import EventLog, Progress, RowProgress
-from ooc_fw.solver.checkpoint import CheckpointPlan
+from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 

@@ -21,7 +21,7 @@ ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")  # one of them is in the fol
 HEAD_BYTES = 4096  # of a file, which tell its format
 PACKED = ("gzip", "bzip2", "xz")  # compressions that the reader of text undoes
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
-CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.checkpoint`
+CHECKPOINT = b"ooc-fw checkpoint"  # begins a file of `ooc_fw.solver.shell`
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"\x93NUMPY": "npy",

@@ -30,10 +30,9 @@ from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_k
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
 from ooc_fw.report.progress import EventLog, Progress
-from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
-from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs

@@ -22,13 +22,13 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
-from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.record import Model, borrow_source, model_from_bytes, suited
 from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
+from ooc_fw.solver.run import Warm
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.stream import MAX_SUPPORT
 from ooc_fw.system.errors import InputError, format_labels
@@ -273,9 +273,9 @@ class FrankWolfeSVC(_FittedSVC):
         What `save` writes.
     pairs_ : list of ooc_fw.model.pairs.PairSolution
         Classes and solution of each binary classifier of an exact model.
-    landmarks_ : ooc_fw.landmarks.solution.LandmarkSolution or None
+    landmarks_ : ooc_fw.landmarks.LandmarkSolution or None
         The solution of a landmark model.
-    solution_ : ooc_fw.Solution or ooc_fw.landmarks.solution.LandmarkSolution
+    solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
         Everything the solver reports; of more than two exact classes, on the first pair.
 
     Notes

@@ -15,7 +15,7 @@ from ooc_fw.data.labels import read_targets
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
-from ooc_fw.landmarks.solution import LandmarkSolution
+from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
 from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions

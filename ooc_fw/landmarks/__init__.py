@@ -1,1 +1,50 @@
-"""L2-SVMs in the span of landmarks: learned from all rows, with a gap that costs nothing more."""
+"""Landmark models: all rows in the span of some. Here are their results, starts and gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.solver.state import Status, Work
+
+
+@dataclass(frozen=True)
+class LandmarkSolution(Work):
+    """Weights of k classifiers on shared landmarks, and what is known of them."""
+
+    status: Status
+    choice: str  # one line: what was done and why
+    rows: Int64Array  # (N,): row numbers of the landmarks
+    landmarks: Rows  # (N, n_features)
+    beta: Float64Array  # (k, N)
+    jitter: float
+    primal: Float64Array | None  # (k,), over all rows; None where no pass over them ended
+    dual: Float64Array | None  # (k,): lower bounds on the least P; None without a certificate
+    certified_gap: Float64Array | None  # (k,): (P - D*) / P at most, from float64 kernel values
+    sampled_gap: Float64Array | None  # (k,): the same from float32, or of the sample alone
+    sweep_seconds: float | None
+    signal: int | None
+
+
+@dataclass(frozen=True)
+class LandmarkStart:
+    """Landmarks and weights to begin with."""
+
+    rows: Int64Array  # (M,): different row numbers
+    beta: Float64Array  # (k, M)
+
+
+def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
+    """(P - D) / P; 0 where P is 0, and no weights have less."""
+    return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal > 0)
+
+
+def relative_target(tol: float) -> float:
+    """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
+
+    Such a model violates margins by at most `tol`; its weights divided by 1 - tol have an objective
+    within 1 - (1 - tol)^2 of the optimum.
+    """
+    return 1 - (1 - min(tol, 1.0)) ** 2

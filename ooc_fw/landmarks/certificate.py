@@ -1,13 +1,30 @@
-"""Bounds on both objectives of a point that was computed from float64 kernel values."""
+"""Bounds on the objectives of weights on landmarks: within their span, and of the exact kernel.
+
+How good the weights can at most be against those of the exact kernel is computed on request. The
+dual point beta_i = C_i xi_i of the problem in the span is also one of the exact problem. There
+|v|^2 = sum_ij beta_i y_i beta_j y_j (k(x_i, x_j) + 1) takes a kernel value for each pair of the s
+rows inside the margin, s^2 / 2 in all. The best multiple of beta has the dual objective
+D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have P < D.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
 
-from ooc_fw.data.rows import Float64Array
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
+from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.landmarks.newton import Point
-from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.landmarks.passes import SpanProblem, dual_terms, slacks
 from ooc_fw.landmarks.span import Span
 
 _TARGET_UNITS = 4  # rounding of a slack in units of |y_i| + epsilon, see `certify_point`
@@ -64,3 +81,131 @@ def certify_point(
         total = np.maximum(0.0, gradient.total - summing * gradient.linear)
         dual = total**2 / (2 * (v**2 + gradient.square)) * (1 - 8 * summing)
     return primal, np.nan_to_num(dual)
+
+
+_TINY = 1e-300  # in place of a sum of no weights
+_PART_ROWS = 8192  # whose kernel values with as many others one task computes
+
+
+class _Part(NamedTuple):
+    """Some rows inside the margin of any classifier."""
+
+    rows: Int64Array  # (n,), increasing
+    beta: Float64Array  # (n, k): beta_i s_i of each classifier, see `slacks`
+
+
+class _Sums(NamedTuple):
+    """|v|^2 without its 1s over a pair of parts, and bounds on its error and on kernel values."""
+
+    norm: Float64Array  # (k,)
+    error: Float64Array  # (k,)
+    largest: float
+    n_read: int
+    n_bytes: int
+    n_evaluations: int
+
+
+def _pair_sums(
+    engine: Shared[Engine], source: Shared[RowSource], exact: bool, first: _Part, second: _Part
+) -> _Sums:
+    """Sums over a pair of different parts, which counts twice, or over a part and itself."""
+    own, same = engine.get(), np.array_equal(first.rows, second.rows)
+    found = [source.get().take(part.rows) for part in ([first] if same else [first, second])]
+    source.get().check_unchanged()
+    x, z = own.prepare(found[0], exact), own.prepare(found[-1], exact)
+    sizes = np.abs(second.beta).sum(axis=0)
+    # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
+    shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
+    sums = own.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
+    products, means = np.split(sums, 2, axis=1)
+    error = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
+    times = 1.0 if same else 2.0
+    return _Sums(
+        norm=times * (products * first.beta).sum(axis=0),
+        error=times * error * sizes,
+        largest=max(float(own.kernel.diagonal(rows.norms).max()) for rows in (x, z)),
+        n_read=sum(map(len, found)),
+        n_bytes=sum(map(rows_bytes, found)),
+        n_evaluations=len(x) * len(z),
+    )
+
+
+@dataclass(frozen=True)
+class ExactKernelView:
+    """The dual point of weights on landmarks, seen in the feature space of the exact kernel.
+
+    Parameters
+    ----------
+    problem : SpanProblem
+        Rows and labels.
+    decisions : ndarray of float32, shape (n_rows, k)
+        h(x_i); any numbers give a point of the dual.
+    """
+
+    problem: SpanProblem
+    decisions: Float32Array
+
+    @property
+    def n_evaluations(self) -> int:
+        """Number of kernel values that `dual` takes."""
+        n_inside = int(np.count_nonzero(self._inside().any(axis=1)))
+        sizes = np.array([stop - start for start, stop in row_slices(n_inside, _PART_ROWS)])
+        return int((sizes.sum() ** 2 + (sizes**2).sum()) // 2)
+
+    def dual(
+        self,
+        engine: Engine,
+        dask: Any = None,
+        on_part: Callable[[float], None] | None = None,
+        *,
+        exact: bool = False,
+    ) -> Float64Array:
+        """Lower bounds on the least P of the exact kernel, shape (k,).
+
+        Kernel values are float32, or float64 if `exact`, and a bound on their errors is part of the
+        result. Tasks for pairs of parts of the rows go to `dask`; no bit depends on it. `on_part`
+        is told the share that is done.
+        """
+        parts, (total, square, size, linear) = self._parts()
+        pairs = list(combinations_with_replacement(parts, 2))
+        source, largest = self.problem.source, 1.0
+        norm, signed = np.zeros_like(total), np.zeros_like(total)
+        for part in parts:
+            signed += part.beta.sum(axis=0)
+        here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
+        with here if dask is None else borrow_workers(dask, engine.threads) as workers:
+            common = Shared(engine, engine.recipe()), shared_source(source, workers), exact
+            with closing(workers.map(_pair_sums, pairs, *common)) as results:
+                for number, found in enumerate(results, 1):
+                    norm += found.norm + found.error
+                    largest = max(largest, found.largest)
+                    if workers.remote:
+                        source.count(found.n_read, found.n_bytes)
+                        engine.count(found.n_evaluations)
+                    if on_part is not None:
+                        on_part(number / len(pairs))
+        source.check_unchanged()
+        # No term of a sum goes through more additions than there are rows and parts.
+        summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
+        norm += signed**2 + summing * (2 + 2 * largest) * size**2
+        total = np.maximum(0.0, total - summing * linear)
+        with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+            dual = total**2 / (2 * (norm + square)) * (1 - 8 * summing)
+        return np.asarray(np.nan_to_num(dual))
+
+    def _inside(self) -> npt.NDArray[np.bool_]:
+        return self.problem.inside(self.decisions)
+
+    def _parts(self) -> tuple[list[_Part], Float64Array]:
+        """The rows that have slack, and total, square, size and linear as of a `Gradient`."""
+        problem, parts = self.problem, []
+        scalars = np.zeros((4, problem.n_classifiers))
+        inside = np.flatnonzero(self._inside().any(axis=1))
+        for start, stop in row_slices(len(inside), _PART_ROWS):
+            rows = inside[start:stop]
+            targets, values = problem.targets[rows], self.decisions[rows].astype(np.float64)
+            slack, signs = slacks(targets, values, problem.epsilon)
+            beta = problem.penalties[rows, None] * slack
+            scalars += dual_terms(beta, slack, signs, targets, problem.epsilon)
+            parts.append(_Part(rows, beta * signs))
+        return parts, scalars

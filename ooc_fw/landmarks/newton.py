@@ -15,9 +15,9 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw._core.steps import slack_slopes, tube_slopes
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
-from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Span, factorise
 
 _MOST_PRODUCTS = 50  # of the Hessian in one Newton step
@@ -62,21 +62,18 @@ class Point:
         if better.all() or not better.any():
             return other if better.any() else self
 
-        def choose(mine: AnyArray, its: AnyArray) -> AnyArray:
-            return np.where(better[:, None] if mine.ndim == 2 else better, its, mine)
+        def choose(one: Any, two: Any, *names: str) -> dict[str, Any]:
+            pairs = {name: (getattr(two, name), getattr(one, name)) for name in names}
+            return {
+                name: np.where(better[:, None] if pair[0].ndim == 2 else better, *pair)
+                for name, pair in pairs.items()
+            }
 
         first, second = self.gradient, other.gradient
-        gradient = replace(
-            first,
-            decisions=np.where(better, second.decisions, first.decisions),
-            u=choose(first.u, second.u),
-            total=choose(first.total, second.total),
-            square=choose(first.square, second.square),
-            size=choose(first.size, second.size),
-            linear=choose(first.linear, second.linear),
-        )
-        names = "b", "residual", "slope", "primal", "dual"
-        arrays = {x: choose(getattr(self, x), getattr(other, x)) for x in names}
+        decisions = np.where(better, second.decisions, first.decisions)
+        sums = choose(first, second, "u", "total", "square", "size", "linear")
+        arrays = choose(self, other, "b", "residual", "slope", "primal", "dual")
+        gradient = replace(first, decisions=decisions, **sums)
         return Point(gradient=gradient, exact=self.exact and other.exact, **arrays)
 
 
@@ -95,7 +92,7 @@ class Descent:
 
 
 @dataclass
-class Course:
+class NewtonState:
     """How far Newton's method has come on some rows: what a checkpoint holds of it.
 
     Together with the rows and the preconditioner at the start it decides the rest, bit by bit.
@@ -117,27 +114,23 @@ class Course:
         self.b, self.exact, self.descent = point.b, point.exact, None
         self.on_change()
 
-    def state(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Arrays, and values for JSON, of a checkpoint."""
         state: dict[str, Any] = {name: getattr(self, name) for name in self._PLAIN}
         if self.followed:
             state["inside"] = np.packbits([inside for inside, _ in self.followed], axis=1)
             state["wanted"] = np.array([wanted for _, wanted in self.followed])
-        if self.descent is not None:
-            state |= {f"descent_{name}": value for name, value in vars(self.descent).items()}
-        return state
+        return state | {"descent": None if self.descent is None else vars(self.descent)}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], n_sample: int) -> Course:
-        """What `state` was made from; the sample has `n_sample` rows."""
+    def from_snapshot(cls, state: dict[str, Any], n_sample: int) -> NewtonState:
+        """The state that gave a snapshot; the sample has `n_sample` rows."""
         inside, wanted = state.get("inside", ()), state.get("wanted", ())
         rows = [np.unpackbits(part, axis=0, count=n_sample).astype(np.bool_) for part in inside]
-        prefix = "descent_"
-        descent = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         return cls(
             **{name: state[name] for name in cls._PLAIN},
             followed=list(zip(rows, wanted, strict=True)),
-            descent=Descent(**descent) if descent else None,
+            descent=None if state["descent"] is None else Descent(**state["descent"]),
         )
 
 
@@ -257,27 +250,30 @@ class Newton:
     ----------
     span : Span
         The landmarks.
+    ids : ndarray of int64, shape (N,)
+        Their row numbers in the source.
     passes : Passes
         The rows.
     preconditioner : Preconditioner
         Of a sample of these rows.
     sample : ndarray of int64 or None
         Their numbers; None if the sample is all rows, so that a step is solved for directly.
-    course : Course, optional
+    state : NewtonState, optional
         Changes with each point and with each product with the Hessian.
     """
 
     span: Span
+    ids: Int64Array
     passes: Passes
     preconditioner: Preconditioner
     sample: Int64Array | None
-    course: Course = field(default_factory=Course)
+    state: NewtonState = field(default_factory=NewtonState)
 
-    def resume(self, course: Course) -> Newton:
-        """The same, from where another run of it was, of which the preconditioner knows nothing."""
-        for inside, wanted in course.followed:
+    def resume(self, state: NewtonState) -> Newton:
+        """Newton's method from the state of another run, which the preconditioner follows first."""
+        for inside, wanted in state.followed:
             self.preconditioner.follow(inside, self._multiple, wanted)
-        return replace(self, course=course)
+        return replace(self, state=state)
 
     @property
     def _multiple(self) -> float:
@@ -298,37 +294,36 @@ class Newton:
         from gaps below it lead to gradients from float64 kernel values, and the last gradient is
         one of these; products with the Hessian are from float32 while steps keep their promise.
         """
-        if self.course.b is not point.b or self.course.exact is not point.exact:
-            self.course.arrive(point)
+        if self.state.b is not point.b or self.state.exact is not point.exact:
+            self.state.arrive(point)
         for _ in range(_MOST_STEPS):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
                 if point.exact or exact_below == 0:
                     break
-                point = self.evaluate(point.b, exact=True)
-                tell(point)
-                self.course.arrive(point)
+                point = self._arrive(self.evaluate(point.b, exact=True), tell)
                 continue
             there = self._best_step(point, target, wanted, exact)
-            assert self.course.descent is not None
-            promised = np.maximum(target * point.primal, self.course.descent.promised)
+            assert self.state.descent is not None
+            promised = np.maximum(target * point.primal, self.state.descent.promised)
             missed = bool((wanted & (there.gap * point.primal > _MISSED * promised)).any())
-            self.course.exact_products |= point.exact and missed
+            self.state.exact_products |= point.exact and missed
             gained = point.primal - there.primal > _LEAST_DECREASE * point.primal
-            settled = not gained[wanted].any()
-            ended = settled and (point.exact or exact_below == 0)
-            if settled and not (ended or there.exact):  # rounding hides what a step gains
+            stuck = not gained[wanted].any()
+            ended = stuck and (point.exact or exact_below == 0)
+            if stuck and not (ended or there.exact):  # rounding hides what a step gains
                 there = self.evaluate(there.b, exact=True)
-            point = there
-            tell(point)
-            self.course.arrive(point)
+            point = self._arrive(there, tell)
             if ended:
                 break
         if exact_below > 0 and not point.exact:  # after so many steps
-            point = self.evaluate(point.b, exact=True)
-            tell(point)
-            self.course.arrive(point)
+            point = self._arrive(self.evaluate(point.b, exact=True), tell)
+        return point
+
+    def _arrive(self, point: Point, tell: Callable[[Point], None]) -> Point:
+        tell(point)
+        self.state.arrive(point)
         return point
 
     def _best_step(self, point: Point, target: float, wanted: BoolArray, exact: bool) -> Point:
@@ -348,21 +343,21 @@ class Newton:
         return best
 
     def _step(self, point: Point, target: float, wanted: BoolArray) -> Float64Array:
-        problem, course = self.passes.problem, self.course
+        problem, state = self.passes.problem, self.state
         active = problem.inside(point.gradient.decisions)
         residual, targets = np.where(wanted[:, None], point.residual, 0.0), target * point.primal
-        if course.descent is None:
+        if state.descent is None:
             inside = active if self.sample is None else active[self.sample]
             self.preconditioner.follow(inside, self._multiple, wanted)
-            course.followed.append((inside, wanted))
-            course.descent = self._begin_descent(residual, targets)
+            state.followed.append((inside, wanted))
+            state.descent = self._begin_descent(residual, targets)
         active &= wanted
 
         def multiply(d: Float64Array) -> Float64Array:
-            exact = course.exact_products
+            exact = state.exact_products
             return self.span.times(d) + self.passes.hessian_product(active, d, exact=exact)
 
-        return self._conjugate_gradients(course.descent, multiply, targets)
+        return self._conjugate_gradients(state.descent, multiply, targets)
 
     def _begin_descent(self, residual: Float64Array, target: Float64Array) -> Descent:
         z = self.preconditioner.solve(residual)
@@ -384,24 +379,26 @@ class Newton:
         Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
         left. Ends where it is at most `target`, shape (k,). `descent` changes after each product.
         """
-        own = descent  # its arrays are replaced and never overwritten: a checkpoint may keep them
-        while not own.ended:
-            product = multiply(own.direction)
-            curvature = (own.direction * product).sum(axis=1)
+        # The arrays of `descent` are replaced, never overwritten: a snapshot may hold them.
+        while not descent.ended:
+            product = multiply(descent.direction)
+            curvature = (descent.direction * product).sum(axis=1)
             zero = np.zeros_like(curvature)
-            length = np.divide(own.rz, curvature, out=zero, where=curvature > 0)[:, None]
-            own.step = own.step + length * own.direction
-            own.residual = own.residual - length * product
-            z = self.preconditioner.solve(own.residual)
-            before, own.rz = own.rz, (own.residual * z).sum(axis=1)
-            gaps = 0.5 * self.span.inverse_norm(own.residual)
-            enough = (gaps <= target) | (own.rz <= own.accepted) & (gaps <= own.promised)
-            own.n_products += 1
-            own.ended = bool(enough.all()) or own.n_products >= _MOST_PRODUCTS
-            ratio = np.divide(own.rz, before, out=np.zeros_like(before), where=before > 0)
-            own.direction = z + ratio[:, None] * own.direction
-            self.course.on_change()
-        return own.step
+            length = np.divide(descent.rz, curvature, out=zero, where=curvature > 0)[:, None]
+            descent.step = descent.step + length * descent.direction
+            descent.residual = descent.residual - length * product
+            z = self.preconditioner.solve(descent.residual)
+            before, descent.rz = descent.rz, (descent.residual * z).sum(axis=1)
+            gaps = 0.5 * self.span.inverse_norm(descent.residual)
+            enough = (gaps <= target) | (descent.rz <= descent.accepted) & (
+                gaps <= descent.promised
+            )
+            descent.n_products += 1
+            descent.ended = bool(enough.all()) or descent.n_products >= _MOST_PRODUCTS
+            ratio = np.divide(descent.rz, before, out=np.zeros_like(before), where=before > 0)
+            descent.direction = z + ratio[:, None] * descent.direction
+            self.state.on_change()
+        return descent.step
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Lengths of steps from `here` towards `there` of least P, shape (k,), without a pass.
@@ -419,10 +416,10 @@ class Newton:
             for start in range(0, problem.n_rows, _SLOPE_ROWS):
                 rows = slice(start, start + _SLOPE_ROWS)
                 penalties = np.ascontiguousarray(problem.penalties[rows])
-                own = problem.targets[rows], before[rows], after[rows], penalties, t
+                line = problem.targets[rows], before[rows], after[rows], penalties, t
                 if problem.epsilon is None:
-                    slack_slopes(*own, slopes)
+                    slack_slopes(*line, slopes)
                 else:
-                    tube_slopes(*own, problem.epsilon, slopes)
+                    tube_slopes(*line, problem.epsilon, slopes)
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
         return np.asarray((low + high) / 2)

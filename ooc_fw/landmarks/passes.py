@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ooc_fw.data.parallel import LocalWorkers, Shared, Workers, shared_source
 from ooc_fw.data.rows import (
     AnyArray,
+    CSRRows,
     Float32Array,
     Float64Array,
     Int8Array,
@@ -26,7 +27,7 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, block_slices
 from ooc_fw.landmarks.span import Landmarks
 from ooc_fw.problem import Problem, RegressionProblem
 
@@ -71,11 +72,22 @@ class SpanProblem:
         signs = np.where(problem.codes[:, None] == positive, np.int8(1), np.int8(-1))
         return cls(source, signs, penalties)
 
+    def part(self, rows: Rows, ids: Int64Array) -> SpanProblem:
+        """The problem on some rows, in memory, of the numbers `ids`."""
+        source = CSRSource(rows) if isinstance(rows, CSRRows) else ArraySource(rows)
+        return SpanProblem(source, self.targets[ids], self.penalties[ids], self.epsilon)
+
     def inside(self, decisions: Float32Array) -> BoolArray:
         """Which rows have slack at these decision values, shape (n_rows, k)."""
         if self.epsilon is None:
             return np.asarray(self.targets * decisions < 1)
         return np.asarray(np.abs(self.targets - decisions) > self.epsilon)
+
+    def losses(self, decisions: Float32Array) -> Float64Array:
+        """Sum over the classifiers of C_i xi_i^2 at these decision values, shape (n_rows,)."""
+        values: AnyArray = decisions if self.epsilon is None else decisions.astype(np.float64)
+        slack, _ = slacks(self.targets, values, self.epsilon)
+        return np.asarray((self.penalties[:, None] * slack.astype(np.float64) ** 2).sum(axis=1))
 
     @property
     def n_rows(self) -> int:
@@ -296,6 +308,17 @@ class Passes:
         depth += len(blocks)
         return Gradient(decisions, u, total, square, size, linear, error, largest, depth)
 
+    def exact_cost(self) -> float:
+        """Time of a gradient from float64 kernel values over that of one from float32."""
+        b = np.zeros((self.problem.n_classifiers, len(self.landmarks)))
+        seconds = []
+        for exact in (False, True):
+            self.gradient(b, exact=exact)  # loads compiled code
+            began = time.perf_counter()
+            self.gradient(b, exact=exact)
+            seconds.append(time.perf_counter() - began)
+        return max(1.0, seconds[1] / seconds[0])
+
     def hessian_product(
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
@@ -351,13 +374,13 @@ def add_to_hessian(
         Called for every few hundred rows.
     """
     n, engine = len(landmarks), landmarks.engine
-    columns = [
+    strips = [
         slice(first, min(first + _HESSIAN_COLUMNS, n)) for first in range(0, n, _HESSIAN_COLUMNS)
     ]
     places, weights = factors
     for first in range(0, len(places), _HESSIAN_ROWS):
         part = slice(first, first + _HESSIAN_ROWS)
-        x, own_weights = engine.prepare(take_rows(rows, places[part])), weights[part, None]
+        x, row_weights = engine.prepare(take_rows(rows, places[part])), weights[part, None]
         values = np.empty((len(x), n))
         for start in range(0, len(x), _KERNEL_ROWS):
             some = x[start : start + _KERNEL_ROWS]
@@ -366,11 +389,11 @@ def add_to_hessian(
             np.add(products, 1.0, out=values[start : start + len(some)], dtype=np.float64)
 
         def add(
-            own: slice, values: Float64Array = values, weights: Float64Array = own_weights
+            columns: slice, values: Float64Array = values, weights: Float64Array = row_weights
         ) -> None:
-            right = values[:, own] * weights
-            hessian[own.start :, own] += values[:, own.start :].T @ right
+            right = values[:, columns] * weights
+            hessian[columns.start :, columns] += values[:, columns.start :].T @ right
 
-        for _ in engine.pool.map(add, columns):
+        for _ in engine.pool.map(add, strips):
             pass
         check()

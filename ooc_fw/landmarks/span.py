@@ -1,4 +1,4 @@
-"""The span of the landmarks, and the problem that is solved in it.
+"""Which rows become landmarks, their span, and the problem that is solved in it.
 
 Landmarks z_1 ... z_N are rows of the data, and w = sum_j b_j (phi(z_j), 1). Let k(x) be the vector
 of all k(z_j, x) + 1, and G the matrix of these values between the landmarks, with `jitter` added to
@@ -22,22 +22,33 @@ regularisation. Let P0 be P without that term. Weights b' of the same landmarks 
 
 more than P - D only if |b'| > |b|. No bound without |b'| is known: where landmarks nearly depend on
 each other, rounding hides what G^-1 is.
+
+Half of the landmarks are random rows of a sample, the classes in equal shares as far as it has
+them. With these a pilot model is solved on the sample. The others are drawn in proportion to the
+loss C xi^2 that the pilot leaves, that is, where its span says least. Tried on covtype at 1,000
+landmarks, three draws: random rows reach 80.8 % on average, a pivoted Cholesky factorisation of the
+kernel 79.7 % (it collects outliers), a randomised one 81.0 %, random rows and losses 81.7 %.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 
 from ooc_fw.data.parallel import Shared
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.solver.setup import make_sampler
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import sample_rows
 
 JITTER = 1e-6
 """Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
@@ -149,15 +160,17 @@ class Span:
         """
         marks = self.landmarks
         for first in range(0, len(self), _COLUMNS):
-            own = slice(first, min(first + _COLUMNS, len(self)))
-            part = np.empty((own.stop - first, own.stop))
-            marks.engine.block(marks.exact[own], marks.exact[: own.stop], part)
+            columns = slice(first, min(first + _COLUMNS, len(self)))
+            part = np.empty((columns.stop - first, columns.stop))
+            marks.engine.block(marks.exact[columns], marks.exact[: columns.stop], part)
             part += 1.0
-            np.einsum("ii->i", part[:, own])[...] += self.jitter
-            part += matrix[own, : own.stop]  # the last square is right up to the diagonal only
-            matrix[:first, own] = part[:, :first].T
-            square = matrix[own, own]
-            square[...] = np.tril(square, -1) + np.tril(part[:, own]).T
+            np.einsum("ii->i", part[:, columns])[...] += self.jitter
+            part += matrix[
+                columns, : columns.stop
+            ]  # the last square is right up to the diagonal only
+            matrix[:first, columns] = part[:, :first].T
+            square = matrix[columns, columns]
+            square[...] = np.tril(square, -1) + np.tril(part[:, columns]).T
 
     def independent(self) -> Int64Array:
         """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.
@@ -195,16 +208,100 @@ class Span:
         """
         marks, n = self.landmarks, len(self)
         bounds = []
-        for own in u:
-            x = cho_solve((self._factor, True), own, check_finite=False)
+        for u_c in u:
+            x = cho_solve((self._factor, True), u_c, check_finite=False)
             product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + x.sum()
-            r = own - product - self.jitter * x
+            r = u_c - product - self.jitter * x
             size = np.abs(x).sum() * (marks.largest + self.jitter)
-            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(own).max())  # of an entry of r
+            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(u_c).max())  # of an entry of r
             error += np.abs(x).sum() * marks.error
-            summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) @ np.abs(own + r))
+            summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) @ np.abs(u_c + r))
             r_norm = np.linalg.norm(r) + np.sqrt(n) * error
             bounds.append(
-                x @ (own + r) + np.abs(x).sum() * error + summing + r_norm**2 / self.jitter
+                x @ (u_c + r) + np.abs(x).sum() * error + summing + r_norm**2 / self.jitter
             )
         return np.array(bounds)
+
+
+def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64Array:
+    """Places of `size` different rows, of each class as many as of others while it has any.
+
+    `codes` are the classes of the rows.
+    """
+    order = rng.permutation(len(codes))
+    _, which, counts = np.unique(codes[order], return_inverse=True, return_counts=True)
+    # The position of each row among those of its class: low positions of all classes come first.
+    by_class = np.argsort(which, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[by_class] = np.concatenate([np.arange(count) for count in counts])
+    return np.asarray(order[np.argsort(position, kind="stable")[:size]])
+
+
+def draw_by_loss(
+    losses: Float64Array, taken: npt.NDArray[np.bool_], size: int, rng: np.random.Generator
+) -> Int64Array:
+    """Places of `size` different rows that are not `taken`, in proportion to their losses.
+
+    Rows without loss are drawn only when there are no others.
+    """
+    # Largest keys of an exponential race: a draw without replacement.
+    with np.errstate(divide="ignore"):
+        keys = np.log(losses) + rng.gumbel(size=len(losses))
+    spare = np.where(np.isneginf(keys), -1e300 * (1 + rng.random(len(keys))), keys)
+    spare[taken] = -np.inf
+    order = np.argsort(-spare)[:size]
+    return np.asarray(order[~taken[order]])
+
+
+# Rows of the sample for each of N landmarks: at most and at least. In between there are so many
+# that their N^2 products each are this many times the kernel values of a pass over all rows.
+_MOST_SAMPLE, _LEAST_SAMPLE = 20, 6
+_SAMPLE_WORK = 800.0
+# Rows of the pool: at most a third of all rows, at least one and a half samples.
+_POOL_PARTS, _LEAST_POOL = 3, 1.5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Random rows that preconditioners are computed from, which landmarks are chosen of.
+
+    Weights for the sample, and then for the pool, are the start of those for all rows. The pool is
+    the sample where it would be hardly larger.
+    """
+
+    ids: Int64Array  # row numbers, increasing
+    rows: Rows
+    pool_ids: Int64Array  # those of the pool
+    pool: Rows
+    in_pool: Int64Array  # places of the sample in the pool
+
+    @classmethod
+    def draw(
+        cls,
+        source: RowSource,
+        codes: Int64Array,
+        n_landmarks: int,
+        rng: np.random.Generator,
+        wanted: Int64Array | None = None,
+    ) -> Sample:
+        """Draw a sample for so many landmarks, which contains the rows `wanted`.
+
+        `codes` are the classes of the rows.
+        """
+        n_rows, n_wanted = source.n_rows, 0 if wanted is None else len(wanted)
+        size = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
+        work = _SAMPLE_WORK * n_rows / n_landmarks**2
+        n_sample = int(np.clip(work, _LEAST_SAMPLE, _MOST_SAMPLE) * n_landmarks)
+        n_sample = min(size, n_rows, n_sample)
+        n_pool = min(size, n_rows // _POOL_PARTS)
+        n_pool = n_pool if n_pool >= _LEAST_POOL * n_sample else n_sample
+        pool_ids = ids = make_sampler(source, codes).sample(n_pool, rng)
+        if n_sample < n_pool:
+            ids = pool_ids[np.sort(rng.choice(n_pool, n_sample, replace=False))]
+        if wanted is not None:
+            ids, pool_ids = np.union1d(ids, wanted), np.union1d(pool_ids, wanted)
+        in_pool = np.searchsorted(pool_ids, ids)
+        rows = pool = source.take(pool_ids)
+        if len(ids) < len(pool_ids):
+            rows = take_rows(pool, in_pool)
+        return cls(ids, rows, pool_ids, pool, in_pool)

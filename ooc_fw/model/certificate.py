@@ -14,11 +14,10 @@ from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks.certificate import certify_point
-from ooc_fw.landmarks.exact_kernel import ExactKernelView
+from ooc_fw.landmarks import relative_gap
+from ooc_fw.landmarks.certificate import ExactKernelView, certify_point
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
-from ooc_fw.landmarks.solution import relative_gap
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model, check_training_rows, rows_of_weight

@@ -22,7 +22,7 @@ from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solution import LandmarkSolution
+    from ooc_fw.landmarks import LandmarkSolution
 
 Task: TypeAlias = Literal["classification", "novelty", "regression"]
 Decision: TypeAlias = Literal["ovo", "ovr"]

@@ -26,7 +26,7 @@ from ooc_fw.data.views import ColumnSource, ScaledSource, SubsetSource, ranges_o
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
-from ooc_fw.landmarks.solution import LandmarkSolution
+from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.file import as_class_values, content_of, opened, read_fields
 from ooc_fw.model.pairs import (
     BinaryClassifier,

@@ -11,6 +11,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,8 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_row
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.solver.kernel_rows import BlockBudgetError, KernelRows, value_type
-from ooc_fw.solver.newton import minimise
+from ooc_fw.problem import relative_gap
+from ooc_fw.solver.kernel_rows import LARGEST_SYSTEM, KernelRows, Precision
 from ooc_fw.solver.vertices import Penalties, VertexTable
 
 logger = logging.getLogger(__name__)
@@ -37,7 +39,6 @@ _LASTING = 0.2  # seconds of steps after which the slower way is tried again
 _FEW_MOVED = 0.25  # share of the vertices below which only weights that moved are looked at
 _MOVING = ("alpha", "grad", "pinned", "exact_alpha", "exact_grad")  # what steps change
 _FETCHED = 64  # kernel rows computed at once when steps lack one
-_LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _SYSTEM_COPIES = 3  # copies of its matrix that a linear system takes
 _SYSTEM_STEPS = 128  # a system of n vertices takes the time of n^2 over this pairwise steps
 SPARE_SHARE = 0.125  # share of vertices of weight 0 above which a prune pays for its copy
@@ -59,37 +60,36 @@ class ActiveSet(VertexTable):
     ) -> None:
         super().__init__(engine, C, penalties)
         self.rounding = math.inf
-        self._largest_C = C if penalties is None else float(penalties.max())
-        self._kernel_rows = kernel_rows
+        self.kernel_rows = kernel_rows
         self._pace = _Pace()
-        self._quantised = kernel_rows.dtype == np.uint16  # where 16 bits are precise enough
-        self._least_type = kernel_rows.dtype  # wider once rounding has misled steps
+        largest_C = C if penalties is None else float(penalties.max())
+        self._precision = Precision(largest_C, quantised=self.quantised)
 
     # -- kernel values and gradients -------------------------------------------------------------
 
     @property
     def capacity(self) -> int:
         """Largest number of vertices."""
-        return self._kernel_rows.capacity
+        return self.kernel_rows.capacity
 
     @property
     def quantised(self) -> bool:
         """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
-        return bool(self._kernel_rows.dtype == np.uint16)
+        return bool(self.kernel_rows.dtype == np.uint16)
 
     @property
     def precise(self) -> bool:
         """Whether kernel values are float64, since float32 ones would mislead the steps."""
-        return bool(self._kernel_rows.dtype == np.float64)
+        return bool(self.kernel_rows.dtype == np.float64)
 
     def kernel_row(self, place: int) -> npt.NDArray[Any]:
         """Kernel values between one vertex and all, shape (m,)."""
-        return self._kernel_rows.row(place, self.engine, self.operand)
+        return self.kernel_rows.row(place, self.engine, self.operand)
 
     def hold(self, places: Sequence[int]) -> core.KernelBlock:
         """The kernel rows, with those of one or two vertices among the rows held."""
-        self._kernel_rows.fetch(np.array(places), self.engine, self.operand)
-        return self._kernel_rows.block
+        self.kernel_rows.fetch(np.array(places), self.engine, self.operand)
+        return self.kernel_rows.block
 
     def prepare(self, rows: Rows) -> Operand:
         """Rows made ready for products, in the precision of the kernel values."""
@@ -113,7 +113,7 @@ class ActiveSet(VertexTable):
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
         """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
-        x, rows = self.operand, self._kernel_rows
+        x, rows = self.operand, self.kernel_rows
         beta, slots = alpha * self.labels[:first], rows.slots[first:]
         sums = np.empty(len(slots))
         if (slots < 0).any():
@@ -132,7 +132,7 @@ class ActiveSet(VertexTable):
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array) -> None:
         """Add vertices of weight 0; rows that are vertices already are left alone.
 
-        Costs len(rows) x m kernel values. BlockBudgetError is raised, and nothing has changed, when
+        Costs len(rows) x m kernel values. MemoryError is raised, and nothing has changed, when
         there would be more vertices than memory allows.
         """
         new = self.outside(row_ids)
@@ -141,14 +141,13 @@ class ActiveSet(VertexTable):
         if len(new) < len(row_ids):
             rows = take_rows(rows, new)
         before, m = len(self), len(self) + len(new)
-        if m > self._kernel_rows.capacity:
-            raise BlockBudgetError
+        if m > self.kernel_rows.capacity:
+            raise MemoryError(f"there is no room for {m} vertices")
         operand = self.engine.prepare(rows)
         largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
-        wanted = self._type_for(m, largest_new)
-        self._hold(max(wanted, self._kernel_rows.dtype) if m <= _LARGEST_SYSTEM else wanted)
+        self._hold(self._type_for(m, largest_new))
         self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
-        self._kernel_rows.add(len(new), self.engine, self.operand)
+        self.kernel_rows.add(len(new), self.engine, self.operand)
         grad = self.gradient_at(before, self.alpha)
         idle, unknown = np.zeros(len(new)), np.full(len(new), np.nan)
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
@@ -159,7 +158,7 @@ class ActiveSet(VertexTable):
         self._keep(np.empty(0, dtype=np.int64))
 
     def _keep(self, places: Int64Array) -> None:
-        self._kernel_rows.keep(places)
+        self.kernel_rows.keep(places)
         if np.count_nonzero(self.exact_alpha[places]) < np.count_nonzero(self.exact_alpha):
             self.exact_grad[:] = np.nan  # the part of a vertex that leaves cannot be taken out
         super()._keep(places)
@@ -167,37 +166,32 @@ class ActiveSet(VertexTable):
     # -- precision of kernel values --------------------------------------------------------------
 
     def _type_for(self, m: int, largest_new: float = 0.0) -> np.dtype[Any]:
-        """Type of kernel values that m vertices need, where k(x, x) <= largest_new of new ones."""
+        """Type of kernel values for m vertices, where k(x, x) <= largest_new of new ones."""
         largest = max(largest_new, float(self.diag.max(initial=0.0)))
-        wanted = value_type(m, self._largest_C, largest, self._quantised)
-        return max(wanted, self._least_type)
+        return self._precision.for_vertices(m, largest, self.kernel_rows.dtype)
 
-    def _hold(self, dtype: np.dtype[Any]) -> None:
+    def _hold(self, dtype: np.dtype[Any]) -> bool:
         """Hold kernel values in some type; where it is another one, renew the gradient."""
-        if dtype == self._kernel_rows.dtype:
-            return
-        self._kernel_rows.change(dtype)
+        if dtype == self.kernel_rows.dtype:
+            return False
+        self.kernel_rows.change(dtype)
         if len(self) > 0:
             logger.info("%d vertices: their kernel values are held in %s", len(self), dtype)
-            self._kernel_rows.fill(self.engine, self.operand)
+            self.kernel_rows.fill(self.engine, self.operand)
             self.refresh()
-
-    def widen(self) -> bool:
-        """Hold kernel values in the next type from now on; False when they are float64."""
-        if self.precise:
-            return False
-        self._least_type = np.dtype(np.float32 if self.quantised else np.float64)
-        self._hold(self._least_type)
         return True
 
-    def take_systems(self) -> bool:
-        """Turn to float64 kernel values, so that linear systems replace steps that take too long.
+    def raise_precision(self) -> bool:
+        """Hold kernel values in the next type from now on; False when they are float64."""
+        return self._hold(self._precision.after_misled_steps(self.kernel_rows.dtype))
 
-        False where there are too many vertices; values turn back when they become too many.
+    def note_correction(self, *, finished: bool) -> bool:
+        """Take note of a corrective step, and whether it reached its gap.
+
+        True where kernel values are float64 from now on, so that linear systems replace steps.
         """
-        if len(self) <= _LARGEST_SYSTEM:
-            self._hold(np.dtype(np.float64))
-        return self.precise
+        held = self.kernel_rows.dtype
+        return self._hold(self._precision.after_correction(finished, len(self), held))
 
     def prune(
         self, spare: float = SPARE_SHARE, protected: npt.NDArray[np.bool_] | None = None
@@ -221,20 +215,19 @@ class ActiveSet(VertexTable):
 
         The gradient is one of them: its last bits depend on the steps that led to it.
         """
-        own = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
-        rows = {f"rows_{name}": value for name, value in self._kernel_rows.state().items()}
-        return {**own, **rows, "least_type": self._least_type.name}
+        weights = {name: getattr(self, name) for name in ("ids", "rho", "rounding", *_MOVING)}
+        rows, precision = self.kernel_rows.state(), self._precision.state()
+        return {**weights, "rows": rows, "precision": precision}
 
     def restore(self, state: dict[str, Any], rows: Rows, labels: Int8Array) -> None:
         """Fill an empty active set from what `state` gave and the rows and labels of vertices."""
-        self._least_type = np.dtype(state["rows_type"])  # vertices come all at once
+        self._precision.least = np.dtype(state["rows"]["type"])  # vertices come all at once
         self.add(state["ids"], rows, labels)
-        held = {name.removeprefix("rows_"): state[name] for name in state if name[:5] == "rows_"}
-        self._kernel_rows.restore(held, self.engine, self.operand)
+        self.kernel_rows.restore(state["rows"], self.engine, self.operand)
         for name in _MOVING:
             getattr(self, name)[:] = state[name]
         self.rho, self.rounding = state["rho"], state["rounding"]
-        self._least_type = np.dtype(state["least_type"])
+        self._precision.restore(state["precision"])
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -249,12 +242,12 @@ class ActiveSet(VertexTable):
         Kernel values stay, unless the other penalty needs or allows another type of them.
         """
         change = 1 / C - 1 / self._C
-        self._C, self._penalties, self._largest_C = C, None, C
+        self._C, self._penalties = C, None
         self.diag[:] += change
         self.grad[:] += change * self.alpha
         self.rho = float(self.alpha @ self.grad)
         self.pinned[:], self.exact_grad[:] = False, np.nan
-        self._least_type = min(self._least_type, np.dtype(np.float32))
+        self._precision.change_penalty(C)
         self._hold(self._type_for(len(self)))
 
     def refresh(self) -> None:
@@ -302,27 +295,6 @@ class ActiveSet(VertexTable):
         block = self.hold(sorted({i, j}))
         self.rho = core.move(self.vertices, block, scale, i, weight_i, j, weight_j)
 
-    def affine_minimum(self, support: Int64Array) -> tuple[Float64Array, Float64Array] | None:
-        """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
-
-        Both of shape (m,); weights may be negative. None where the support is too large for a
-        linear system, the kernel rows of it are not all held, or the system is singular.
-        """
-        rows, n = self._kernel_rows, len(support)
-        copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
-        if n > _LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
-            return None
-        try:
-            u = np.linalg.solve(_dual_matrix(self, rows, support), np.ones(n))
-        except np.linalg.LinAlgError:
-            return None
-        total = float(u.sum())
-        if not 0 < total < np.inf:
-            return None
-        alpha = np.zeros(len(self))
-        alpha[support] = u / total
-        return alpha, _gradient_on_rows(self, rows, alpha)
-
     def optimise(
         self, tol: float, max_steps: int, is_late: Callable[[], bool] | None = None
     ) -> tuple[int, int]:
@@ -331,7 +303,7 @@ class ActiveSet(VertexTable):
         `is_late` is asked now and then whether to stop; the weights are feasible then too. Returns
         the number of steps, and how many of them dropped a vertex.
         """
-        rows = self._kernel_rows
+        rows = self.kernel_rows
         steps, drops = _solve_systems(self, rows, tol, max_steps) if self.precise else (0, 0)
         narrow = tol >= _FLOAT32_GAP and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
@@ -361,6 +333,30 @@ class ActiveSet(VertexTable):
             self.grad[:] = grad
             self.rho = float(self.alpha @ self.grad)
         return steps, drops
+
+
+def affine_minimum(
+    active: ActiveSet, support: Int64Array
+) -> tuple[Float64Array, Float64Array] | None:
+    """Weights of sum 1 that are 0 off the support, with equal gradients on it; their gradient.
+
+    Both of shape (m,); weights may be negative. None where the support is too large for a linear
+    system, the kernel rows of it are not all held, or the system is singular.
+    """
+    rows, n = active.kernel_rows, len(support)
+    copies = _SYSTEM_COPIES * 8 // rows.dtype.itemsize  # those of the system are float64
+    if n > LARGEST_SYSTEM or not rows.whole or not rows.whole_fits(copies, n):
+        return None
+    try:
+        u = np.linalg.solve(_dual_matrix(active, rows, support), np.ones(n))
+    except np.linalg.LinAlgError:
+        return None
+    total = float(u.sum())
+    if not 0 < total < np.inf:
+        return None
+    alpha = np.zeros(len(active))
+    alpha[support] = u / total
+    return alpha, _gradient_on_rows(active, rows, alpha)
 
 
 class _Pace:
@@ -421,22 +417,16 @@ def _solve_systems(
     """
     alpha, grad = active.alpha, active.grad
     n_free = np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol)))
-    fits = n_free <= _LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
+    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(_SYSTEM_COPIES, int(n_free))
     each = max(1, int(n_free) ** 2 // _SYSTEM_STEPS)
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
-
-    def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-        return _dual_matrix(active, rows, places)
-
-    def gradient(alpha: Float64Array) -> Float64Array:
-        return _gradient_on_rows(active, rows, alpha)
-
-    found = minimise(matrix, gradient, alpha, tol, max_steps // each)
-    drops = np.count_nonzero((alpha > 0) & (found.alpha == 0))
-    alpha[:], grad[:] = found.alpha, found.grad
+    matrix, gradient = (partial(part, active, rows) for part in (_dual_matrix, _gradient_on_rows))
+    minimum = minimise(matrix, gradient, alpha, tol, max_steps // each)
+    drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
+    alpha[:], grad[:] = minimum.alpha, minimum.grad
     active.rho = float(alpha @ grad)
-    return found.n_systems * each, int(drops)
+    return minimum.n_systems * each, int(drops)
 
 
 def _dual_matrix(
@@ -456,3 +446,130 @@ def _gradient_on_rows(active: VertexTable, rows: KernelRows, alpha: Float64Array
     core.weigh_rows(rows.values, rows.slots, beta, sums)
     sums *= rows.unit
     return np.asarray(active.labels * (sums + beta.sum()) + alpha / active.penalties)
+
+
+_PATIENCE = 3  # exchanges of many vertices that may leave as many wrong ones as before
+
+_Places = npt.NDArray[np.intp]
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Minimum:
+    """The best weights found, their gradient and rho, and the number of linear systems solved."""
+
+    matrix: Callable[[_Places], Float64Array]
+    gradient: Callable[[Float64Array], Float64Array]
+    alpha: Float64Array
+    tol: float
+    max_systems: int
+    grad: Float64Array = field(init=False)
+    rho: float = field(init=False)
+    n_systems: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.grad = self.gradient(self.alpha)
+        rho = float(self.alpha @ self.grad)
+        self.rho = rho if rho > 0 else np.inf  # where rounding hides it, all others are better
+
+    def done(self) -> bool:
+        """Whether the gap is small enough."""
+        return relative_gap(self.rho, float(self.grad.min())) <= self.tol
+
+    def _solve_system(self, free: _Flags) -> Float64Array:
+        """Solve (Qu)_i = 1 at the free vertices, with u_i = 0 at the others."""
+        self.n_systems += 1
+        places = np.flatnonzero(free)
+        block = self.matrix(places)
+        scale = 1 / np.sqrt(np.diagonal(block))  # vertices of all sizes count alike
+        block *= scale
+        block *= scale[:, None]
+        u = np.zeros(len(free))
+        u[places] = scale * np.linalg.solve(block, scale)
+        return u
+
+    def _offer(self, u: Float64Array) -> None:
+        """Keep the weights that belong to max(u, 0), if they are better."""
+        u = np.maximum(u, 0.0)
+        total = u.sum()
+        if not 0 < total < np.inf:
+            return
+        alpha = u / total
+        grad = self.gradient(alpha)
+        rho = float(alpha @ grad)
+        if 0 < rho < self.rho:
+            self.alpha, self.grad, self.rho = alpha, grad, rho
+
+    def exchange_many(self) -> None:
+        """Solve, free all vertices that violate, drop all of negative weight, and so on."""
+        free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
+        least, patience = len(free) + 1, _PATIENCE
+        while patience > 0 and self.n_systems < self.max_systems:
+            u = self._solve_system(free)
+            self._offer(u)
+            wrong = np.where(free, u <= 0, self.gradient(u) < 1 - self.tol)
+            n_wrong = np.count_nonzero(wrong)
+            if n_wrong == 0 or self.done():
+                return
+            patience = _PATIENCE if n_wrong < least else patience - 1
+            least = min(least, int(n_wrong))
+            free ^= wrong
+            if not free.any():
+                return
+
+    def add_one(self) -> None:
+        """Free the vertex of least gradient and solve; vertices that turn negative leave."""
+        u = self.alpha / self.rho
+        free = u > 0
+        free[np.argmin(self.grad)] = True
+        while self.n_systems < self.max_systems:
+            target = self._solve_system(free)
+            down = np.flatnonzero(free & (target <= 0))
+            if len(down) == 0:
+                self._offer(target)
+                return
+            ratios = u[down] / np.maximum(u[down] - target[down], np.finfo(np.float64).tiny)
+            step = ratios.min()
+            u += step * (target - u)
+            leaving = down[ratios == step]
+            u[leaving], free[leaving] = 0.0, False
+        self._offer(u)
+
+
+def minimise(
+    matrix: Callable[[_Places], Float64Array],
+    gradient: Callable[[Float64Array], Float64Array],
+    alpha: Float64Array,
+    tol: float,
+    max_systems: int,
+) -> Minimum:
+    """Minimise 1/2 alpha' Q alpha over the simplex to a relative gap of `tol`.
+
+    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
+    `gradient` gives Q times a vector. The search begins with the weights `alpha`, and its result is
+    no worse, whatever rounding does. It ends after `max_systems` linear systems at the latest.
+
+    Notes
+    -----
+    With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
+    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
+    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson), which cannot
+    cycle.
+
+    References
+    ----------
+    Portugal, Judice, Vicente (1994), A comparison of block pivoting and interior-point algorithms
+    for linear least squares problems with nonnegative variables. Lawson and Hanson (1974), Solving
+    Least Squares Problems, algorithm NNLS.
+    """
+    best = Minimum(matrix, gradient, alpha.copy(), tol, max_systems)
+    try:
+        best.exchange_many()
+        while not best.done() and best.n_systems < max_systems:
+            before = best.rho
+            best.add_one()
+            if not best.rho < before:
+                break  # rounding allows no less
+    except np.linalg.LinAlgError:
+        pass  # Q is singular but for rounding, and the best weights so far are the result
+    return best

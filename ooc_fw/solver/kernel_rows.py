@@ -18,13 +18,15 @@ from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.solver.growing import GrowingArray, LazyTable
+from ooc_fw.solver.vertices import GrowingArray, LazyTable
 
 logger = logging.getLogger(__name__)
 
 _WIDEST = 8  # vertices that a cache of rows may serve, in sides of the largest whole block
 _BATCH_BYTES = 4 << 20  # bytes of rows that are computed together before they go to their slots
 _RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
+_PATIENCE = 2  # unfinished corrective steps in a row, after which linear systems are tried
+LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
 
 
@@ -52,8 +54,54 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
     return np.dtype(np.float32 if largest_step >= 2.0**-23 * largest_value else np.float64)
 
 
-class BlockBudgetError(MemoryError):
-    """The kernel rows would outgrow their budget."""
+class Precision:
+    """Decides in which type kernel values are held: 16 bits, float32 or float64.
+
+    It is the smallest one in which steps see a convex problem, see `value_type`, and a more precise
+    one where rounding has misled the steps, or where they take too long and linear systems, which
+    need float64, may take their place.
+
+    Parameters
+    ----------
+    largest_C : float
+        Largest penalty of any row.
+    quantised : bool
+        Whether values may be in 16 bits.
+    """
+
+    def __init__(self, largest_C: float, quantised: bool) -> None:
+        self.largest_C, self._quantised = largest_C, quantised
+        self.least = np.dtype(np.uint16 if quantised else np.float32)
+        self._unfinished = 0  # corrective steps in a row that ended above their gap
+
+    def for_vertices(self, m: int, largest: float, held: np.dtype[Any]) -> np.dtype[Any]:
+        """Type for m vertices with k(x, x) <= largest; few do not go back from the type `held`."""
+        wanted = max(value_type(m, self.largest_C, largest, self._quantised), self.least)
+        return max(wanted, held) if m <= LARGEST_SYSTEM else wanted
+
+    def after_misled_steps(self, held: np.dtype[Any]) -> np.dtype[Any]:
+        """The next type, below which values do not go any more."""
+        if held < np.float64:
+            self.least = np.dtype(np.float32 if held == np.uint16 else np.float64)
+        return max(self.least, held)
+
+    def after_correction(self, finished: bool, m: int, held: np.dtype[Any]) -> np.dtype[Any]:
+        """Type after a corrective step on m vertices, which reached its gap if `finished`."""
+        self._unfinished = 0 if finished else self._unfinished + 1
+        patient = self._unfinished < _PATIENCE
+        return held if patient or m > LARGEST_SYSTEM else np.dtype(np.float64)
+
+    def change_penalty(self, C: float) -> None:
+        """Take another penalty of all rows, with which rounding may mislead steps less."""
+        self.largest_C, self.least = C, min(self.least, np.dtype(np.float32))
+
+    def state(self) -> dict[str, Any]:
+        """Values for JSON, of a checkpoint."""
+        return {"least_type": self.least.name, "unfinished": self._unfinished}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self.least, self._unfinished = np.dtype(state["least_type"]), state["unfinished"]
 
 
 class KernelRows:
@@ -134,13 +182,8 @@ class KernelRows:
     # -- growing and shrinking -------------------------------------------------------------------
 
     def add(self, n_new: int, engine: Engine, z: Operand) -> None:
-        """Add rows and columns of `n_new` more vertices, the last ones of `z`.
-
-        BlockBudgetError is raised, and nothing has changed, if there would be more than `capacity`.
-        """
+        """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`."""
         before, m = len(self), len(self) + n_new
-        if m > self.capacity:
-            raise BlockBudgetError
         self._slots.append(np.full(n_new, -1, dtype=np.int64))
         room = self._make_room_for(m)
         for start in range(before, m, room):

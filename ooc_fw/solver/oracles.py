@@ -1,8 +1,8 @@
 """Linear minimization oracles: which vertex to move towards.
 
 An oracle looks at rows of the source and at the active set, and proposes the row of least gradient.
-It never changes a weight. To add an oracle: a subclass of `LMO` here and a line in `_make_oracle`
-of :mod:`ooc_fw.solver.run_state`.
+It never changes a weight. To add an oracle: a subclass of `LMO` and a line in `ORACLES`,
+both here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,19 +27,15 @@ from ooc_fw.data.rows import (
     distinct_rows,
     take_rows,
 )
-from ooc_fw.data.sampling import BlockSampler, Sampler
-from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.sampling import BlockSampler, block_sampler
+from ooc_fw.data.sources import iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
-from ooc_fw.kernels.engine import Engine
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import StepKind
-from ooc_fw.solver.steps import StepRecord
+from ooc_fw.solver.steps import Partan, StepRecord, StepRule
 
-KEEPS_GRADIENT = ("full", "lazy", "random-full")
-"""Values of `lmo` with which the gradient of all rows is kept."""
-
-SEES_DRAWN_ALONE = ("random", "random-full")
-"""Values of `lmo` with which the gap is one over the rows drawn alone."""
+if TYPE_CHECKING:
+    from ooc_fw.solver.setup import Setting
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
@@ -47,8 +43,8 @@ LARGEST_BLOCK = 16384  # rows of the longest block
 _SPARE_ROWS = 1.2  # factor of the rows expected to hold the violators wanted
 _LEAST_SHARE = 1e-3  # least share of violators that is expected
 _NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
-_SETTLED = 8.0
-"""Factor of a margin's excess over 1 in a pass after the first: it will not change as much."""
+_VISITED = 8.0
+"""After the first pass a margin's distance from 1 is stored times this: its row is visited less."""
 
 _RARE = 0.005  # share of violators in such a pass below which no other follows
 _LEAST_SCALE = 1e-9  # factor of the weights at which steps are no longer put together
@@ -85,13 +81,15 @@ class Candidates:
 class LMO(ABC):
     """An oracle; subclasses define `propose`, and the other methods where they keep a state."""
 
-    sees_active = True
+    sees_active: ClassVar[bool] = True
     """Whether the gap of a proposal is also one over the active set."""
 
-    def __init__(self, source: RowSource, labels: Int8Array, engine: Engine) -> None:
-        self._source = source
-        self._labels = labels
-        self._engine = engine
+    keeps_gradient: ClassVar[bool] = False
+    """Whether the gradient of all rows is kept."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._source, self._labels = setting.rows, setting.problem.labels
+        self._engine = setting.engine
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -130,17 +128,10 @@ class SampledLMO(LMO):
     algorithms for machine learning.
     """
 
-    def __init__(
-        self,
-        source: RowSource,
-        labels: Int8Array,
-        engine: Engine,
-        sampler: Sampler,
-        sample_size: int,
-    ) -> None:
-        super().__init__(source, labels, engine)
-        self._sampler = sampler
-        self._sample_size = sample_size
+    def __init__(self, setting: Setting, sample_size: int | None = None) -> None:
+        super().__init__(setting)
+        self._sampler = setting.sampler
+        self._sample_size = sample_size or setting.options.sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
@@ -218,10 +209,9 @@ class _Progress:
     margins: Float32Array  # g / rho of every row when last seen
     near: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Rows left of the present pass, after the first."""
-    looks: list[float] = field(default_factory=lambda: list(_NEAR))  # margins of passes to come
-    looking: bool = False  # whether the first pass is over
-    found: int = 0  # violators of the present pass
-    looked_at: int = 0  # rows of the present pass
+    n_passes: int = 0  # passes over rows near the margin that have begun
+    n_violators: int = 0  # of the present pass
+    n_rows: int = 0  # rows of the present pass so far
     share: float = 1.0  # of violators in the last block
 
 
@@ -236,113 +226,104 @@ class BlockLMO(SampledLMO):
     `reset` says that certifying passes have begun, only the active set is looked at.
     """
 
-    def __init__(
-        self,
-        source: RowSource,
-        labels: Int8Array,
-        engine: Engine,
-        sampler: Sampler,
-        max_block: int = LARGEST_BLOCK,
-    ) -> None:
-        super().__init__(source, labels, engine, sampler, _FIRST_BLOCK)
-        self._max_block = max_block
-        self._progress = _Progress(source.n_rows, np.zeros(source.n_rows, dtype=np.float32))
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        n_rows = self._source.n_rows
+        self._blocks = block_sampler(setting.sampler, n_rows)
+        self._max_block = setting.plan.max_block
+        self._progress = _Progress(n_rows, np.zeros(n_rows, dtype=np.float32))
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        now = self._progress
-        size = min(self._max_block, block_rows(request.limit, now.share))
-        if now.unseen > 0:
-            row_ids = self._sampler.sample(size, rng)
-            now.unseen -= len(row_ids)
+        progress = self._progress
+        size = min(self._max_block, block_rows(request.limit, progress.share))
+        if progress.unseen > 0:
+            row_ids = self._blocks.sample(size, rng)
+            progress.unseen -= len(row_ids)
         else:
-            worthwhile = not now.looking or now.found >= _RARE * now.looked_at
-            if len(now.near) == 0 and now.looks and worthwhile:
-                now.looking, now.found, now.looked_at = True, 0, 0
-                now.near = np.flatnonzero(now.margins < now.looks.pop(0))
-            row_ids, now.near = now.near[:size], now.near[size:]
+            self._begin_pass_if_due()
+            row_ids, progress.near = progress.near[:size], progress.near[size:]
         return self._best_of(active, row_ids, request)
+
+    def _begin_pass_if_due(self) -> None:
+        """Begin another pass over rows near the margin, where the last one found violators."""
+        progress = self._progress
+        rare = progress.n_passes > 0 and progress.n_violators < _RARE * progress.n_rows
+        if len(progress.near) == 0 and progress.n_passes < len(_NEAR) and not rare:
+            progress.near = np.flatnonzero(progress.margins < _NEAR[progress.n_passes])
+            progress.n_passes += 1
+            progress.n_violators = progress.n_rows = 0
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        now, margins = self._progress, grads / active.rho
-        now.margins[row_ids] = 1 + _SETTLED * (margins - 1) if now.looking else margins
+        progress, margins = self._progress, grads / active.rho
+        visited = progress.n_passes > 0
+        progress.margins[row_ids] = 1 + _VISITED * (margins - 1) if visited else margins
         violators = np.flatnonzero(grads < request.threshold)
-        now.found += len(violators)
-        now.looked_at += len(grads)
-        now.share = len(violators) / len(grads)
+        progress.n_violators += len(violators)
+        progress.n_rows += len(grads)
+        progress.share = len(violators) / len(grads)
         return violators[: request.limit]
 
     def reset(self) -> None:
         """Propose nothing more: certifying passes find the violators from now on."""
-        self._progress.unseen, self._progress.looks = 0, []
+        self._progress.unseen, self._progress.n_passes = 0, len(_NEAR)
         self._progress.near = self._progress.near[:0]
 
     def state(self) -> dict[str, Any]:
-        blocks = self._sampler
+        blocks = self._blocks
         next_row = blocks.next_row if isinstance(blocks, BlockSampler) else None
-        looks = list(self._progress.looks)
-        return {"next_row": next_row, **vars(self._progress), "looks": looks}
+        return {"next_row": next_row, "progress": vars(self._progress)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        own = {**state, "looks": list(state["looks"])}
-        next_row = own.pop("next_row")
-        if isinstance(self._sampler, BlockSampler):
-            self._sampler.next_row = next_row
-        self._progress = _Progress(**own)
+        if isinstance(self._blocks, BlockSampler):
+            self._blocks.next_row = state["next_row"]
+        self._progress = _Progress(**state["progress"])
 
 
 class FullLMO(LMO):
     """Best of all rows, by the gradient of every row kept up to date (analytic gradient).
 
     A step costs one kernel column over all rows for each vertex it touches. Columns of recent
-    vertices, at least two, take up to `column_bytes`. Rows made ready for products stay in RAM if
-    `keeps_rows`; else they are read for every column.
+    vertices, at least two, are kept as far as the memory plan has room. Rows made ready for
+    products stay in RAM if the plan caches rows; else they are read for every column.
     """
 
-    def __init__(
-        self,
-        source: RowSource,
-        labels: Int8Array,
-        engine: Engine,
-        C: float | Float64Array,
-        *,
-        keeps_before: bool,
-        keeps_rows: bool = True,
-        column_bytes: int = 0,
-    ) -> None:
-        super().__init__(source, labels, engine)
-        self._y = labels.astype(np.float64)
-        self._C = np.broadcast_to(C, len(labels))
-        self._keeps_before = keeps_before  # for steps that extrapolate
-        self._keeps_rows = keeps_rows
-        self._column_bytes = column_bytes
+    keeps_gradient = True
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        plan = setting.plan
+        self._y = self._labels.astype(np.float64)
+        self._C = np.broadcast_to(setting.penalties, len(self._labels))
+        self._keeps_before = setting.options.method == Partan.name  # for steps that extrapolate
+        self._keeps_rows, self._column_bytes = plan.row_cache > 0, plan.column_cache
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
-        self._kept: list[tuple[int, Operand]] | None = None
+        self._operands_kept: list[tuple[int, Operand]] | None = None
         self._columns: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._precise = False  # whether what is kept is float64
 
     def _follow(self, active: ActiveSet) -> None:
         """Forget what is kept in another precision than that of the active set."""
         if active.precise != self._precise:
-            self._precise, self._kept = active.precise, None
+            self._precise, self._operands_kept = active.precise, None
             self._columns.clear()
             self.reset()
 
     def _operands(self, active: ActiveSet) -> Iterator[tuple[int, Operand]]:
         """All rows in order, as (first row, rows made ready for products)."""
-        if self._kept is not None:
-            yield from self._kept
+        if self._operands_kept is not None:
+            yield from self._operands_kept
             return
-        kept = []
+        operands = []
         for start, rows in iter_blocks(self._source, 0, self._source.n_rows):
             operand = active.prepare(rows)
             if self._keeps_rows:
-                kept.append((start, operand))
+                operands.append((start, operand))
             yield start, operand
         if self._keeps_rows:
-            self._kept = kept
+            self._operands_kept = operands
 
     def _gradient(self, active: ActiveSet) -> Float64Array:
         """Gradients of all rows."""
@@ -453,9 +434,9 @@ class RandomFullLMO(FullLMO):
 
     sees_active = False
 
-    def __init__(self, *arguments: Any, sampler: Sampler, sample_size: int, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._sampler, self._sample_size = sampler, sample_size
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._sampler, self._sample_size = setting.sampler, setting.options.sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
@@ -469,23 +450,25 @@ class RandomFullLMO(FullLMO):
 class LazyLMO(LMO):
     """The full oracle, asked only where the active set has no good step to offer.
 
-    While the gap over the active set is at least half of the gap over all rows when they were last
-    looked at, the toward vertex is the best one of the active set. The gradient of all rows then
-    learns of all steps since at once, in one pass for the vertices that moved.
+    The toward vertex is the best one of the active set while the gap over that is at least half of
+    the gap over all rows when it was last known. The gradient of all rows then learns of all steps
+    since at once, in one pass for the vertices that moved.
 
     References
     ----------
     Braun, Pokutta, Zink (2017), Lazifying conditional gradient algorithms.
     """
 
-    def __init__(self, full: FullLMO) -> None:
-        super().__init__(full._source, full._labels, full._engine)
-        self._full = full
+    keeps_gradient = True
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._full = FullLMO(setting)
         self.reset()
 
     def reset(self) -> None:
         self._full.reset()
-        self._gap = math.inf  # rho less the least gradient, when all rows were last looked at
+        self._gap = math.inf  # rho less the least gradient of all rows, when that was last known
         # Steps since: alpha = scale * (alpha of then + sum_k moved[k] e_k).
         self._scale = 1.0
         self._moved: dict[int, float] = {}
@@ -495,9 +478,9 @@ class LazyLMO(LMO):
         if gap >= self._gap / 2 and gap > request.target * active.rho:
             return nothing_outside(active, 0, exact=False)
         self._tell(active)
-        found = self._full.propose(active, rng, request)
-        self._gap = active.rho - found.least
-        return found
+        candidates = self._full.propose(active, rng, request)
+        self._gap = active.rho - candidates.least
+        return candidates
 
     def update(self, record: StepRecord, active: ActiveSet) -> None:
         if record.scale < _LEAST_SCALE:  # what was before hardly counts
@@ -521,11 +504,32 @@ class LazyLMO(LMO):
     def state(self) -> dict[str, Any]:
         moved = np.array(list(self._moved.items())).reshape(-1, 2)
         ids = moved[:, 0].astype(np.int64)
-        own = {"gap": self._gap, "scale": self._scale, "moved_ids": ids, "moved": moved[:, 1]}
-        return own | {f"full_{name}": value for name, value in self._full.state().items()}
+        steps = {"gap": self._gap, "scale": self._scale, "moved_ids": ids, "moved": moved[:, 1]}
+        return {**steps, "full": self._full.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._gap, self._scale = state["gap"], state["scale"]
-        moved = zip(state["moved_ids"].tolist(), state["moved"].tolist(), strict=True)
-        self._moved = dict(moved)
-        self._full.restore({"grad": state["full_grad"], "before": state["full_before"]})
+        self._moved = dict(zip(state["moved_ids"].tolist(), state["moved"].tolist(), strict=True))
+        self._full.restore(state["full"])
+
+
+ORACLES: dict[str, type[LMO]] = {
+    "full": FullLMO,
+    "lazy": LazyLMO,
+    "random-full": RandomFullLMO,
+    "sampled": SampledLMO,
+    "random": RandomLMO,
+}
+"""Oracles by their values of `lmo`."""
+
+KEEPS_GRADIENT = tuple(name for name, kind in ORACLES.items() if kind.keeps_gradient)
+"""Values of `lmo` with which the gradient of all rows is kept."""
+
+SEES_DRAWN_ALONE = tuple(name for name, kind in ORACLES.items() if not kind.sees_active)
+"""Values of `lmo` with which the gap is one over the rows drawn alone."""
+
+
+def make_oracle(setting: Setting, rule: StepRule) -> LMO:
+    """The oracle that the options of a run ask for; samples become blocks where steps take many."""
+    kind = ORACLES[setting.options.lmo]
+    return BlockLMO(setting) if kind is SampledLMO and rule.takes_many else kind(setting)

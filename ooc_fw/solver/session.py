@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.deadline import Deadline
+from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Callback
 from ooc_fw.system.interrupt import DeferredInterrupt
 

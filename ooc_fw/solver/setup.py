@@ -20,9 +20,9 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.checkpoint import Identity, State, load_checkpoint
 from ooc_fw.solver.oracles import KEEPS_GRADIENT, LARGEST_BLOCK, SEES_DRAWN_ALONE
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import Identity, State, load_checkpoint
 from ooc_fw.solver.steps import STEP_RULES, Partan
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, format_bytes, memory_total, plan_memory

@@ -6,15 +6,18 @@ Solver, callbacks, command line and model share this vocabulary.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
+    from ooc_fw.certificate.sweep import Certificate
     from ooc_fw.solver.active_set import ActiveSet
 
 
@@ -100,7 +103,7 @@ class SolverState:
 
     machine: int = 0  # which of the binary classifiers for pairs of classes is trained
     n_machines: int = 1  # binary classifiers in all: 1 for two classes
-    phase: str = Phase.START
+    phase: Phase = Phase.START
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights
     sampled_gap: float | None = None  # over the rows last looked at, which is no certificate
@@ -148,8 +151,32 @@ Callback: TypeAlias = Callable[[SolverState], bool | None]
 """Called after each iteration and each block of a pass over the data; False asks for a stop."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a run took, as part of its result."""
+
+    iterations: int
+    kernel_evaluations: int
+    passes: float  # kernel evaluations over rows times support vectors or landmarks
+    rows_read: int
+    bytes_read: int
+    seconds: float
+
+    @classmethod
+    def of(cls, progress: SolverState, n_rows: int, n_vertices: int) -> Work:
+        """The work that `progress` counts, on so many rows and support vectors."""
+        return Work(
+            iterations=progress.iteration,
+            kernel_evaluations=progress.kernel_evaluations,
+            passes=progress.kernel_evaluations / (n_rows * n_vertices),
+            rows_read=progress.rows_read,
+            bytes_read=progress.bytes_read,
+            seconds=progress.elapsed_s,
+        )
+
+
 @dataclass(frozen=True)
-class Solution:
+class Solution(Work):
     """What `ooc_fw.solver.loop.solve` returns.
 
     Weights sum to 1; `rows` are positions in the source as stored; gaps are relative, None where
@@ -169,20 +196,40 @@ class Solution:
     sampled_gap: float | None
     certified_gap: float | None
     pair_gap: float | None
-    iterations: int
     steps: dict[StepKind, int]
-    kernel_evaluations: int
-    passes: float
-    rows_read: int
-    bytes_read: int
-    seconds: float
     sweep_seconds: float | None = None  # of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), where rows have their own
 
+    def without_bias(self, certificate: Certificate | None, name: str) -> Solution:
+        """The solution of a problem of one class, in which the bias does not count.
+
+        `certificate` is that of the weights, with the bias; `name` that of the source.
+        """
+        total = math.fsum(self.alpha)
+        rho = self.rho - total**2
+        if not rho > 0:  # its exact value is
+            raise InputError(
+                f"the scores of {name} are below the rounding of kernel values of this scale: rho, "
+                f"the score at the margin, is computed as {rho:.3g}; scale the columns, or give a "
+                f"smaller gamma or C"
+            )
+        gap = None if self.sampled_gap is None else self.sampled_gap * self.rho / rho
+        solution = replace(self, rho=rho, objective=rho / 2, sampled_gap=gap)
+        if certificate is None:
+            return solution
+        certificate = certificate.without_bias(total)
+        gaps = certificate.certified_gap, certificate.pair_gap
+        return replace(solution, certified_gap=gaps[0], pair_gap=gaps[1])
+
     @classmethod
-    def of(cls, active: ActiveSet, progress: SolverState, n_rows: int, **rest: Any) -> Solution:
-        """The weights of now; `progress` counts the work on `n_rows` rows, `rest` is all else."""
+    def from_weights(
+        cls, active: ActiveSet, progress: SolverState, n_rows: int, **rest: Any
+    ) -> Solution:
+        """The solution from the current weights.
+
+        `progress` counts the work on `n_rows` rows, and `rest` are all other fields.
+        """
         support = active.support
         return cls(
             alpha=active.alpha[support],
@@ -190,12 +237,7 @@ class Solution:
             support_vectors=take_rows(active.rows, support),
             objective=active.rho / 2,
             rho=active.rho,
-            iterations=progress.iteration,
             steps=dict(progress.steps),
-            kernel_evaluations=progress.kernel_evaluations,
-            passes=progress.kernel_evaluations / (n_rows * len(support)),
-            rows_read=progress.rows_read,
-            bytes_read=progress.bytes_read,
-            seconds=progress.elapsed_s,
+            **vars(Work.of(progress, n_rows, len(support))),
             **rest,
         )

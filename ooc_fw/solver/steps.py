@@ -26,17 +26,16 @@ import numpy as np
 from ooc_fw._core import steps as core
 from ooc_fw._core.pairwise import LANES, second_order_away
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
+from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum
 from ooc_fw.solver.state import StepKind
 
 INNER_STEPS_PER_VERTEX = 50
 """Pairwise steps for each vertex after which a corrective step is cut; the next one continues."""
 
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
-_PATIENCE = 2  # unfinished corrective steps in a row, the last of which solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-_TOLERANCE_SHARE = 0.8
-"""Tightest gap to which a fully corrective step optimises, as a share of the tolerance."""
+_TARGET_SHARE = 0.8
+"""Tightest gap to which a fully corrective step optimises, as a share of the target gap."""
 
 LEAST_CORRECTION = 16
 """Vertices by which the support has to grow before a step to its affine minimum."""
@@ -44,6 +43,30 @@ LEAST_CORRECTION = 16
 _CORRECTION_GROWTH = 8  # the same as a part of the support
 _VIOLATION_SHARE = 0.3
 """Share of the violation just seen to which a fully corrective step optimises."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far a step on the whole active set goes; single steps do not ask."""
+
+    tol: float = 0.0  # relative gap on the active set at which it ends
+    most: int | None = None  # most pairwise steps, where time is short
+    is_late: Callable[[], bool] | None = None  # asked now and then whether to cut it short
+
+    @classmethod
+    def towards(
+        cls,
+        target: float,
+        violation: float = 0.0,
+        most: int | None = None,
+        is_late: Callable[[], bool] | None = None,
+    ) -> Effort:
+        """The effort that pays, given the target gap of training and the violation just seen."""
+        return cls(max(_VIOLATION_SHARE * violation, _TARGET_SHARE * target), most, is_late)
+
+
+NO_LIMIT = Effort()
+"""Optimise until rounding allows no more."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +80,8 @@ class StepRecord:
     # mu of PARTAN: the iterate moved on by mu times its difference from the iterate before.
     extrapolation: float = 0.0
     drops: int = 0  # vertices whose weight became exactly 0
+    inner_steps: int = 0  # pairwise steps of which it consists, if it optimised
+    cut: bool = False  # whether it ended early since time is short
 
 
 class StepRule:
@@ -66,17 +91,10 @@ class StepRule:
     takes_many: ClassVar[bool] = False
     """Whether one step can use many new vertices at once; the oracle then proposes many."""
 
-    # Of fully corrective steps; the solver sets the first three.
-    inner_tol: float = 0.0  # relative gap on the active set to which a step optimises
-    inner_limit: int | None = None  # most pairwise steps of one step, where time is short
-    is_late: Callable[[], bool] | None = None  # asked now and then whether to cut a step short
-    inner_steps: int = 0  # pairwise steps that the last one took
+    optimises: ClassVar[bool] = False
+    """Whether a step optimises on the whole active set."""
 
-    def set_inner_tol(self, tolerance: float, violation: float = 0.0) -> None:
-        """Set `inner_tol`, given the tolerance of training and the violation just seen."""
-        self.inner_tol = max(_VIOLATION_SHARE * violation, _TOLERANCE_SHARE * tolerance)
-
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         """Move the weights, given the place `i` of the toward vertex."""
         return toward_step(active, i)
 
@@ -163,7 +181,7 @@ class AwayFrankWolfe(StepRule):
 
     name = "mfw"
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         j = core.away_vertex(active.alpha, active.grad)
         toward_slope, away_slope = active.rho - active.grad[i], active.grad[j] - active.rho
         if away_slope > toward_slope and active.alpha[j] < 1:
@@ -184,7 +202,7 @@ class Pairwise(StepRule):
         j = int(core.away_vertex(active.alpha, active.grad))
         return j if j != i and active.grad[j] > active.grad[i] else -1
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         j = self.away_place(active, i)
         if j >= 0:
             size, decrease = pairwise_size(active, i, j)
@@ -218,7 +236,7 @@ class BlendedPairwise(StepRule):
 
     name = "bpcg"
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         support = active.support
         j = int(core.away_vertex(active.alpha, active.grad))
         k = int(support[np.argmin(active.grad[support])])
@@ -246,18 +264,18 @@ class QuadraticCorrection(BlendedPairwise):
     name = "qc"
     _next = LEAST_CORRECTION  # size of the support from which the next correction is due
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         support = active.support
         if len(support) >= self._next:
             self._next = len(support) + max(LEAST_CORRECTION, len(support) // _CORRECTION_GROWTH)
             record = self._correct(active, support)
             if record is not None:
                 return record
-        return super().step(active, i)
+        return super().step(active, i, effort)
 
     def _correct(self, active: ActiveSet, support: Int64Array) -> StepRecord | None:
         """Step to the affine minimum; None where it cannot be had or is no other point."""
-        target = active.affine_minimum(support)
+        target = affine_minimum(active, support)
         if target is None:
             return None
         before = active.alpha.copy()
@@ -318,7 +336,7 @@ class Partan(StepRule):
             alpha, grad = np.append(alpha, np.zeros(new)), np.append(grad, rest)
         return {"alpha": alpha, "grad": grad}
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         before = None if self._before is None else self._aligned(active, self._before)
         self._before = {"alpha": active.alpha.copy(), "grad": active.grad.copy()}
         toward = toward_step(active, i)
@@ -340,44 +358,40 @@ class FullyCorrective(StepRule):
     """
 
     name = "cvm"
-    _unfinished = 0  # steps in a row that ended above `inner_tol`
+    optimises = True
 
-    def step(self, active: ActiveSet, i: int) -> StepRecord:
+    def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
         before = active.alpha.copy()
-        self.inner_steps = 0
-        drops = self._optimise(active)
-        if self.cut or active.relative_gap() <= self.inner_tol:
-            self._unfinished = 0
-        else:
-            self._unfinished += 1
-            turns = self._unfinished >= _PATIENCE and not active.precise
-            if turns and active.take_systems():
-                drops += self._optimise(active)
+        steps, drops = self._optimise(active, effort)
+        cut = self._is_cut(effort, steps)
+        if active.note_correction(finished=cut or active.relative_gap() <= effort.tol):
+            more, dropped = self._optimise(active, effort, steps)
+            steps, drops = steps + more, drops + dropped
+            cut = self._is_cut(effort, steps)
         change = active.alpha - before
         moved = np.flatnonzero(change)
-        return StepRecord(StepKind.CORRECTIVE, 1.0, active.ids[moved], change[moved], drops=drops)
+        return StepRecord(
+            StepKind.CORRECTIVE,
+            1.0,
+            active.ids[moved],
+            change[moved],
+            drops=drops,
+            inner_steps=steps,
+            cut=cut,
+        )
 
-    def _optimise(self, active: ActiveSet) -> int:
-        """Take pairwise steps, as many as there may be; how many of them dropped a vertex."""
+    def _optimise(self, active: ActiveSet, effort: Effort, taken: int = 0) -> tuple[int, int]:
+        """Take pairwise steps, as many as there may be; how many, and those that dropped one."""
         each = _SYSTEM_STEPS_PER_VERTEX if active.precise else INNER_STEPS_PER_VERTEX
         most = each * len(active)
-        if self.inner_limit is not None:
-            most = min(most, self.inner_limit - self.inner_steps)
-        steps, drops = active.optimise(self.inner_tol, most, self.is_late)
-        self.inner_steps += steps
-        return drops
+        if effort.most is not None:
+            most = min(most, effort.most - taken)
+        return active.optimise(effort.tol, most, effort.is_late)
 
-    def state(self) -> dict[str, Any]:
-        return {"unfinished": self._unfinished}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._unfinished = state["unfinished"]
-
-    @property
-    def cut(self) -> bool:
-        """Whether the last step ended early since time is short."""
-        short = self.inner_limit is not None and self.inner_steps >= self.inner_limit
-        return short or (self.is_late is not None and self.is_late())
+    def _is_cut(self, effort: Effort, steps: int) -> bool:
+        """Whether the step ended early since time is short."""
+        short = effort.most is not None and steps >= effort.most
+        return short or (effort.is_late is not None and effort.is_late())
 
 
 class Corrective(FullyCorrective):

@@ -35,11 +35,11 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import StoppingTest, check_signs, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.ending import exact_decision
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import LARGEST_BLOCK, block_rows
+from ooc_fw.solver.run import exact_decision
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
-from ooc_fw.solver.steps import LEAST_BATCH, Corrective
+from ooc_fw.solver.steps import LEAST_BATCH, Corrective, Effort
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import kernel_rows_budget
 
@@ -390,7 +390,7 @@ class _Lesson:
         where, whole = self._admitted(), True
         for number in range(_PASSES):
             if number == _PASSES // 2:
-                self.active.widen()  # rounding may be the reason why it does not settle
+                self.active.raise_precision()  # rounding may be the reason why it does not settle
             if self._pass(where):
                 near = self._admitted()
                 near = near[self.margins[near] < _NEAR]
@@ -446,8 +446,7 @@ class _Lesson:
         if len(chosen) > 0:
             violation = 1 - float(np.median(self.margins[chosen]))
             self._add(chosen)
-        self.rule.set_inner_tol(self._tolerance(), violation)
-        record = self.rule.step(self.active, 0)
+        record = self.rule.step(self.active, 0, Effort.towards(self._tolerance(), violation))
         self.rule.prune(self.active)
         self.stream.progress.count_step(record.kind, record.drops)
 
@@ -460,8 +459,7 @@ class _Lesson:
 
     def _settle(self) -> None:
         """Optimise the weights on the active set alone."""
-        self.rule.set_inner_tol(self._tolerance())
-        self.rule.step(self.active, 0)
+        self.rule.step(self.active, 0, Effort.towards(self._tolerance()))
         self.active.refresh()
 
     # -- the end of the chunk --------------------------------------------------------------------
@@ -513,7 +511,7 @@ class _Lesson:
             for key in stream._weights.keys() - kept:
                 del stream._weights[key]
         penalties = active.penalties
-        stream.solution = Solution.of(
+        stream.solution = Solution.from_weights(
             active,
             stream.progress,
             stream.n_rows,

@@ -13,9 +13,9 @@ from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, RegressionProblem, classifiers_of
-from ooc_fw.solver.checkpoint import load_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import few_rows, workload
+from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import (
     PROGRAM_BYTES,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ooc_fw.data.rows import Int64Array
-from ooc_fw.landmarks.solution import LandmarkSolution, LandmarkStart, relative_target
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
+from ooc_fw.solver.run import Warm
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Status
 from ooc_fw.training.choice import Choice, choose, landmark_plan
 from ooc_fw.training.pairs import model_of, train_pairs

@@ -23,11 +23,11 @@ from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.deadline import Deadline
 from ooc_fw.solver.loop import Path, solve_problem
+from ooc_fw.solver.run import Warm
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import choose_method, plan_run
-from ooc_fw.solver.start import Warm
+from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt

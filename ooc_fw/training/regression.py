@@ -19,7 +19,7 @@ import numpy as np
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.landmarks.solution import LandmarkSolution, relative_gap, relative_target
+from ooc_fw.landmarks import LandmarkSolution, relative_gap, relative_target
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TaskOptions, TrainOptions
 from ooc_fw.problem import RegressionProblem

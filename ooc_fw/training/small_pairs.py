@@ -24,8 +24,8 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, StoppingTest
+from ooc_fw.solver.run import Warm
 from ooc_fw.solver.setup import choose_method
-from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Solution, Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.memory import PROGRAM_BYTES

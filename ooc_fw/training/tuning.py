@@ -39,8 +39,8 @@ from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import SearchOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.figures import draw_errors, save
+from ooc_fw.solver.run import Warm
 from ooc_fw.solver.session import Session
-from ooc_fw.solver.start import Warm
 from ooc_fw.solver.state import Callback, Solution, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import interruption, signal_of
@@ -51,7 +51,7 @@ from ooc_fw.training.pairs import PairTrainer, model_of
 from ooc_fw.training.partition import Partition, partition_classes
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks.solution import LandmarkSolution
+    from ooc_fw.landmarks import LandmarkSolution
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a

@@ -12,11 +12,11 @@ from ooc_fw.cli.main import main
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
+from tests.support.landmarks import solve_landmarks
 
 
 @pytest.fixture

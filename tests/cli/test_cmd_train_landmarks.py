@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.landmarks import relative_target
 from ooc_fw.landmarks.passes import Passes
-from ooc_fw.landmarks.solution import relative_target
 from ooc_fw.model.record import load_model
 
 

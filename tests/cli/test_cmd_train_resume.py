@@ -10,8 +10,7 @@ import pytest
 
 from ooc_fw.model.record import load_model
 from ooc_fw.solver import loop as solver
-from ooc_fw.solver.checkpoint import load_checkpoint
-from ooc_fw.solver.reporter import Reporter
+from ooc_fw.solver.shell import Shell, load_checkpoint
 from ooc_fw.solver.state import Status, Stop
 
 LONG = ("--method", "fw", "--tol", 1e-9, "--quiet")  # takes steps for as long as it may
@@ -72,13 +71,13 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
 def interrupted(monkeypatch):
     """Have a signal arrive in the second iteration of every run."""
 
-    def report(reporter):
-        if reporter.update().iteration == 2 and reporter.interrupt.noted is None:
+    def report(shell, *share):
+        if shell.update().iteration == 2 and shell.interrupt.noted is None:
             signal.raise_signal(signal.SIGINT)
-        original(reporter)
+        original(shell, *share)
 
-    original = Reporter.report
-    monkeypatch.setattr(Reporter, "report", report)
+    original = Shell.report
+    monkeypatch.setattr(Shell, "report", report)
 
 
 def test_an_interrupted_run_leaves_the_model_that_stood_there(
@@ -104,14 +103,14 @@ def test_an_interrupted_refit_leaves_the_model_that_stood_there(
     model, whole = tmp_path / "m.h5", model_file.read_bytes()
     model.write_bytes(whole)
 
-    def report(reporter):
-        original(reporter)
+    def report(shell, *share):
+        original(shell, *share)
         # The refit alone is certified.
-        if reporter._setting.options.certify and reporter.update().iteration == 1:
+        if shell.options.certify and shell.update().iteration == 1:
             raise Stop(Status.INTERRUPTED)
 
-    original = Reporter.report
-    monkeypatch.setattr(Reporter, "report", report)
+    original = Shell.report
+    monkeypatch.setattr(Shell, "report", report)
     outcome = ooc_fw("tune", data_file, "-o", model, "--C", "1", "--method", "fw", "--quiet")
     assert outcome.status == 130
     assert model.read_bytes() == whole

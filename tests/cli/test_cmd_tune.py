@@ -91,11 +91,11 @@ def test_an_interrupt_shows_what_is_known(ooc_fw, data_file, tmp_path, monkeypat
 @pytest.mark.parametrize("at", ["first", "training", "validation", "refit", "late"])
 def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, number, status, at):
     """Before anything is known there is a word; from then on there is what is known."""
-    from ooc_fw.solver.reporter import Reporter
+    from ooc_fw.solver.shell import Shell
     from ooc_fw.training import tuning
 
     fit, score = tuning.PairTrainer.fit, tuning.score_point
-    original, points = Reporter.report, []
+    original, points = Shell.report, []
 
     def interrupted(trainer, C, warm=None):
         refit = len(points) == 2
@@ -109,14 +109,14 @@ def test_the_status_after_a_signal(ooc_fw, data_file, tmp_path, monkeypatch, num
             signal.raise_signal(number)
         return score(*arguments)
 
-    def report(reporter):
-        if at == "late" and len(points) == 2 and reporter.interrupt.defers:
+    def report(shell, *share):
+        if at == "late" and len(points) == 2 and shell.interrupt.defers:
             signal.raise_signal(number)
-        original(reporter)
+        original(shell, *share)
 
     monkeypatch.setattr(tuning.PairTrainer, "fit", interrupted)
     monkeypatch.setattr(tuning, "score_point", validated)
-    monkeypatch.setattr(Reporter, "report", report)
+    monkeypatch.setattr(Shell, "report", report)
     outcome = ooc_fw("tune", data_file, "--C", "1,2", "-o", tmp_path / "m.h5", "--quiet")
     assert outcome.status == status
     assert (tmp_path / "m.h5").exists() == (at == "late")

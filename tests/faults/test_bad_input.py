@@ -13,7 +13,7 @@ import pytest
 
 from ooc_fw.convert import writer as writer_module
 from ooc_fw.data import converted as checksums
-from ooc_fw.solver import checkpoint
+from ooc_fw.solver import shell as checkpoint
 from tests.support.files import write_dense, write_sparse
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ooc_fw.model.record import load_model
-from ooc_fw.solver.checkpoint import load_checkpoint
+from ooc_fw.solver.shell import load_checkpoint
 
 FULL = "File too large"  # what a limit on the size of files is called
 NO_SPACE = "No space left on device"
@@ -161,7 +161,7 @@ def test_training_on_a_small_disk(nursery, data_file, small_disk):
     nursery.run(*train).assert_failed(f"{out}: {NO_SPACE}", status=(3,))
     assert (out.read_bytes(), checkpoint.read_bytes()) == before
     assert files_in(folder) == {"d.h5", "m.h5", "run.ckpt", "filler"}
-    fill = fill_before("ooc_fw.solver.checkpoint", "save_checkpoint", 3, filler)
+    fill = fill_before("ooc_fw.solver.shell", "save_checkpoint", 3, filler)
     filler.unlink()
     elsewhere = folder.parent / "m.h5"
     train = "train", data, "-o", elsewhere, *train[4:]

@@ -12,7 +12,7 @@ from harness import contents
 
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.model.record import load_model
-from ooc_fw.solver.checkpoint import load_checkpoint
+from ooc_fw.solver.shell import load_checkpoint
 from tests.support.files import write_dense
 
 LONG = [(kind, 50) for kind in ("--dense", "--sparse", "fw", "corrective")]

@@ -7,8 +7,10 @@ import ooc_fw
 import ooc_fw.solver.setup
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.loop import solve
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from tests.support.reference import SmallProblem
 
@@ -52,8 +54,8 @@ def problem_of(case):
 def train(problem, sparse=False, *, checkpoint=None, resume=None, **options):
     options = TrainOptions(C=problem.C, **{"max_time": 60.0} | options)
     source = problem.source(sparse)
-    kept = {"checkpoint": checkpoint, "resume": resume}
-    return solve(source, problem.y, problem.kernel, options, **kept)
+    binary = BinaryProblem(source, problem.y, problem.kernel)
+    return solve_problem(binary, options, Session(checkpoint=checkpoint, resume=resume))
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -7,7 +7,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.exact_kernel import ExactKernelView
+from ooc_fw.landmarks.certificate import ExactKernelView
 from ooc_fw.landmarks.passes import SpanProblem
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
@@ -39,7 +39,7 @@ def exact_dual(X, view, kernel):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("part_rows", [17, 8192])
 def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, monkeypatch):
-    monkeypatch.setattr("ooc_fw.landmarks.exact_kernel._PART_ROWS", part_rows)
+    monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", part_rows)
     X, view, own = make_view(kernel=kernel, sparse=sparse)
     expected, done = exact_dual(X, view, own), []
     with Engine(own, 2) as engine:
@@ -64,7 +64,7 @@ def test_no_weights_are_better_than_the_bound():
 
 
 def test_where_parts_are_computed_changes_no_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.landmarks.exact_kernel._PART_ROWS", 50)
+    monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", 50)
     X, view, own = make_view()
     np.save(tmp_path / "X.npy", X)
     problem = SpanProblem(

@@ -13,18 +13,18 @@ from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.choice import draw_by_loss, draw_random
+from ooc_fw.landmarks import LandmarkStart, relative_target
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import Passes, SpanProblem
-from ooc_fw.landmarks.solution import LandmarkStart, relative_target
-from ooc_fw.landmarks.solve import LandmarkPath, solve_landmarks
-from ooc_fw.landmarks.span import Landmarks, Span
+from ooc_fw.landmarks.solve import LandmarkPath
+from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
+from tests.support.landmarks import solve_landmarks
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -250,7 +250,7 @@ def test_a_run_that_resumes_takes_the_same_course(n_rows, n_classes, tmp_path):
     for last in np.linspace(1, len(calls) - 1, 12).astype(int).tolist():
         assert run(last, checkpoint=CheckpointPlan(path, 0)).status is Status.INTERRUPTED
         _, state = load_checkpoint(path)
-        stages.add("descent_step" in state.get("course", {}))
+        stages.add(state.get("newton", {}).get("descent") is not None)
         run(last + 3, resume=path, checkpoint=CheckpointPlan(path, 0))
         resumed = run(resume=path)
         assert resumed.status is whole.status
@@ -454,9 +454,8 @@ def test_labels_that_cancel_each_other_at_the_landmark_are_refused():
 def test_random_landmarks_share_the_classes(n, n_classes, seed):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, n_classes, n)
-    signs = np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)
     size = int(rng.integers(1, n + 1))
-    places = draw_random(signs, size, rng)
+    places = draw_random(codes, size, rng)
     assert len(np.unique(places)) == size
     counts, all_counts = np.bincount(codes[places], minlength=n_classes), np.bincount(codes)
     short = counts < counts.max() - 1

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.solve import solve_landmarks
 from ooc_fw.model.certificate import certify_landmarks, row_penalties
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model
@@ -18,6 +17,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.system.errors import InputError
+from tests.support.landmarks import solve_landmarks
 from tests.support.reference import kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
 

@@ -13,8 +13,7 @@ from ooc_fw.data.converted import CONTENT
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.landmarks.solution import LandmarkSolution
-from ooc_fw.landmarks.solve import solve_landmarks
+from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, decide, sigmoid
 from ooc_fw.model.record import Model, check_training_rows, load_model
@@ -23,6 +22,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
+from tests.support.landmarks import solve_landmarks
 from tests.support.reference import kernel_values, to_csr
 
 N, D = 12, 3

@@ -13,8 +13,10 @@ import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.checkpoint import CheckpointPlan, load_checkpoint, save_checkpoint
-from ooc_fw.solver.loop import solve
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint, save_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
@@ -40,7 +42,8 @@ def train(problem, source=None, **arguments):
     keywords = {name: arguments.pop(name) for name in names if name in arguments}
     options = TrainOptions(**{"C": problem.C, "sample_size": 20} | arguments)
     source = problem.source() if source is None else source
-    return solve(source, problem.y, problem.kernel, options, **keywords)
+    binary = BinaryProblem(source, problem.y, problem.kernel)
+    return solve_problem(binary, options, Session(**keywords))
 
 
 def assert_same(solution, expected):
@@ -118,9 +121,9 @@ def test_resumed_run_whose_kernel_values_change_their_type(name, monkeypatch, pa
         problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=600, C=1e4, overlap=2.0)
     options = {"method": "corrective", "tol": 1e-5, "memory_limit": 4 << 30}
     expected = assert_resumes(problem, path, lambda n: set(range(n)), **options)
-    assert load_checkpoint(path)[1]["active"]["rows_type"] == name
+    assert load_checkpoint(path)[1]["active"]["rows"]["type"] == name
     train(problem, max_iter=0, checkpoint=CheckpointPlan(path), **options)
-    assert load_checkpoint(path)[1]["active"]["rows_type"] != name
+    assert load_checkpoint(path)[1]["active"]["rows"]["type"] != name
     assert expected.iterations > 1
 
 
@@ -301,10 +304,13 @@ def test_file_gives_back_what_it_got(path):
         "flags": np.array([True, False]),
     }
     values = {"inf": float("inf"), "big": 2**100, "text": "é", "tenth": 0.1, "list": [1.5]}
-    save_checkpoint(path, identity, {"a": {**arrays, **values}, "b": {}})
+    state = {"a": {**arrays, **values}, "b": {}, "c": {"d": {"1": {"e": arrays["some"]}}, "f": {}}}
+    save_checkpoint(path, identity, state)
     found_identity, found = load_checkpoint(path)
     assert found_identity == identity
-    assert set(found) == {"a", "b"}
+    assert set(found) == {"a", "b", "c"}
+    np.testing.assert_array_equal(found["c"]["d"]["1"]["e"], arrays["some"])
+    assert found["c"]["f"] == {}
     for name, array in arrays.items():
         np.testing.assert_array_equal(found["a"][name], array)
         assert found["a"][name].dtype == array.dtype
@@ -333,8 +339,8 @@ def test_files_that_are_no_checkpoint(checkpoint, model_file, monkeypatch):
         load_checkpoint(path.with_name("none.ckpt"))
     with pytest.raises(InputError, match="is not a checkpoint"):
         load_checkpoint(model_file)
-    monkeypatch.setattr("ooc_fw.solver.checkpoint.FORMAT_VERSION", 99)
-    with pytest.raises(InputError, match="is of format 5, and this ooc-fw reads 99"):
+    monkeypatch.setattr("ooc_fw.solver.shell.FORMAT_VERSION", 99)
+    with pytest.raises(InputError, match="is of format 6, and this ooc-fw reads 99"):
         load_checkpoint(path)
 
 

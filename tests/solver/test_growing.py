@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.rows import CSRRows
-from ooc_fw.solver.growing import GrowingArray, GrowingRows
+from ooc_fw.solver.vertices import GrowingArray, GrowingRows
 from tests.support.reference import to_csr
 
 

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn import datasets
 
-import ooc_fw.solver.deadline
 import ooc_fw.solver.kernel_rows
 import ooc_fw.solver.oracles
 import ooc_fw.solver.setup
+import ooc_fw.solver.shell
 import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
@@ -224,7 +224,7 @@ def test_time_limit(method, lmo, certify):
 
 def test_a_sweep_that_cannot_end_in_time_is_given_up(monkeypatch):
     problem = rbf(n_rows=300, overlap=3)
-    monkeypatch.setattr(ooc_fw.solver.deadline.Deadline, "sweep_is_late", lambda *_: True)
+    monkeypatch.setattr(ooc_fw.solver.shell.Deadline, "pass_is_late", lambda *_: True)
     solution = train(problem, method="swap2", max_time=60.0)
     assert_consistent(solution, problem)
     assert solution.status is Status.TIME_LIMIT

@@ -1,5 +1,7 @@
 """Oracles against the gradient of every row, by brute force."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ from ooc_fw.solver.oracles import (
     SampledLMO,
 )
 from ooc_fw.solver.state import StepKind
-from ooc_fw.solver.steps import STEP_RULES, StepRecord
+from ooc_fw.solver.steps import STEP_RULES, Effort, StepRecord
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import make_problem
 from tests.support.strategies import SEEDS
@@ -51,25 +53,38 @@ class Bench:
     def add(self, row_ids):
         self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
 
-    def full(self, keeps_before=False, keeps_rows=True, column_bytes=1 << 20):
-        options = {"keeps_rows": keeps_rows, "column_bytes": column_bytes}
-        y, C = self.problem.y, self.problem.C
-        return FullLMO(self.source, y, self.engine, C, keeps_before=keeps_before, **options)
+    def setting(self, method="swap2", size=20, keeps_rows=True, column_bytes=1 << 20):
+        """What an oracle takes of a run."""
+        return SimpleNamespace(
+            rows=self.source,
+            problem=SimpleNamespace(labels=self.problem.y),
+            engine=self.engine,
+            sampler=ScatteredSampler(N_ROWS),
+            penalties=self.problem.C,
+            options=SimpleNamespace(method=method, sample_size=size),
+            plan=SimpleNamespace(
+                row_cache=int(keeps_rows),
+                column_cache=column_bytes,
+                max_block=ooc_fw.solver.oracles.LARGEST_BLOCK,
+            ),
+        )
+
+    def full(self, **how):
+        return FullLMO(self.setting(**how))
 
     def lazy(self):
-        return LazyLMO(self.full())
+        return LazyLMO(self.setting())
 
     def random_full(self, size):
-        sampling = {"sampler": ScatteredSampler(N_ROWS), "sample_size": size}
-        y, C = self.problem.y, self.problem.C
-        return RandomFullLMO(self.source, y, self.engine, C, keeps_before=False, **sampling)
+        return RandomFullLMO(self.setting(size=size))
 
     def sampled(self, size=20, kind=SampledLMO):
-        y, sampler = self.problem.y, ScatteredSampler(N_ROWS)
-        return kind(self.source, y, self.engine, sampler, size)
+        return kind(self.setting(size=size))
 
     def blocks(self):
-        return BlockLMO(self.source, self.problem.y, self.engine, BlockSampler(N_ROWS))
+        setting = self.setting()
+        setting.sampler = BlockSampler(N_ROWS)
+        return BlockLMO(setting)
 
     def propose(self, lmo, request=EVERYTHING):
         return lmo.propose(self.active, self.rng, request)
@@ -88,8 +103,7 @@ class Bench:
             place = self.active.place_of(int(candidates.row_ids[0]))
         else:
             place = int(np.argmin(self.active.grad))
-        rule.inner_tol = 1e-2
-        lmo.update(rule.step(self.active, place), self.active)
+        lmo.update(rule.step(self.active, place, Effort(1e-2)), self.active)
         rule.prune(self.active)
 
     def assert_proposal(self, candidates, atol=2e-5):
@@ -130,7 +144,7 @@ def test_full_oracle_finds_the_row_of_least_gradient_or_every_row_outside(kernel
 def test_updated_gradient_is_the_recomputed_one(kernel, name):
     """After many steps of every rule; float32 columns drift by little."""
     bench = Bench(kernel, sparse=kernel == "laplacian")
-    rule, lmo = STEP_RULES[name](), bench.full(keeps_before=name == "partan")
+    rule, lmo = STEP_RULES[name](), bench.full(method=name)
     for step in range(200):
         bench.step(rule, lmo)
         if step % 50 == 49:
@@ -149,7 +163,7 @@ def test_few_columns_and_rows_read_each_time_change_nothing(name, tmp_path):
             problem = Bench().problem
             source = open_source(write_dense(tmp_path / "data.h5", problem.X, problem.y))
         bench = Bench(source=source)
-        lmo = bench.full(name == "partan", not frugal, 0 if frugal else 1 << 20)
+        lmo = bench.full(method=name, keeps_rows=not frugal, column_bytes=0 if frugal else 1 << 20)
         rule = STEP_RULES[name]()
         for _ in range(40):
             bench.step(rule, lmo)
@@ -168,8 +182,7 @@ def test_a_step_of_many_vertices_takes_one_pass(sparse, tmp_path):
         lmo = bench.full(keeps_rows=False, column_bytes=0)
         bench.propose(lmo)
         rule = STEP_RULES["corrective"]()
-        rule.inner_tol = 1e-3
-        record = rule.step(bench.active, int(np.argmin(bench.active.grad)))
+        record = rule.step(bench.active, int(np.argmin(bench.active.grad)), Effort(1e-3))
         rows_read, evaluations = source.rows_read, bench.engine.evaluations
         lmo.update(record, bench.active)
         assert len(record.ids) > 10
@@ -181,7 +194,7 @@ def test_a_step_of_many_vertices_takes_one_pass(sparse, tmp_path):
 def test_full_oracle_computes_the_gradient_anew_after_a_reset():
     """Also amid steps of PARTAN, as where kernel values turn precise between two iterations."""
     bench = Bench()
-    rule, lmo = STEP_RULES["partan"](), bench.full(keeps_before=True)
+    rule, lmo = STEP_RULES["partan"](), bench.full(method="partan")
     # An update before the first proposal is harmless.
     lmo.update(rule.step(bench.active, int(np.argmin(bench.active.grad))), bench.active)
     bench.assert_proposal(bench.propose(lmo))

@@ -13,6 +13,7 @@ from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.steps import (
     STEP_RULES,
+    Effort,
     away_step,
     pairwise_size,
     pairwise_step,
@@ -183,8 +184,7 @@ def run(rule, problem, active, steps, tol=1e-3):
         worst = np.array([np.argmin(grad)])
         active.add(worst, problem.X[worst], problem.y[worst])
         i = active.place_of(int(worst[0]))
-        rule.inner_tol = max(0.3 * (1 - grad.min() / rho), tol / 2)
-        yield rule.step(active, i), alpha
+        yield rule.step(active, i, Effort(max(0.3 * (1 - grad.min() / rho), tol / 2))), alpha
         rule.prune(active)
 
 

@@ -11,9 +11,9 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.checkpoint import run_identity, save_checkpoint
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.shell import run_identity, save_checkpoint
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import LandmarkPlan, MemoryPlan, OverLimitError, least_bytes
 from ooc_fw.training.choice import choose, plan_training, read_classes, workload_of

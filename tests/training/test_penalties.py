@@ -13,10 +13,10 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
-from ooc_fw.solver.checkpoint import CheckpointPlan
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve, solve_problem
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import ooc_fw.solver.active_set
-import ooc_fw.solver.deadline
-import ooc_fw.solver.ending
+import ooc_fw.solver.run
+import ooc_fw.solver.shell
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver.checkpoint import CheckpointPlan
-from ooc_fw.solver.kept import KeptState, KeptStates
 from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.run import EarlierWeights, History
 from ooc_fw.solver.session import Session
+from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from tests.support.reference import make_problem
 
@@ -76,8 +76,8 @@ def compared(monkeypatch):
         found.extend(zip(states, values, strict=True))
         return values
 
-    original = ooc_fw.solver.ending.primal_objectives
-    monkeypatch.setattr(ooc_fw.solver.ending, "primal_objectives", record)
+    original = ooc_fw.solver.run.primal_objectives
+    monkeypatch.setattr(ooc_fw.solver.run, "primal_objectives", record)
     return found
 
 
@@ -146,7 +146,7 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
 
     # A look at the clock for every step.
     monkeypatch.setattr(ooc_fw.solver.active_set, "_STEP_WORK", 1.0)
-    monkeypatch.setattr(ooc_fw.solver.deadline.Deadline, "is_over", is_over)
+    monkeypatch.setattr(ooc_fw.solver.shell.Deadline, "is_over", is_over)
     checkpoint = CheckpointPlan(tmp_path / "run.ckpt", every_s=1000)
     solution = train(noisy(C=10.0, n_rows=3000), checkpoint=checkpoint)
     assert solution.status is Status.INTERRUPTED
@@ -158,12 +158,12 @@ def test_a_signal_cuts_a_long_corrective_step_short(monkeypatch, tmp_path):
 def test_states_and_the_best_one_survive_a_checkpoint(n_states, has_best):
     def kept(k):
         ids = np.arange(3 + k)
-        return KeptState(ids, np.ones(3 + k, dtype=np.int8), ids / ids.sum(), 0.1 * k, 0.2 * k)
+        return EarlierWeights(ids, np.ones(3 + k, dtype=np.int8), ids / ids.sum(), 0.1 * k, 0.2 * k)
 
-    expected = KeptStates(list(map(kept, range(n_states))), 5, kept(7) if has_best else None)
-    found = KeptStates.from_state(expected.state())
-    assert (len(found.states), found.size, found.best is None) == (n_states, 5, not has_best)
-    pairs = list(zip(found.states, expected.states, strict=True))
+    expected = History(list(map(kept, range(n_states))), 5, kept(7) if has_best else None)
+    found = History.from_state(expected.state())
+    assert (len(found.candidates), found.size, found.best is None) == (n_states, 5, not has_best)
+    pairs = list(zip(found.candidates, expected.candidates, strict=True))
     for one, other in pairs + ([(found.best, expected.best)] if has_best else []):
         for name, value in vars(one).items():
             np.testing.assert_array_equal(value, getattr(other, name))

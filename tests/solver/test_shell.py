@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.solver.deadline import Deadline, Rate
+from ooc_fw.solver.shell import Deadline, Rate
 
 
 class Clock:
@@ -46,13 +46,13 @@ def test_recent_and_large_measurements_count_most():
 @pytest.mark.parametrize("max_time", [None, math.inf])
 def test_without_a_limit_there_is_always_time(max_time):
     deadline, clock = make_deadline(max_time)
-    deadline.sweeps.add(1e9, 1e6)
+    deadline.passes.add(1e9, 1e6)
     deadline.inner.add(1e9, 1e6)
     clock.now += 1e12
-    assert deadline.left() == deadline.settle_takes() == math.inf
+    assert deadline.left() == deadline.polish_takes() == math.inf
     assert not deadline.is_over(10, 10)
-    assert deadline.allows_sweep(10)
-    assert not deadline.sweep_is_late(1e9, 0.01)
+    assert deadline.allows_pass(deadline.pass_takes(10))
+    assert not deadline.pass_is_late(1e9, 0.01)
     assert deadline.inner_steps(10, 10) is None
 
 
@@ -61,43 +61,43 @@ def test_time_is_kept_for_what_comes_after_training():
     m, work = 1000, 10**7
     assert not deadline.is_over(m, work)
     deadline.gradients.add(1, m**2)
-    deadline.sweeps.add(20, work)
+    deadline.passes.add(20, work)
     end = deadline.end_takes(m, work)
     assert 21 <= end <= 30
-    clock.now += 100 - end - deadline.settle_takes() - 1
+    clock.now += 100 - end - deadline.polish_takes() - 1
     assert not deadline.is_over(m, work)
     clock.now += 2
     assert deadline.is_over(m, work)
     assert not deadline.is_over(m, 0)  # no pass wanted
-    assert deadline.allows_sweep(work)
+    assert deadline.allows_pass(deadline.pass_takes(work))
 
 
-def test_looks_tell_of_the_end_until_it_was_measured():
+def test_training_tells_of_the_end_until_it_was_measured():
     deadline, _ = make_deadline(100)
     work = 10**6
-    deadline.looks.add(1, work)
-    assert 2 <= deadline.sweep_takes(work) <= 4
+    deadline.evaluations.add(1, work)
+    assert deadline.pass_takes(work) == pytest.approx(2)
     assert 1 <= deadline.end_takes(1000, 0) <= 3
-    deadline.sweeps.add(0.1, work)
+    deadline.passes.add(0.1, work)
     deadline.gradients.add(0.1, work)
-    assert 0.1 <= deadline.sweep_takes(work) <= 0.2
+    assert deadline.pass_takes(work) == pytest.approx(0.1)
     assert 0.1 <= deadline.end_takes(1000, 0) <= 0.2
 
 
 def test_passes_that_take_too_long():
     """Nothing is kept for one that would; one under way may exceed the limit a little."""
     deadline, clock = make_deadline(100)
-    deadline.sweeps.add(1e9, 1e6)
+    deadline.passes.add(1e9, 1e6)
     assert deadline.end_takes(10, 1) == 0
     clock.now += 90 - 1
     assert not deadline.is_over(10, 1)
-    assert not deadline.allows_sweep(1)
+    assert not deadline.allows_pass(deadline.pass_takes(1))
     clock.now += 1
     assert deadline.is_over(10, 1)
-    assert not deadline.sweep_is_late(10, 0.4)  # 15 s to go
-    assert deadline.sweep_is_late(10, 0.3)  # 23 s to go
-    assert not deadline.sweep_is_late(1000, 1.0)
-    assert not deadline.sweep_is_late(1, 0.001)  # the first block may take long
+    assert not deadline.pass_is_late(10, 0.4)  # 15 s to go
+    assert deadline.pass_is_late(10, 0.3)  # 23 s to go
+    assert not deadline.pass_is_late(1000, 1.0)
+    assert not deadline.pass_is_late(1, 0.001)  # the first block may take long
 
 
 def test_corrective_steps_are_cut_to_the_time_left():

@@ -1,0 +1,553 @@
+"""A run on one binary problem: what it changes, its first weights, certificates, and its end.
+
+`ooc_fw.solver.loop` is the algorithm that puts these together.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.certificate.screening import Screen
+from ooc_fw.certificate.sweep import Certificate, Search, SupportGradient, SupportWeights
+from ooc_fw.certificate.sweep import certify as make_pass
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, concat_rows, take_rows
+from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels.engine import ManyWeights
+from ooc_fw.options import START_ROWS
+from ooc_fw.problem import relative_gap
+from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.kernel_rows import KernelRows
+from ooc_fw.solver.oracles import LMO, Candidates, Request, SampledLMO, make_oracle
+from ooc_fw.solver.setup import Setting, is_quantised
+from ooc_fw.solver.shell import Deadline, State
+from ooc_fw.solver.state import Phase, SolverState, Status, StepKind, Stop
+from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
+from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+Warm: TypeAlias = tuple[Int64Array, Float64Array]
+"""Rows to begin with, and their weights."""
+
+_FARTHEST_ROWS = 1024  # random rows among which two that are far apart are sought
+_STEPS_PER_VERTEX = 100  # most pairwise steps on the first vertices, for each of them
+_STILL = 1e-8  # relative decrease of rho that leads nowhere in thousands of steps
+_LEAST_PROGRESS = 1e-3  # share of the gap by which a corrective step must lower the objective
+_LEAST_VIOLATORS = 512  # violators that a pass may always return
+_FEW_UNSCREENED = 0.25  # share of unscreened rows from which a pass looks at all, for a new screen
+_GROWTH = 2.0  # factor of the number of vertices from one entry of the history to the next
+_FEWEST = 64  # vertices of the first entry
+_SAMPLE_ROWS = 20_000  # rows over which the primal objective is estimated, or all if fewer
+_DRAW_ROWS = 500  # rows of the sample between two looks at the clock
+_POLISHED_GAP = 1e-2  # relative gap on the vertices to which a run that stops early optimises
+_UNCERTIFIED_DRAW = 2048  # least number of rows over which an uncertified gap is known
+
+
+# -- what a run changes --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EarlierWeights:
+    """Weights at some moment of a run."""
+
+    ids: Int64Array  # (k,): rows of positive weight
+    labels: Int8Array  # (k,): -1 or +1
+    alpha: Float64Array  # (k,): their weights
+    rho: float  # alpha' g
+    squared_norm: float  # |w|^2 + b^2
+
+    @classmethod
+    def of(cls, active: ActiveSet) -> EarlierWeights:
+        """Remember the current weights."""
+        support = active.support
+        labels = active.labels[support].astype(np.int8)
+        weights = active.ids[support], labels, active.alpha[support]
+        return cls(*weights, active.rho, active.squared_norm())
+
+
+@dataclass
+class History:
+    """Weights at growing sizes, few so that they take little memory; no clock decides when."""
+
+    candidates: list[EarlierWeights] = field(default_factory=list)
+    size: int = 0  # vertices when the last one was added
+    best: EarlierWeights | None = None  # of least certified gap, if any was above the tolerance
+
+    def offer(self, active: ActiveSet) -> None:
+        """Add the current weights if the active set has grown enough; O(1) otherwise."""
+        if len(active) >= max(_FEWEST, _GROWTH * self.size):
+            self.size = len(active)
+            self.candidates.append(EarlierWeights.of(active))
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        entries = {str(place): vars(entry) for place, entry in enumerate(self.candidates)}
+        best = None if self.best is None else vars(self.best)
+        return {"candidates": entries, "size": self.size, "best": best}
+
+    @classmethod
+    def from_state(cls, state: State) -> History:
+        """Build the history that gave `state`."""
+        candidates = [EarlierWeights(**entry) for entry in state["candidates"].values()]
+        best = None if state["best"] is None else EarlierWeights(**state["best"])
+        return cls(candidates, state["size"], best)
+
+
+@dataclass
+class Stagnation:
+    """Signs that steps get nowhere, since kernel values of some precision are used."""
+
+    still: int = 0  # steps in which rho has hardly fallen below `fallen_rho`
+    fallen_rho: float = math.inf
+    unfinished: int = 0  # corrective steps on the same vertices that got nowhere
+    least_rho: float = math.inf  # rho with a gradient computed anew between two such steps
+    solved_gap: float = math.inf  # least gap at which a corrective step on them reached its target
+
+    def note_objective(self, rho: float) -> None:
+        """Count a step after which the objective is rho / 2."""
+        self.still += 1
+        if rho < self.fallen_rho * (1 - _STILL):
+            self.still, self.fallen_rho = 0, rho
+
+    def note_correction(self, state: RunState, wanted_gap: float, *, moved_on: bool) -> None:
+        """Count a corrective step if it got nowhere.
+
+        Such steps do not move on to new vertices; their gap ends above the one wanted, or no lower
+        than before; and the objective, computed anew, hardly falls.
+        """
+        active = state.active
+        gap = active.relative_gap()
+        if moved_on or (gap <= wanted_gap and gap < self.solved_gap):
+            self.unfinished, self.least_rho, self.solved_gap = 0, math.inf, gap
+            return
+        self.unfinished += 1
+        if self.unfinished > 1:
+            state.refresh()
+            slow = active.precise and gap < 1  # no other values would be faster
+            least_progress = 0.0 if slow else _LEAST_PROGRESS * min(gap, 1.0)
+            if active.rho < self.least_rho * (1 - least_progress):
+                self.unfinished, self.least_rho = 1, active.rho
+
+
+_NUMBERS = "n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"
+"""Fields of a `RunState` that are numbers, for checkpoints."""
+
+
+@dataclass
+class RunState:
+    """What a run changes, from its first vertices to its solution; checkpoints hold all of it."""
+
+    setting: Setting
+    deadline: Deadline
+    active: ActiveSet
+    rule: StepRule
+    oracle: LMO
+    rng: np.random.Generator  # draws rows
+    progress: SolverState  # what callbacks are told
+    history: History = field(default_factory=History)
+    stagnation: Stagnation = field(default_factory=Stagnation)
+    seen: Candidates | None = None  # last proposal of the oracle, if made for the present weights
+
+    n_added: int = 0  # vertices that steps added
+    full: bool = False  # whether the active set holds all the vertices that it may
+    target_share: float = 1.0  # of the tolerance, to which training goes
+    renewed: bool = False  # whether the gradient is new since the oracle proposes nothing more
+    least_gap: float = math.inf  # least certified gap
+    idle_rounds: int = 0  # certificates since the least one
+
+    certificate: Certificate | None = None  # of the present weights
+    screen: Screen | None = None  # from the last pass over all rows
+    pass_share: float = 1.0  # share of the rows that the last certifying pass looked at
+    sweep_seconds: float | None = None  # of the last pass over all rows
+
+    @classmethod
+    def begin(
+        cls,
+        setting: Setting,
+        deadline: Deadline,
+        progress: SolverState,
+        active: ActiveSet | None = None,
+    ) -> RunState:
+        """State before the first step, with the vertices of an earlier run or none."""
+        options, plan, problem = setting.options, setting.plan, setting.problem
+        n_added = 0 if active is None else len(active)
+        if active is None:
+            n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
+            quantised = is_quantised(options, problem.kernel, problem.source.n_rows)
+            quantised = quantised and not problem.one_class  # whose rho may be far below 1
+            kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
+            active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
+        rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
+        oracle = make_oracle(setting, rule)
+        return cls(setting, deadline, active, rule, oracle, rng, progress, n_added=n_added)
+
+    def add_vertices(self, row_ids: Int64Array) -> None:
+        """Add rows of the source, whose numbers increase, as vertices of weight 0."""
+        setting = self.setting
+        self.active.add(row_ids, setting.rows.take(row_ids), setting.problem.labels[row_ids])
+
+    def refresh(self) -> None:
+        """Compute the gradient of the active set anew in float64."""
+        with self.deadline.timed(self.deadline.gradients, len(self.active) ** 2):
+            self.active.refresh()
+
+    def renew(self) -> None:
+        """Refresh; rule and oracle forget what came from the gradient before."""
+        self.refresh()
+        self.rule.reset()
+        self.oracle.reset()
+
+    def return_to(self, earlier: EarlierWeights) -> None:
+        """Take the weights of an earlier moment."""
+        setting = self.setting
+        self.active.clear()
+        rows, labels = setting.rows_of(earlier.ids), setting.problem.labels[earlier.ids]
+        self.active.add(earlier.ids, rows, labels)
+        self.active.set_weights(earlier.alpha)
+        self.certificate = self.screen = self.seen = None
+        self.pass_share = 1.0
+
+    def pass_work(self) -> float:
+        """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
+        if not self.setting.options.certify:
+            return 0.0
+        return self.pass_share * self.setting.problem.source.n_rows * len(self.active.support)
+
+    def snapshot(self) -> State:
+        """What a checkpoint holds."""
+        parts: State = {
+            "run": {name: getattr(self, name) for name in _NUMBERS},
+            "stagnation": vars(self.stagnation),
+            "progress": vars(self.progress),
+            "rng": dict(self.rng.bit_generator.state),
+            "active": self.active.state(),
+            "oracle": self.oracle.state(),
+            "rule": self.rule.state(),
+            "history": self.history.state(),
+            "screen": None if self.screen is None else self.screen.state(),
+        }
+        if self.progress.phase is Phase.CERTIFY and self.seen is not None:
+            parts["seen"] = {
+                name: value
+                for name, value in vars(self.seen).items()
+                if name not in ("rows", "labels")
+            }
+        return parts
+
+    def restore(self, snapshot: State) -> None:
+        """Take over a snapshot; the active set is empty before."""
+        setting, labels = self.setting, self.setting.problem.labels
+        for name in _NUMBERS:
+            setattr(self, name, snapshot["run"][name])
+        self.stagnation = Stagnation(**snapshot["stagnation"])
+        vars(self.progress).update(snapshot["progress"])
+        # A run that was stopped before its first step has its first vertices already.
+        phase = Phase(self.progress.phase)
+        self.progress.phase = Phase.TRAIN if phase is Phase.START else phase
+        steps = self.progress.steps.items()
+        self.progress.steps = {StepKind(kind): count for kind, count in steps}
+        self.rng.bit_generator.state = snapshot["rng"]
+        ids = snapshot["active"]["ids"]
+        self.active.restore(snapshot["active"], setting.rows_of(ids), labels[ids])
+        self.oracle.restore(snapshot["oracle"])
+        self.rule.restore(snapshot["rule"])
+        self.history = History.from_state(snapshot["history"])
+        if snapshot["screen"] is not None:
+            self.screen = Screen.from_state(snapshot["screen"])
+        if "seen" in snapshot:
+            ids = snapshot["seen"]["row_ids"]
+            rows = setting.rows_of(ids) if len(ids) > 0 else None
+            self.seen = Candidates(rows=rows, labels=labels[ids], **snapshot["seen"])
+
+
+# -- the first weights ---------------------------------------------------------------------------
+
+
+def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
+    """Raise InputError unless a run on `n_rows` rows can begin with these rows and weights."""
+    fits = len(rows) == len(alpha) > 0 and len(np.unique(rows)) == len(rows)
+    if not (fits and 0 <= rows.min() <= rows.max() < n_rows):
+        raise InputError(
+            f"a warm start needs different rows, from 0 to {n_rows - 1}, and one weight for each"
+        )
+    if not (alpha >= 0).all() or not 0 < alpha.sum() < np.inf:
+        raise InputError("the weights of a warm start must not be negative, nor all of them 0")
+
+
+def start(state: RunState, warm: Warm | None) -> None:
+    """Begin with the weights given, those that the state has already, or random rows."""
+    active, options = state.active, state.setting.options
+    if warm is not None:
+        _add_warm(state, *warm)
+        state.n_added = len(active)
+    elif len(active) == 0:
+        state.add_vertices(_far_rows(state) if options.start == "farthest" else _random_rows(state))
+        m = len(active)
+        active.set_weights(np.full(m, 1 / m))
+        active.optimise(0.0, _STEPS_PER_VERTEX * m)
+        state.refresh()
+
+
+def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None:
+    """Add rows with their weights; of too many, those of largest weight."""
+    chosen = np.flatnonzero(alpha > 0)
+    if len(chosen) > state.active.capacity:
+        order = np.argsort(-alpha[chosen], kind="stable")
+        chosen = chosen[order[: state.active.capacity]]
+    chosen = chosen[np.argsort(row_ids[chosen])]
+    state.add_vertices(row_ids[chosen])
+    state.active.set_weights(alpha[chosen])
+
+
+def _random_rows(state: RunState) -> Int64Array:
+    """Rows of both classes, half of each as far as there are enough."""
+    labels = state.setting.problem.labels
+    chosen = [
+        state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
+        for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def _far_rows(state: RunState) -> Int64Array:
+    """Two rows of a random sample: the farthest from a random one, and the farthest from that.
+
+    Their squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
+    """
+    setting, rng = state.setting, state.rng
+    problem, engine = setting.problem, setting.engine
+    row_ids = setting.sampler.sample(_FARTHEST_ROWS, rng)
+    x = engine.prepare(setting.rows.take(row_ids))
+    y = problem.labels[row_ids].astype(np.float64)
+    diagonal = engine.kernel.diagonal(x.norms)
+    if problem.penalties is not None:
+        diagonal = diagonal + 1 / problem.penalties[row_ids]
+    k = int(rng.integers(len(row_ids)))
+    pair = []
+    for _ in range(2):
+        values = np.empty((1, len(row_ids)), dtype=np.float32)
+        engine.block(x[k : k + 1], x, values)
+        k = int(np.argmax(diagonal - 2 * y[k] * y * (values[0] + 1.0)))
+        pair.append(k)
+    return row_ids[np.unique(pair)]
+
+
+# -- certificates --------------------------------------------------------------------------------
+
+
+def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]) -> Certificate:
+    """Make a pass over all rows, or over those that may violate by more than the tolerance.
+
+    The gradient of the active set was just computed in float64. `on_block` is told the share of the
+    pass that is done. Stop is raised when the pass will not end within the time limit.
+    """
+    setting, deadline, active = state.setting, state.deadline, state.active
+    all_rows = setting.problem.source.n_rows
+    support, unscreened = active.support, _unscreened(state)
+    ids, alpha = active.ids[support], active.alpha[support]
+    n_rows = all_rows if unscreened is None else len(unscreened)
+    work = n_rows * len(support)
+    started = time.perf_counter()
+
+    def on_rows(rows_seen: int) -> None:
+        share = rows_seen / n_rows
+        on_block(share)
+        seconds = time.perf_counter() - started
+        if deadline.pass_is_late(seconds, share):
+            deadline.passes.add(seconds, share * work)
+            raise Stop(Status.TIME_LIMIT)
+
+    screen = None
+    if unscreened is None:
+        plain, norm2 = active.plain_grad[support], active.squared_norm()
+        screen = Screen(all_rows, ids, alpha, plain, norm2, active.rounding)
+    gradient = SupportGradient(active.grad[support], active.rounding)
+    rows = take_rows(active.rows, support)
+    weights = SupportWeights(rows, ids, alpha, active.penalty_of(ids), gradient)
+    search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
+    state.certificate = make_pass(
+        setting.problem, setting.engine, weights, search, on_rows, setting.workers
+    )
+    seconds = time.perf_counter() - started
+    deadline.passes.add(seconds, work)
+    state.progress.certified_gap = state.certificate.certified_gap
+    state.progress.sweep_fraction, state.pass_share = None, n_rows / all_rows
+    if screen is not None:
+        state.sweep_seconds, state.screen = seconds, screen
+        active.pinned[:] = False
+        active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
+    return state.certificate
+
+
+def _unscreened(state: RunState) -> Int64Array | None:
+    """Rows that may be worse than the support, by the last screen; None for all rows."""
+    if state.screen is None:
+        return None
+    active, problem = state.active, state.setting.problem
+    rounding, norm2 = active.rounding, active.squared_norm()
+    plain = active.plain_grad[active.places_of(state.screen.row_ids)]
+    floor = float(active.grad[active.support].min()) + rounding
+    row_ids = state.screen.unscreened(floor, problem.labels, norm2, plain, rounding)
+    support = np.sort(active.ids[active.support])  # their gradients are known
+    row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
+    logger.info("screening leaves %d of %d rows", len(row_ids), problem.source.n_rows)
+    return row_ids if len(row_ids) < _FEW_UNSCREENED * problem.source.n_rows else None
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+def polish(state: RunState, gap: float) -> None:
+    """Optimise on the vertices to a relative gap, unless rounding makes the one there larger."""
+    active = state.active
+    state.refresh()
+    alpha, before = active.alpha.copy(), active.relative_gap()
+    most = INNER_STEPS_PER_VERTEX * len(active)
+    active.optimise(gap, most, lambda: state.deadline.left() <= 0)
+    state.refresh()
+    if active.relative_gap() > before:
+        active.set_weights(alpha)
+
+
+def finish_early(state: RunState, seconds: float) -> bool:
+    """Take the best weights of a run that stops early: optimal on their vertices, of least P.
+
+    Each optimisation and each comparison takes `seconds` at most. Returns whether the weights are
+    others than before.
+    """
+    moved = _optimise_vertices(state, seconds)
+    n_support = len(state.active.support)
+    smaller = [earlier for earlier in state.history.candidates if len(earlier.ids) < n_support]
+    if not smaller:
+        return moved
+    last = EarlierWeights.of(state.active)
+    best = _least_primal(state, [*smaller, last], seconds)
+    if best is last:
+        return moved
+    state.return_to(best)
+    # An optimum on few vertices may be a worse model than the weights on the way to it.
+    if _optimise_vertices(state, seconds):
+        if _least_primal(state, [EarlierWeights.of(state.active), last], seconds) is last:
+            state.return_to(last)
+    return True
+
+
+def _optimise_vertices(state: RunState, seconds: float) -> bool:
+    """Optimise on the active set for some time at most; whether that took a step."""
+    end = time.perf_counter() + seconds
+    most = INNER_STEPS_PER_VERTEX * len(state.active)
+    steps, _ = state.active.optimise(_POLISHED_GAP, most, lambda: time.perf_counter() > end)
+    return steps > 0
+
+
+def _least_primal(
+    state: RunState, candidates: Sequence[EarlierWeights], seconds: float
+) -> EarlierWeights:
+    """Weights of the least primal objective over a sample of rows."""
+    end = time.perf_counter() + seconds
+    objectives = primal_objectives(
+        candidates, state.active, state.setting, lambda: time.perf_counter() > end
+    )
+    best = candidates[int(objectives.argmin())]
+    logger.info(
+        "primal objectives of %s vertices: %s; the model is that of %d",
+        [len(weights.ids) for weights in candidates],
+        [float(f"{objective:.4g}") for objective in objectives],
+        len(best.ids),
+    )
+    return best
+
+
+def primal_objectives(
+    candidates: Sequence[EarlierWeights],
+    active: ActiveSet,
+    setting: Setting,
+    is_late: Callable[[], bool],
+) -> Float64Array:
+    """P of each candidate, shape (k,), estimated over the same rows of a sample.
+
+    The dual objective of weights on few vertices says nothing of the other rows: more violators may
+    make a worse model. On the scale where the margin is 1, a / rho is the solution of a squared
+    hinge, the minimum of
+
+        P(a) = 1/2 (|w|^2 + b^2) / rho^2 + 1/2 sum_i C_i max(0, 1 - y_i h(x_i) / rho)^2,
+
+    here with the sum over a random sample, times the number of all rows over that of the sample.
+    Costs rows of the sample x vertices of all candidates kernel values. The first part of the
+    sample is always taken, the others while it is not late.
+    """
+    engine, C = setting.engine, setting.penalties
+    ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
+    vertices = engine.prepare(_rows_of(ids, active, setting.rows))
+    betas = [weights.alpha * weights.labels for weights in candidates]
+    places = [np.searchsorted(ids, weights.ids) for weights in candidates]
+    many = ManyWeights.of(len(ids), places, betas)
+    bias = np.array([beta.sum() for beta in betas])
+    rho = np.array([weights.rho for weights in candidates])
+    losses, n_seen = np.zeros(len(candidates)), 0
+    for row_ids in _sample(setting):
+        x = engine.prepare(setting.rows.take(row_ids))
+        margins = (engine.weighted_sums(x, vertices, many) + bias) / rho
+        slack = np.maximum(0.0, 1.0 - setting.problem.labels[row_ids][:, None] * margins)
+        penalties = C[row_ids][:, None] if isinstance(C, np.ndarray) else C
+        losses += np.sum(penalties * slack**2, axis=0)
+        n_seen += len(row_ids)
+        if is_late():
+            break
+    norms = np.array([weights.squared_norm for weights in candidates]) / rho**2
+    return np.asarray(norms / 2 + setting.rows.n_rows / n_seen * losses / 2)
+
+
+def _sample(setting: Setting) -> Iterator[Int64Array]:
+    """A fixed random sample of rows, part by part; where rows are few, all in random order."""
+    n = setting.rows.n_rows
+    if n <= _SAMPLE_ROWS:
+        order = np.random.default_rng(0).permutation(n)
+        for first in range(0, n, _DRAW_ROWS):
+            yield np.sort(order[first : first + _DRAW_ROWS])
+        return
+    rng = np.random.default_rng(setting.options.seed)
+    for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
+        yield setting.sampler.sample(_DRAW_ROWS, rng)
+
+
+def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
+    """Rows of increasing numbers, those of the active set from there."""
+    absent = active.outside(ids)
+    present = np.delete(np.arange(len(ids)), absent)
+    vertices = take_rows(active.rows, active.places_of(ids[present]))
+    rows = concat_rows([vertices, source.take(ids[absent])])
+    return take_rows(rows, np.argsort(np.concatenate([present, absent])))
+
+
+def last_sampled_gap(state: RunState) -> float:
+    """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
+    active, seen, setting = state.active, state.seen, state.setting
+    rows, labels = setting.rows, setting.problem.labels
+    if seen is None or seen.n_scanned == 0:
+        # Without a certificate this draw is all that is known of rows outside the active set.
+        least = _UNCERTIFIED_DRAW if state.certificate is None else 0
+        size = max(setting.options.sample_size, least)
+        seen = SampledLMO(setting, size).propose(active, state.rng, Request())
+    grad = float(active.grad.min())
+    if seen.worst >= 0 and active.place_of(seen.worst) is None:
+        row = rows.take(np.array([seen.worst]))
+        outside = int(labels[seen.worst]) * exact_decision(active, active.support, row)
+        grad = min(grad, outside)
+    return relative_gap(active.rho, grad)
+
+
+def exact_decision(active: ActiveSet, places: npt.NDArray[np.intp], row: Rows) -> float:
+    """Decision value of one row in float64; vertices without weight may be left out of `places`."""
+    z = active.engine.prepare(take_rows(active.rows, places), exact=True)
+    beta = active.alpha[places] * active.labels[places]
+    x = active.engine.prepare(row, exact=True)
+    return float((active.engine.weighted_sum(x, z, beta) + beta.sum())[0])
