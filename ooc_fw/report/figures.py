@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +68,7 @@ def check_figure(path: str | os.PathLike[str]) -> None:
 def load_matplotlib() -> Any:
     """The package; InputError when it is not installed."""
     try:
-        import matplotlib
+        import matplotlib.figure
     except ImportError:
         raise InputError(
             "figures are drawn by matplotlib, which is not installed; add it with "
@@ -99,10 +100,9 @@ def _axes(
     width: float, height: float, n_rows: int = 1, n_columns: int = 1, **options: Any
 ) -> tuple[Figure, Any]:
     """A figure and its axes; width and height are in inches."""
-    with load_matplotlib().rc_context(_LOOK):
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, height), layout="constrained")
+    matplotlib = load_matplotlib()
+    with matplotlib.rc_context(_LOOK):
+        figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
@@ -171,7 +171,7 @@ def draw_runs(
                 _draw_steps(ax, runs)
             elif runs:
                 _draw_panel(ax, panel, runs, axis)
-                handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+                handles |= _handles(ax)
         n_across = _LEGEND_COLUMNS * n_columns
         figure.set_figheight(height + 0.2 + 0.2 * -(-len(handles) // n_across))
         figure.legend(handles.values(), handles, loc="outside upper left", ncols=n_across)
@@ -194,14 +194,11 @@ def _draw_panel(ax: Any, panel: Panel, runs: Sequence[Run], axis: str) -> None:
         ax.set_xlim(min(ends) / _LOG_RATIO / unit, 1.15 * max(ends) / unit)
     elif max(ends) > 0:
         ax.set_xlim(0, 1.02 * max(ends) / unit)
-    n = len(RUN_COLORS)
-    for k, run in enumerate(runs):
+    looks = cycle(product(_STYLES, RUN_COLORS))
+    for run, (linestyle, color) in zip(runs, looks, strict=False):
         label = "sampled gap" if panel.field == "sampled_gap" else None
-        look: dict[str, Any] = {
-            "color": RUN_COLORS[k % n],
-            "linestyle": _STYLES[k // n % len(_STYLES)],
-        }
-        look["label"] = label if len(runs) == 1 else _short(run.label)
+        label = label if len(runs) == 1 else _short(run.label)
+        look = {"color": color, "linestyle": linestyle, "label": label}
         _draw_run(ax, panel, run, run.columns[field] / unit, unit, look)
         for place in run.resumed:
             style = {"color": look["color"], "linestyle": (0, (1, 2)), "linewidth": 0.8}
@@ -260,8 +257,13 @@ def _draw_steps(ax: Any, runs: Sequence[Run]) -> None:
     ax.set_yticks(range(len(runs)), names)
     ax.set_ylim(max(len(runs), 3) - 0.5, -0.5)
     ax.set_xlabel("share of the steps (%)")
-    unique = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-    ax.legend(unique.values(), unique, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=5)
+    handles = _handles(ax)
+    ax.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=5)
+
+
+def _handles(ax: Any) -> dict[str, Any]:
+    """What a legend shows, once for each label."""
+    return dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
 
 
 def _short(label: str, letters: int = _LABEL_LETTERS) -> str:
