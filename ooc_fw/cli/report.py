@@ -9,7 +9,7 @@ from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.report.figures import AXES, PANELS, check_figure, draw_runs, save
 from ooc_fw.report.progress import Waiting
-from ooc_fw.report.runlog import Run, page, read_runs
+from ooc_fw.report.runlog import page, read_runs
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs, write_output
 
@@ -18,9 +18,10 @@ def run_report(args: argparse.Namespace) -> int:
     """Make a page of figures and tables from logs of training runs."""
     output = _output(args, ".html")
     with Waiting("the page"):
-        runs = _read(args)
+        runs = read_runs(args.logs)
         write_output(output, page(runs).encode("utf-8"))
-    return _done(args, output, runs)
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return DONE
 
 
 def run_plot(args: argparse.Namespace) -> int:
@@ -29,14 +30,15 @@ def run_plot(args: argparse.Namespace) -> int:
     check_figure(output)
     panels = _choice("--panels", args.panels, tuple(PANELS))
     against = AXES if args.against == "both" else _choice("--against", args.against, AXES)
-    runs = _read(args)
+    runs = read_runs(args.logs)
     if all(run.n_events == 0 for run in runs):
         raise InputError(
             f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; "
             f"give the log of a longer one"
         )
     save(draw_runs(runs, panels, against), output)
-    return _done(args, output, runs)
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return DONE
 
 
 def _output(args: argparse.Namespace, suffix: str) -> Path:
@@ -44,16 +46,6 @@ def _output(args: argparse.Namespace, suffix: str) -> Path:
     output = Path(args.output) if args.output else common.output_beside(args.logs[0], suffix)
     check_outputs([Output("figure", output, streamed=True)], args.logs)
     return output
-
-
-def _read(args: argparse.Namespace) -> list[Run]:
-
-    return read_runs([Path(log) for log in args.logs])
-
-
-def _done(args: argparse.Namespace, output: Path, runs: list[Run]) -> int:
-    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
-    return DONE
 
 
 def _choice(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -165,16 +165,15 @@ class Progress(_Display):
         self._last: SolverState | None = None
         self._first: SolverState | None = None  # of the current phase
         self._pass: SolverState | None = None  # after the first block of the current pass
-        self._pass_done: float | None = None  # share of it
         self._first_gap: float | None = None  # of the current binary classifier
         self._gaps: list[tuple[float, float]] = []  # seconds of the phase, logarithm of the gap
 
     def _show(self, state: SolverState) -> None:
-        self._last = state
         fraction = state.sweep_fraction
-        if self._pass_done is None or fraction is None or fraction < self._pass_done:
+        done = None if self._last is None else self._last.sweep_fraction
+        if done is None or fraction is None or fraction < done:
             self._pass = state
-        self._pass_done = fraction
+        self._last = state
         before, due = self._first, self._due()
         begins = before is None or (before.machine, before.phase) != (state.machine, state.phase)
         if not due and not begins:

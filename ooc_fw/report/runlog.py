@@ -171,7 +171,7 @@ class Run:
         ]
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
+def read_runs(logs: Sequence[str | Path]) -> list[Run]:
     """All runs of some logs, in their order.
 
     Raises
@@ -179,7 +179,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     InputError
         For a file that cannot be read, is empty or is no log of a training run.
     """
-    paths = list(dict.fromkeys(paths))
+    paths = list(dict.fromkeys(map(Path, logs)))
     stems = [path.stem for path in paths]
     runs: list[Run] = []
     for path in paths:
