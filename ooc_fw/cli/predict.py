@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import re
 import sys
 import tempfile
@@ -24,13 +23,14 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.inputs import open_table, read_like
 from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import ParseOptions
+from ooc_fw.convert.spool import BUCKET_BYTES, RowBlock, Spool, shuffle_bits
 from ooc_fw.convert.tables import TableEncoder
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.names import feature_places
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import decide, like_training
@@ -40,7 +40,6 @@ from ooc_fw.report.progress import RowProgress
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import (
     Output,
-    StrPath,
     atomic_path,
     check_outputs,
     exact,
@@ -57,9 +56,6 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 _CHUNK_ROWS = 1 << 14
 """Rows of a chunk of HDF5 output."""
-
-BUCKET_BYTES = 16 << 20
-"""Bytes of results that are sorted at once in RAM; more results wait on disk."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -375,13 +371,13 @@ def in_order(
     blocks: Iterable[AppliedRows],
     name: str,
     folder: Path | None = None,
-    bucket_bytes: int | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
 ) -> Iterator[Float64Array]:
     """Decision values in the order of the user's rows, block by block.
 
-    Rows that arrive in order pass through. From the first other block on, all results wait in a
-    table of `bucket_bytes` in RAM and the rest in `folder`, or that of temporary files: 8 bytes for
-    each row and 8 for each of its values. `name` is that of the input, for messages.
+    Rows that arrive in order pass through. From the first other block on, all results wait in
+    buckets of about `bucket_bytes` in `folder`, or that of temporary files: 20 bytes for each row
+    and 12 for each of its values. `name` is that of the input, for messages.
 
     Raises
     ------
@@ -390,85 +386,50 @@ def in_order(
     OSError
         The disk of `folder` is full.
     """
+    folder = Path(tempfile.gettempdir()) if folder is None else folder
     done = 0  # rows that passed through
-    table: _Table | None = None
-    here = tempfile.gettempdir() if folder is None else folder
+    spool: Spool | None = None
     with ExitStack() as stack:
         for block in blocks:
-            ids = block.row_ids
-            if table is None and np.array_equal(ids, np.arange(done, done + len(ids))):
+            ids, n = block.row_ids, len(block.row_ids)
+            if spool is None and np.array_equal(ids, np.arange(done, done + n)):
                 yield block.values
-                done += len(ids)
+                done += n
                 continue
-            if table is None:
+            values = block.values.reshape(n, -1)
+            width = values.shape[1]
+            if spool is None:
                 assert block.n_rows is not None
-                shape = block.n_rows - done, *block.values.shape[1:]
-                table = _Table(shape, name, here, bucket_bytes or BUCKET_BYTES)
-                stack.callback(table.file.close)
-            with naming(here):
-                table.put(ids - done, block.values)
-        if table is not None:
-            with naming(here):
-                yield from table.buckets()
+                n_rows, tail = block.n_rows, block.values.shape[1:]
+                spool = Spool(
+                    folder,
+                    0,
+                    shuffle_bits((n_rows - done) * (20 + 12 * width), bucket_bytes),
+                    dtype=np.float64,
+                    skipped_bits=64 - n_rows.bit_length(),
+                    bucket_bytes=bucket_bytes,
+                    keys=lambda row_ids, seed: row_ids.view(np.uint64),
+                )
+                stack.callback(spool.close)
+            indices = np.tile(np.arange(width, dtype=np.int32), n)
+            rows = CSRRows(values.ravel(), indices, np.arange(n + 1) * width, width)
+            with naming(folder):
+                spool.add(RowBlock(rows, np.zeros(n), ids))
+        if spool is None:
+            return
+        stack.enter_context(naming(folder))
+        for sorted_rows in spool.blocks(width):
+            stop = done + len(sorted_rows)
+            if not np.array_equal(sorted_rows.row_ids, np.arange(done, stop)):
+                raise _wrong_numbers(name)
+            yield sorted_rows.rows.data.reshape(-1, *tail)
+            done = stop
+        if done != n_rows:
+            raise _wrong_numbers(name)
 
 
-class _Table:
-    """Results of rows, each in the bucket of its row number.
-
-    A bucket is a range of rows with its place in the file. It is filled in the order in which
-    results arrive and sorted when it is read. A record is the number of a row, exact in float64 up
-    to 2^53, and its decision values.
-    """
-
-    def __init__(
-        self, shape: tuple[int, ...], name: str, folder: StrPath, bucket_bytes: int
-    ) -> None:
-        self._shape = shape
-        self._name = name
-        self._width = 1 + int(np.prod(shape[1:]))
-        self._bucket_rows = max(1, bucket_bytes // (8 * self._width))
-        self._filled = np.zeros(-(-shape[0] // self._bucket_rows), dtype=np.int64)
-        self.file = tempfile.SpooledTemporaryFile(dir=os.fspath(folder))
-        if len(self._filled) > 1:
-            self.file.rollover()  # from RAM, where a single bucket stays, to disk
-
-    def put(self, rows: Int64Array, values: Float64Array) -> None:
-        """Add results of some rows."""
-        if rows.min() < 0 or rows.max() >= self._shape[0]:
-            raise self._wrong()
-        records = np.column_stack([rows.astype(np.float64), values.reshape(len(rows), -1)])
-        buckets = rows // self._bucket_rows
-        order = np.argsort(buckets, kind="stable")
-        for chosen in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
-            bucket, part = int(buckets[chosen[0]]), records[chosen]
-            if self._filled[bucket] + len(part) > self._rows_of(bucket):
-                raise self._wrong()
-            self._seek(bucket, int(self._filled[bucket]))
-            self.file.write(part.tobytes())
-            self._filled[bucket] += len(part)
-
-    def buckets(self) -> Iterator[Float64Array]:
-        """Values of the rows of each bucket, in order."""
-        for bucket in range(len(self._filled)):
-            n_rows = self._rows_of(bucket)
-            self._seek(bucket, 0)
-            data = self.file.read(8 * self._width * int(self._filled[bucket]))
-            records = np.frombuffer(data).reshape(-1, self._width)
-            place = records[:, 0].astype(np.int64) - bucket * self._bucket_rows
-            if (np.bincount(place, minlength=n_rows) != 1).any():
-                raise self._wrong()
-            values = np.empty((n_rows, self._width - 1))
-            values[place] = records[:, 1:]
-            yield values.reshape(n_rows, *self._shape[1:])
-
-    def _rows_of(self, bucket: int) -> int:
-        return min(self._bucket_rows, self._shape[0] - bucket * self._bucket_rows)
-
-    def _seek(self, bucket: int, row: int) -> None:
-        self.file.seek(8 * self._width * (bucket * self._bucket_rows + row))
-
-    def _wrong(self) -> InputError:
-        return InputError(
-            f"the row numbers stored in {self._name} do not name each of its rows once; write it "
-            f"again with ooc-fw convert"
-        )
+def _wrong_numbers(name: str) -> InputError:
+    return InputError(
+        f"the row numbers stored in {name} do not name each of its rows once; write it again with "
+        f"ooc-fw convert"
+    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ MAX_BUCKET_BITS = 8
 
 UNKNOWN_SIZE_BITS = 6
 """Bits of a bucket's number where the size of the input is unknown."""
+
+
+Keys: TypeAlias = Callable[[Int64Array, int], npt.NDArray[np.uint64]]
+"""From positions of rows and a seed to the numbers by which rows are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class Spool:
     number of rows and the seed alone; without a seed, rows keep the order in which they are added.
     The leading bits of its key assign a row to one of ``2**bits`` buckets on disk, after those bits
     that all keys share. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
-    larger one is split by the next bits.
+    larger one is split by the next bits. `keys` computes them, from positions and the seed.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Spool:
         dtype: type = np.float32,  # of the values; float64 where they are still to be scaled
         skipped_bits: int = 0,
         bucket_bytes: int = BUCKET_BYTES,
+        keys: Keys | None = None,  # `shuffle_keys`
     ) -> None:
         self._directory = directory
         self.seed = seed
@@ -136,6 +141,7 @@ class Spool:
         self.dtype = np.dtype(dtype)
         self._skipped_bits = skipped_bits
         self._bucket_bytes = bucket_bytes
+        self._keys = shuffle_keys if keys is None else keys
         self._buckets: dict[int, _Bucket] = {}
         self._opening = threading.Lock()
 
@@ -172,7 +178,7 @@ class Spool:
 
     def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
         assert self.seed is not None
-        keys = shuffle_keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
+        keys = self._keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
         numbers: npt.NDArray[np.uint16] = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
         return numbers
 
@@ -181,16 +187,17 @@ class Spool:
 
         The disk space of each bucket is free again after its rows were returned.
         """
+        has_bits = self._skipped_bits + self._bits < 64
         for number in sorted(self._buckets):
             bucket = self._buckets.pop(number)
             try:
                 if self.seed is None:
                     yield from bucket.parts(self._bucket_bytes, n_features)
-                elif bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
+                elif has_bits and bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
                     yield from self._split(bucket, n_features)
                 else:
                     for block in bucket.parts(bucket.n_bytes, n_features):
-                        yield block.take(np.argsort(shuffle_keys(block.row_ids, self.seed)))
+                        yield block.take(np.argsort(self._keys(block.row_ids, self.seed)))
             finally:
                 bucket.close()
 
@@ -209,6 +216,7 @@ class Spool:
             dtype=self.dtype.type,
             skipped_bits=self._skipped_bits + self._bits,
             bucket_bytes=self._bucket_bytes,
+            keys=self._keys,
         )
         try:
             for block in bucket.parts(self._bucket_bytes, n_features):
