@@ -11,6 +11,7 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -70,6 +71,15 @@ class _Product(ABC):
 
     def unload(self) -> None:  # noqa: B027  # most have nothing to do
         """Forget the tile of vertices; harmless when there is none."""
+
+    @contextmanager
+    def loaded(self, z: Operand) -> Iterator[None]:
+        """Have `z` as the tile of vertices within; not even an interrupt leaves it there."""
+        try:
+            self.load(z)
+            yield
+        finally:
+            self.unload()
 
 
 class _DenseProduct(_Product):
@@ -326,10 +336,9 @@ class Workspace(threading.local):
         self._kernel = kernel
         self._center = center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
-        self._places: dict[
-            int, Int32Array
-        ] = {}  # by number of features; all zeros between loads, so that products share them
-        self._tile = self._strip = np.empty(0, dtype=np.uint8)
+        # By number of features; all zeros between loads, so that products share them.
+        self._places: dict[int, Int32Array] = {}
+        self._memory = np.empty(0, dtype=np.uint8)
         self._latest: list[_Tiles] = []  # tiles of the last vertices, latest first
 
     def products(
@@ -343,16 +352,14 @@ class Workspace(threading.local):
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
         product = self._product(x)
-        try:  # an interrupt must not leave vertices in the scratch
-            product.load(z)
+        with product.loaded(z):
             for start in range(0, len(x), height):
                 rows = slice(start, min(start + height, len(x)))
-                tile = self._buffer(product.tile_shape(rows.stop - start, len(z)), x.method.dtype)
                 part = x if height >= len(x) else x[rows]
+                n, m = product.tile_shape(len(part), len(z))
+                tile = self._buffer(n * m, x.method.dtype).reshape(n, m)
                 product.into(part, tile)
                 yield rows, part, tile[: len(part)]
-        finally:
-            product.unload()
 
     def width(self, x: Operand, z: Operand) -> int:
         """The largest tile of vertices like `z` for rows like `x`."""
@@ -361,28 +368,16 @@ class Workspace(threading.local):
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
         """Products of rows with one tile of vertices after the other: columns, vertices, products.
 
-        The products may be overwritten; they stay until the next strip. Columns beyond the vertices
-        are padding.
+        The products may be overwritten; they stay until the workspace is used again. Columns beyond
+        the vertices are padding.
         """
-        dtype = np.dtype(x.method.dtype)
         _, tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
-        sizes = [n * m * dtype.itemsize for n, m in shapes]
-        # Reused, since fresh memory costs as much time as kernel values.
-        if sum(sizes) > len(self._strip):
-            self._strip = np.empty(sum(sizes), dtype=np.uint8)
-        start = 0
-        for (cols, zt, product), shape, size in zip(tiles, shapes, sizes, strict=True):
-            tile = self._strip[start : start + size].view(dtype).reshape(shape)
-            start += size
-            if loaded_bytes > 0:
+        room = self._buffer(sum(n * m for n, m in shapes), x.method.dtype)
+        for (cols, zt, product), (n, m) in zip(tiles, shapes, strict=True):
+            tile, room = room[: n * m].reshape(n, m), room[n * m :]
+            with nullcontext() if loaded_bytes > 0 else product.loaded(zt):
                 product.into(x, tile)
-            else:
-                try:  # an interrupt must not leave vertices in the scratch
-                    product.load(zt)
-                    product.into(x, tile)
-                finally:
-                    product.unload()
             yield cols, zt, tile[: len(x)]
 
     def _vertex_tiles(self, x: Operand, z: Operand) -> _Tiles:
@@ -411,14 +406,13 @@ class Workspace(threading.local):
         self._latest = [tiles_of, *self._latest] if room >= 0 else [tiles_of]
         return tiles_of
 
-    def _buffer(self, shape: tuple[int, int], dtype: type) -> AnyArray:
-        """Uninitialised tile of the shape that a product asks for, padding included."""
-        n, m = shape
-        n_bytes = n * m * np.dtype(dtype).itemsize
-        if n_bytes > len(self._tile):
+    def _buffer(self, size: int, dtype: type) -> AnyArray:
+        """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
+        n_bytes = size * np.dtype(dtype).itemsize
+        if n_bytes > len(self._memory):
             # Room for two tiles of float64 covers most padding; unused pages take no memory.
-            self._tile = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
-        return self._tile[:n_bytes].view(dtype).reshape(n, m)
+            self._memory = np.empty(max(n_bytes, 8 * 2 * TILE * TILE), dtype=np.uint8)
+        return self._memory[:n_bytes].view(dtype)
 
     def _product(self, x: Operand) -> _Product:
         key = isinstance(x.values, CSRRows), x.method, x.values.shape[1]
