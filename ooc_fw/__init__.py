@@ -17,7 +17,7 @@ ones below it, never back (``tests/test_layers.py`` holds this).
 ``__main__.py``     ``python -m ooc_fw``
 ``estimators/``     `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
 ``cli/``            the command line: ``main.py``, ``commands.py`` and a module for each command
-``testing/``        which of scikit-learn's checks the estimators do not pass
+``testing.py``      which of scikit-learn's checks the estimators do not pass
 ``training/``       from data to a model: `fit`, pairs of classes, probabilities, `tune`
 ``report/``         progress, log, figures and page of a run
 ``model/``          a trained model: its record and file, predictions, probabilities, metrics

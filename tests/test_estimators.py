@@ -29,7 +29,7 @@ from ooc_fw.model.record import load_model, model_from_bytes
 from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions, option_fields
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.testing.estimator_checks import (
+from ooc_fw.testing import (
     EXPECTED_FAILED_CHECKS,
     EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
 )

@@ -27,7 +27,7 @@ from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
+from ooc_fw.testing import EXPECTED_FAILED_CHECKS
 from ooc_fw.training.novelty import fit_novelty
 from tests.support.reference import Extended, exact_sum, kernel_values, minimise
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables

@@ -30,7 +30,7 @@ from ooc_fw.problem import RegressionProblem
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
-from ooc_fw.testing.estimator_checks import EXPECTED_FAILED_CHECKS
+from ooc_fw.testing import EXPECTED_FAILED_CHECKS
 from ooc_fw.training.regression import fit_regression
 from tests.support.reference import kernel_values
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables

@@ -1,4 +1,4 @@
-"""Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why.
+"""Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why: for tests of what is built on it.
 
 The lists are for ``sklearn.utils.estimator_checks.parametrize_with_checks``.
 """
