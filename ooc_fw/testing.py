@@ -1,6 +1,7 @@
-"""Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why: for tests of what is built on it.
+"""Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why.
 
-The lists are for ``sklearn.utils.estimator_checks.parametrize_with_checks``.
+The lists are for ``sklearn.utils.estimator_checks.parametrize_with_checks``, in tests of what is
+built on the estimators; the rest of the package does not import them.
 """
 
 _TOLERANCE = (
