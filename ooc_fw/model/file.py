@@ -38,11 +38,9 @@ from ooc_fw.data.rows import CSRRows, Rows, canonical_csr, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
 from ooc_fw.model.pairs import (
-    REST,
     BinaryClassifier,
     Classifier,
     LandmarkClassifier,
-    class_pairs,
     decision_of,
 )
 from ooc_fw.solver.state import Status
@@ -146,7 +144,6 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     }
     if tuple(of_task) != _OF_TASKS.get(task):
         raise InputError(f"it has {list(of_task)}, which are not the numbers of a model of {task}")
-    _check_classifiers(classifiers, classes.tolist(), task)
     decision = decision_of(classifiers, len(classes))
     if "decision" in attributes and get_text(attributes, "decision") != decision:
         raise InputError(
@@ -169,22 +166,6 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
         "support_vectors": vectors,
         "classifiers": classifiers,
     }
-
-
-def _check_classifiers(classifiers: Sequence[Classifier], classes: list[Any], task: str) -> None:
-    """Raise InputError for classifiers that have a vector twice, or are of other classes."""
-    for classifier in classifiers:
-        for name, numbers in (("support vector", classifier.sv), ("row", classifier.rows)):
-            if len(set(numbers.tolist())) < len(numbers):
-                raise InputError(f"a classifier has a {name} twice")
-    names = [(classes[j], classes[i]) for i, j in class_pairs(len(classes))]
-    if decision_of(classifiers, len(classes)) == "ovr":
-        names = [(label, REST) for label in classes]
-    if names != [(one.positive, one.negative) for one in classifiers]:
-        raise InputError("its classifiers are not those of its classes")
-    kinds = {"novelty": "exact", "regression": "landmarks"}
-    if task in kinds and (classes != [-1, 1] or classifiers[0].kind != kinds[task]):
-        raise InputError(f"its classes or classifiers are not those of {task}")
 
 
 def _read_kernel(attributes: Any, vectors: Rows, function: KernelFunction | None) -> Kernel:

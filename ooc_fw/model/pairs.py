@@ -169,6 +169,9 @@ Classifier: TypeAlias = BinaryClassifier | LandmarkClassifier
 
 def _check_common(classifier: Classifier, names: Sequence[str]) -> None:
     """Raise InputError unless arrays have one length, penalties are positive, sigmoids finite."""
+    for name, numbers in (("support vector", classifier.sv), ("row", classifier.rows)):
+        if len(set(numbers.tolist())) < len(numbers):
+            raise InputError(f"a classifier has a {name} twice")
     sizes = {len(getattr(classifier, name)) for name in names}
     if classifier.C is not None:
         sizes.add(len(classifier.C))
@@ -229,9 +232,7 @@ def landmark_classifiers(
 
     `penalties` are those of all training rows; None where all have C.
     """
-    names = [(classes[1].item(), classes[0].item())]
-    if len(classes) > 2:
-        names = [(value, REST) for value in classes.tolist()]
+    names = class_names(classes, "ovr" if len(classes) > 2 else "ovo")
     measures = {name: getattr(solution, name) for name in _OF_LANDMARKS}
     return [
         LandmarkClassifier(
@@ -251,6 +252,14 @@ def landmark_classifiers(
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:
     """All pairs of classes, in the order of their classifiers: (0, 1), (0, 2), ..., (1, 2), ..."""
     return list(combinations(range(n_classes), 2))
+
+
+def class_names(classes: npt.NDArray[Any], decision: Decision) -> list[tuple[Any, Any]]:
+    """The positive and the negative class of each classifier."""
+    values = classes.tolist()
+    if decision == "ovr":
+        return [(value, REST) for value in values]
+    return [(values[larger], values[smaller]) for smaller, larger in class_pairs(len(values))]
 
 
 def decision_of(classifiers: Sequence[Classifier], n_classes: int) -> Decision:

@@ -35,6 +35,7 @@ from ooc_fw.model.pairs import (
     Kind,
     PairSolution,
     Task,
+    class_names,
     class_scores,
     decision_of,
     landmark_classifiers,
@@ -400,6 +401,14 @@ def _check_classifiers(model: Model) -> None:
             f"a model needs two classes or more, and a binary classifier for each {pairs}, not "
             f"{n_classes} classes and {len(classifiers)} classifiers"
         )
+    names = [(one.positive, one.negative) for one in classifiers]
+    if names != class_names(model.classes, model.decision):
+        raise InputError("the classifiers of a model are not those of its classes")
+    kinds = {"novelty": "exact", "regression": "landmarks"}
+    if model.task in kinds and (
+        model.classes.tolist() != [-1, 1] or model.kind != kinds[model.task]
+    ):
+        raise InputError(f"its classes or classifiers are not those of {model.task}")
     n_vectors = len(model.support_vectors)
     for classifier in classifiers:
         if classifier.sv.min() < 0 or classifier.sv.max() >= n_vectors:

@@ -96,7 +96,9 @@ def test_rows_are_scaled_in_the_graph():
 def test_types_of_labels_and_sparse_vectors():
     X = rows()
     own = FrankWolfeSVC(gamma=0.2).fit(scipy.sparse.csr_array(X), X[:, 0] > 0).model_
-    for model, kind in ((own, "i"), (replace(own, classes=np.array([0.5, 2.5])), "f")):
+    renamed = replace(own.classifiers[0], negative=0.5, positive=2.5)
+    fractions = replace(own, classes=np.array([0.5, 2.5]), classifiers=[renamed])
+    for model, kind in ((own, "i"), (fractions, "f")):
         found = run(model, X.astype(np.float64))["label"]
         assert found.dtype.kind == kind
         np.testing.assert_array_equal(found, model.predict(X))

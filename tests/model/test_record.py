@@ -107,7 +107,9 @@ def test_decision_values_have_the_labels_of_predict(one_class):
     """On rows as near to where the decision value is 0 as float32 allows."""
     model, X = make_model(random_rows(20), kernel=make_kernel("linear")), random_rows(400, seed=5)
     if one_class:
-        model = dataclasses.replace(model, offset=0.0)
+        named = dataclasses.replace(model.classifiers[0], negative=-1.0, positive=1.0)
+        classes = {"classes": np.array([-1.0, 1.0]), "classifiers": [named]}
+        model = dataclasses.replace(model, offset=0.0, **classes)
         middle = float(np.median(model.decision_function(X)))
         model = dataclasses.replace(model, offset=middle)
     places = model.class_places(model.decision_function(X))
