@@ -1,7 +1,7 @@
-"""Compiled loops over blocks of rows: copies, hashes, column sums, scaling, lookup of values.
+"""Compiled loops over blocks of rows: copies, hashes, sums and moments of columns, scaling.
 
-Each column is summed row by row, so that the bits of sums depend neither on how rows were cut into
-blocks nor on dense or sparse storage: the zeros that sparse rows leave out add nothing.
+Each column is summed row by row, so that the bits of sums do not depend on dense or sparse storage:
+the zeros that sparse rows leave out add nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ SQUARES = 5  # sum of the squared differences from the mean
 RECORD_SIZE = 6
 
 _U64 = np.uint64
-_LOOKUP_FACTOR = _U64(0x9E3779B97F4A7C15)  # of Knuth's multiplicative hash: the golden ratio
 _HASH_PRIME = _U64(0x100000001B3)
 _HASH_START = _U64(0xCBF29CE484222325)
-_HASH_SHIFT = _U64(29)
 
 
 @njit(cache=True, nogil=True)
@@ -38,25 +36,6 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
         for p in range(np.uint64(out_indptr[k + 1]) - target):
             out_data[target + p] = data[start + p]
             out_indices[target + p] = indices[start + p]
-
-
-@njit(cache=True, nogil=True)
-def sort_columns(indices, indptr):
-    """Places of the values of sparse rows, by column within each row; equal columns in order.
-
-    An insertion sort, for short rows.
-    """
-    order = np.empty(indices.size, np.int64)
-    for i in range(indptr.size - 1):
-        first = indptr[i]
-        for p in range(first, indptr[i + 1]):
-            column = indices[p]
-            place = p
-            while place > first and indices[order[place - 1]] > column:
-                order[place] = order[place - 1]
-                place -= 1
-            order[place] = p
-    return order
 
 
 @njit(cache=True, nogil=True)
@@ -100,7 +79,7 @@ def hash_rows(bits, columns, indptr, out):
             value = (value ^ np.uint64(bits[p])) * _HASH_PRIME
             if columns.size > 0:
                 value = (value ^ np.uint64(columns[p])) * _HASH_PRIME
-            value ^= value >> _HASH_SHIFT
+            value ^= value >> _U64(29)
         out[i] = value
 
 
@@ -210,37 +189,3 @@ def scale_stored(values, columns, offset, factor, out):
     for k in range(values.size):
         column = columns[k]
         out[k] = np.float32((np.float64(values[k]) - offset[column]) * factor[column])
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _place(bits, table):
-    """Place of a value in a table of 2**b places."""
-    return ((_U64(bits) * _LOOKUP_FACTOR) >> _U64(40)) & _U64(table.size - 1)
-
-
-@njit(cache=True, nogil=True)
-def look_up(values, table, images, missing):
-    """Replace values by their images, all as bits in uint64, in place, as far as `table` has them.
-
-    `table` and `images`, of 2**b places, hold some values at their `_place`, and their images; 0
-    elsewhere, whose image is 0. Fills `missing` with the places of the other values, and returns
-    their number.
-    """
-    n_missing = 0
-    for k in range(values.size):
-        place = _place(values[k], table)
-        if table[place] == values[k]:
-            values[k] = images[place]
-        else:
-            missing[n_missing] = k
-            n_missing += 1
-    return n_missing
-
-
-@njit(cache=True, nogil=True)
-def remember(values, logs, table, images):
-    """Put values and their images, all as bits, into a table for `look_up`."""
-    for k in range(values.size):
-        place = _place(values[k], table)
-        table[place] = values[k]
-        images[place] = logs[k]

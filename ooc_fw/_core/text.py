@@ -37,18 +37,15 @@ class Problem(IntEnum):
 
     NONE = 0
     UNDECIDED = 1  # not an error: the number at cursor[TOKEN] must be supplied
-    LABEL = 2
-    LABEL_NOT_FINITE = 3
+    LABEL = 2  # no finite number
+    LABEL_NOT_EXACT = 3
     PAIR = 4
-    NEGATIVE_INDEX = 5
-    ZERO_INDEX = 6
-    INDEX_TOO_LARGE = 7
-    DUPLICATE_INDEX = 8
-    VALUE = 9
-    VALUE_NOT_FINITE = 10
-    VALUE_TOO_LARGE = 11
-    NO_LOG1P = 12
-    LABEL_NOT_EXACT = 13
+    ZERO_INDEX = 5
+    INDEX_TOO_LARGE = 6
+    DUPLICATE_INDEX = 7
+    VALUE = 8  # no finite number
+    VALUE_TOO_LARGE = 9
+    NO_LOG1P = 10
 
 
 # Fields of the cursor that parse_lines reads and advances.
@@ -91,9 +88,6 @@ PAIRS = U64(0x00FF00FF00FF00FF)
 FOURS = U64(0x0000FFFF0000FFFF)
 EIGHT = U64(0x00000000FFFFFFFF)
 BYTE_NUMBERS = U64(0x0001020304050607)  # times 2**(8 k), its highest byte is k
-COLON_AS_DIGIT = U64(COLON ^ ZERO)
-BLANK_AS_DIGIT = U64(BLANK ^ ZERO)
-NEWLINE_AS_DIGIT = U64(NEWLINE ^ ZERO)
 
 
 class Expected(NamedTuple):
@@ -114,14 +108,9 @@ class Expected(NamedTuple):
 class ParsedRows(NamedTuple):
     """Arrays that a parser fills.
 
-    Parameters
-    ----------
-    labels : ndarray of float64, shape (at least the number of lines,)
-        The label of each row.
-    indptr : ndarray of int64, shape (at least the number of lines + 1,)
-        Where the values of each row begin; ``indptr[0]`` must be 0.
-    indices, values : ndarray of int32 and of float64, shape (at least n_colons,)
-        Columns from 0, increasing within a row, and their values, none of them 0.
+    The label of each row; where its values begin (``indptr[0]`` must be 0); columns from 0, which
+    increase within a row, and their values, none of them 0. There must be room for all lines and
+    colons.
     """
 
     labels: Float64Array
@@ -198,9 +187,13 @@ def _parse_line(text, expected, cursor, rows):
                 cursor[TOKEN] = indices[k] + index_base
                 return Problem.DUPLICATE_INDEX
     if not complete:
-        kept, dropped = _compact(indices[first:stored], values[first:stored], width_limit)
-        stored = first + kept
-        cursor[DROPPED] += dropped
+        kept = first
+        for k in range(first, stored):
+            index, value = indices[k], values[k]
+            indices[kept], values[kept] = index, value
+            kept += value != 0 and index < width_limit
+            cursor[DROPPED] += index >= width_limit
+        stored = kept
 
     labels[row] = label
     indptr[row + 1] = stored
@@ -215,16 +208,12 @@ def _parse_line(text, expected, cursor, rows):
 def _parse_label(text, at, known_at, known):
     """Label at `at`: the problem with it, its value, and where it ends."""
     problem, label, end = _scan_number(text, at)
-    if problem == Problem.VALUE:
-        return Problem.LABEL, label, end
-    if problem == Problem.VALUE_NOT_FINITE:
-        return Problem.LABEL_NOT_FINITE, label, end
     if problem == Problem.UNDECIDED or abs(label) >= EXACT_MANTISSA:
         problem, label = _look_up(at, known_at, known)
-        if np.isnan(label):
-            return Problem.LABEL_NOT_EXACT, label, end
-        if np.isinf(label):
-            return Problem.LABEL_NOT_FINITE, label, end
+    if np.isnan(label):
+        problem = Problem.LABEL_NOT_EXACT
+    elif problem == Problem.VALUE or np.isinf(label):
+        problem = Problem.LABEL
     return problem, label, end
 
 
@@ -235,8 +224,7 @@ def _parse_pair(text, at, index_base):
     if colon < 0:
         index, _, colon = _scan_digits(text, at, np.int64(0))
     if text[colon] != COLON or colon == at:
-        negative = _is_negative_index(text, at)
-        return Problem.NEGATIVE_INDEX if negative else Problem.PAIR, index, value, end
+        return Problem.PAIR, index, value, end
     index -= index_base
     if index < 0:
         return Problem.ZERO_INDEX, index, value, end
@@ -293,21 +281,9 @@ def _next_line(text, at):
 
 
 @njit(cache=True, nogil=True)
-def _starts_with(text, at, word, case):
-    """Whether `word` stands at `at`; in any case if `case` is 32 and the word is of small letters.
-
-    The text ends in a newline, so that no byte is read before the one in front of it fits.
-    """
-    for k in range(len(word)):
-        if text[at + k] | case != word[k]:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _skip_qid(text, at):
     """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
-    if _starts_with(text, at, b"qid:", 0):
+    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == COLON:
         while not _ends_token(text[at]):
             at += 1
     return at
@@ -343,11 +319,6 @@ def _lowest_byte(bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _byte(word, number):
-    return (word >> (U64(8) * number)) & U64(255)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _number(digits, count):
     """Number written in the first `count` bytes, 1 to 7."""
     # Leading zeros make it eight digits, whose neighbours are joined: 1 and 1, 2 and 2, 4 and 4.
@@ -360,32 +331,30 @@ def _number(digits, count):
 
 @njit(cache=True, nogil=True, inline="always")
 def _short_pair(text, at):
-    """Read digits, a colon, digits and a blank or newline that lie within 8 bytes, without a loop.
+    """Read digits, a colon, digits and the end of a token within 8 bytes, without a loop.
 
     The beginning of the next pair is known before the numbers of this one are, so that a processor
     computes the numbers of several pairs at once: nearly twice as fast. Returns the index, the
     position of the colon or -1 where nothing was read, the value, and its end or -1 where only the
     index was read.
     """
+    nothing = np.int64(-1)
     if at + 8 > text.size:
-        return np.int64(0), np.int64(-1), 0.0, np.int64(-1)
+        return np.int64(0), nothing, 0.0, nothing
     digits = _load_digits(text, at)
     others = _others(digits)
-    colon = _lowest_byte(others)
-    if others == U64(0) or colon == U64(0) or _byte(digits, colon) != COLON_AS_DIGIT:
-        return np.int64(0), np.int64(-1), 0.0, np.int64(-1)
-    index = _number(digits, colon)
+    count = _lowest_byte(others)
+    colon = np.int64(U64(at) + count)
+    if others == U64(0) or count == U64(0) or text[colon] != COLON:
+        return np.int64(0), nothing, 0.0, nothing
+    index = _number(digits, count)
     others &= others - U64(1)
     end = _lowest_byte(others)
-    after = _byte(digits, end)
-    if (
-        others == U64(0)
-        or end == colon + U64(1)
-        or (after != BLANK_AS_DIGIT and after != NEWLINE_AS_DIGIT)
-    ):
-        return index, np.int64(U64(at) + colon), 0.0, np.int64(-1)
-    value = _number(digits >> (U64(8) * (colon + U64(1))), end - colon - U64(1))
-    return index, np.int64(U64(at) + colon), np.float64(value), np.int64(U64(at) + end)
+    n_digits = end - count - U64(1)
+    if others == U64(0) or n_digits == U64(0) or not _ends_token(text[U64(at) + end]):
+        return index, colon, 0.0, nothing
+    value = _number(digits >> (U64(8) * (count + U64(1))), n_digits)
+    return index, colon, np.float64(value), np.int64(U64(at) + end)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -416,20 +385,11 @@ def _scan_digits(text, at, number):
     return number, n_lost, at
 
 
-@njit(cache=True, nogil=True)
-def _is_negative_index(text, at):
-    """Whether the token at `at` is a minus sign, digits and a colon."""
-    if text[at] != MINUS:
-        return False
-    _, _, end = _scan_digits(text, at + 1, np.int64(0))
-    return bool(end > at + 1 and text[end] == COLON)
-
-
 @njit(cache=True, nogil=True, inline="always")
 def _scan_number(text, at):
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns NONE, UNDECIDED, VALUE or VALUE_NOT_FINITE, the value, and where the token ends.
+    Returns NONE, UNDECIDED or VALUE, the value, and where the token ends.
     """
     negative = text[at] == MINUS
     at += negative | (text[at] == PLUS)  # a branch would often be predicted wrongly
@@ -459,20 +419,18 @@ def _scan_number(text, at):
 def _scan_exponent(text, at, n_digits):
     """Read e [sign] digits, behind `n_digits` of a number, up to the end of the token.
 
-    Returns NONE, VALUE or VALUE_NOT_FINITE, the exponent, at most 10**9, and where it ends.
+    Returns NONE or VALUE, the exponent, at most 10**9, and where it ends.
     """
-    if n_digits == 0:
-        word = _starts_with(text, at, b"nan", 32) or _starts_with(text, at, b"inf", 32)
-        return Problem.VALUE_NOT_FINITE if word else Problem.VALUE, np.int64(0), at
-    if text[at] | 32 != SMALL_E:
-        return Problem.VALUE, np.int64(0), at
+    problem = Problem.VALUE
+    if n_digits == 0 or text[at] | 32 != SMALL_E:
+        return problem, np.int64(0), at
     negative = text[at + 1] == MINUS
-    at += 2 if negative or text[at + 1] == PLUS else 1
-    exponent, _, end = _scan_digits(text, at, np.int64(0))
-    if end == at or not _ends_token(text[end]):
-        return Problem.VALUE, np.int64(0), end
+    start = at + 1 + (negative | (text[at + 1] == PLUS))
+    exponent, _, end = _scan_digits(text, start, np.int64(0))
+    if end > start and _ends_token(text[end]):
+        problem = Problem.NONE
     exponent = min(exponent, np.int64(10**9))
-    return Problem.NONE, -exponent if negative else exponent, end
+    return problem, -exponent if negative else exponent, end
 
 
 @njit(cache=True, nogil=True)
@@ -484,8 +442,8 @@ def _scale_by_power(mantissa, power):
         return Problem.NONE, mantissa * POWERS_OF_TEN[power]
     if not -LARGEST_POWER <= power <= LARGEST_POWER:
         return Problem.UNDECIDED, 0.0
-    # Both parts of the mantissa, of 33 and 30 bits, are exact.
-    whole, part = _two_sum(np.float64((mantissa >> 30) << 30), np.float64(mantissa & (2**30 - 1)))
+    whole = np.float64(mantissa)
+    part = np.float64(np.int64(U64(mantissa) - U64(whole)))  # what rounding took away
     place = power + LARGEST_POWER
     high, low = _two_product(whole, POWERS_HIGH[place])
     low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
@@ -493,14 +451,6 @@ def _scale_by_power(mantissa, power):
     if high + (low - margin) == high + (low + margin):
         return Problem.NONE, high + low
     return Problem.UNDECIDED, 0.0
-
-
-@njit(cache=True, nogil=True)
-def _two_sum(a, b):
-    """``a + b`` exactly, as a rounded sum and the rest."""
-    high = a + b
-    back = high - a
-    return high, (a - (high - back)) + (b - back)
 
 
 @njit(cache=True, nogil=True)
@@ -514,21 +464,6 @@ def _two_product(a, b):
     b_high = part - (part - b)
     b_low = b - b_high
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-@njit(cache=True, nogil=True)
-def _compact(indices, values, width_limit):
-    """Remove zeros and wide columns, in place; returns how many are kept, how many too wide."""
-    kept = 0
-    dropped = 0
-    for k in range(indices.size):
-        if indices[k] >= width_limit:
-            dropped += 1
-        elif values[k] != 0:
-            indices[kept] = indices[k]
-            values[kept] = values[k]
-            kept += 1
-    return np.int64(kept), np.int64(dropped)
 
 
 # --- CSV -----------------------------------------------------------------------------------------
@@ -553,19 +488,8 @@ def scan_rows(text, delimiter, state, empty):
     A quote counts where a cell begins, and two of them inside a quoted cell stand for one. A line
     without any character is no row.
 
-    Parameters
-    ----------
-    text : ndarray of uint8, shape (n,)
-    delimiter : int
-        The byte between two cells.
-    state : int
-        BEGIN before the first part.
-    empty : bool
-        True before the first part.
-
-    Returns
-    -------
-    RowEnds
+    `text` is uint8 of shape (n,), `delimiter` the byte between two cells; `state` is BEGIN and
+    `empty` True before the first part. Returns `RowEnds`.
     """
     end = n_rows = 0
     for place in range(text.size):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw._core.rows import drop_zeros, look_up, remember, write_dense_rows
+from ooc_fw._core.rows import drop_zeros, write_dense_rows
 from ooc_fw.convert.inputs import TrainingFile
 from ooc_fw.convert.pipeline import Meter, ordered_map, prefetch
 from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, Reader
@@ -37,10 +36,6 @@ WIDE = 1 << 14
 
 MAX_CLASSES = 4096
 """Different labels; more of them are targets of a regression."""
-
-TABLE_BITS = 13
-"""A table of logarithms has 2**13 places of 16 bytes, 128 KiB: it stays in the processor's
-cache."""
 
 FEW_LABELS = 8
 """Up to this many different labels, counting one after the other is faster than sorting."""
@@ -120,11 +115,10 @@ def parse_inputs(job: Job) -> FirstPass:
     their rows; then several threads spool them.
     """
     first = FirstPass(ColumnRanges(job.options.scale))
-    logs = LogTable(job.scaling) if job.scaling.log1p else None
 
     def numbered() -> Iterator[RowBlock]:
         for reader in job.readers:
-            measure = partial(_measure, job, job.encoder.parser(reader), logs)
+            measure = partial(_measure, job, job.encoder.parser(reader))
             for measured in ordered_map(measure, reader.blocks()):
                 block = first.add(measured, reader.name)
                 job.meter.at(sum(reader.bytes_read for reader in job.readers))
@@ -139,18 +133,16 @@ def parse_inputs(job: Job) -> FirstPass:
     return first
 
 
-def _measure(job: Job, parse: Parse, logs: LogTable | None, block: Any) -> _Measured:
+def _measure(job: Job, parse: Parse, block: Any) -> _Measured:
     """Parse a block, take logarithms, and measure it; for any thread."""
     parsed = parse(block)
-    rows = parsed.rows
-    if logs is not None:
-        logs.apply(rows.data)
+    rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
     wide = rows.n_features > WIDE
     ranges = None if wide else ColumnRanges(job.options.scale).of(rows)
     if job.spool.dtype == np.float32:
-        parsed = replace(parsed, rows=replace(rows, data=as_float32(rows.data)))
+        rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
-    return _Measured(parsed, counts, ranges)
+    return _Measured(replace(parsed, rows=rows), counts, ranges)
 
 
 def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
@@ -221,30 +213,6 @@ def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
             yield piece
             start += len(piece)
             row += len(piece)
-
-
-class LogTable(threading.local):
-    """Logarithms by lookup; each thread has a table of its own.
-
-    Columns of counts, rates and sizes hold few different numbers, and a lookup takes a tenth of the
-    time of a logarithm.
-    """
-
-    def __init__(self, scaling: Scaling) -> None:
-        self._scaling = scaling
-        # Bits of values and of their logarithms; log1p(0) is 0.
-        self._values, self._logs = np.zeros((2, 1 << TABLE_BITS), dtype=np.uint64)
-
-    def apply(self, values: Float64Array) -> None:
-        """Replace values, all above -1, by their logarithms, bit for bit `Scaling.log_values`."""
-        missing = np.empty(len(values), dtype=np.int64)
-        bits = values.view(np.uint64)
-        places = missing[: look_up(bits, self._values, self._logs, missing)]
-        if len(places) > 0:
-            taken = values[places]
-            logs = self._scaling.log_values(taken)
-            values[places] = logs
-            remember(taken.view(np.uint64), logs.view(np.uint64), self._values, self._logs)
 
 
 def count_labels(labels: AnyArray) -> dict[Any, int]:

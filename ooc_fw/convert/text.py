@@ -289,21 +289,35 @@ def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
     else:
         token = _token(block.text, int(cursor[TOKEN]))
         shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
-        reason = _REASONS[problem].format(shown + "..." * (len(token) > _SHOWN_BYTES))
+        pattern, other = _FURTHER_REASONS.get(problem, (_TOKEN, ""))
+        found = other if pattern.fullmatch(token) else ""
+        reason = (found or _REASONS[problem]).format(shown + "..." * (len(token) > _SHOWN_BYTES))
     return f"{block.name}, line {block.first_line + cursor[compiled.LINE]}: {reason}"
 
 
 _REASONS = {
     Problem.LABEL: "label '{}' is not a number; a line is LABEL INDEX:VALUE INDEX:VALUE ...",
-    Problem.LABEL_NOT_FINITE: "label '{}' is not finite; every row needs a finite number as label",
     Problem.LABEL_NOT_EXACT: "label '{}' is a whole number that float64 does not tell from its "
     "neighbours; number the classes anew",
     Problem.PAIR: "'{}' is not INDEX:VALUE; the index is a whole number, no blank around the colon",
-    Problem.NEGATIVE_INDEX: "'{}' has a negative index; the first feature is 1 (0 if --zero-based)",
     Problem.ZERO_INDEX: "'{}' has index 0; give --zero-based if the first feature is called 0",
     Problem.INDEX_TOO_LARGE: f"'{{}}' has an index beyond {INT32_MAX}; number the features anew",
     Problem.VALUE: "the value of '{}' is not a number; correct or remove it",
-    Problem.VALUE_NOT_FINITE: "the value of '{}' is not finite; impute it or leave the row out",
     Problem.VALUE_TOO_LARGE: "the value of '{}' is beyond float32 (3.4e38); use another unit",
     Problem.NO_LOG1P: "the value of '{}' has no log1p, it is not above -1; leave out --log1p",
+}
+_NOT_FINITE = rb"[+-]?(?:nan|inf(?:inity)?|\d+\.?\d*(?:e\+?\d+)?)"
+_FURTHER_REASONS = {  # where the token matches a pattern
+    Problem.LABEL: (
+        re.compile(_NOT_FINITE, re.IGNORECASE),
+        "label '{}' is not finite; every row needs a finite number as label",
+    ),
+    Problem.VALUE: (
+        re.compile(rb"\d+:" + _NOT_FINITE, re.IGNORECASE),
+        "the value of '{}' is not finite; impute it or leave the row out",
+    ),
+    Problem.PAIR: (
+        re.compile(rb"-\d+:.*"),
+        "'{}' has a negative index; the first feature is 1 (0 if --zero-based)",
+    ),
 }

@@ -21,8 +21,6 @@ from ooc_fw._core.types import Int32Array as Int32Array
 from ooc_fw._core.types import Int64Array as Int64Array
 from ooc_fw.system.errors import InputError
 
-_SHORT_ROW = 256  # stored values up to which an insertion sort is faster
-
 AnyArray: TypeAlias = npt.NDArray[Any]
 
 
@@ -194,12 +192,7 @@ def canonical_csr(
     if unsorted.any():
         lengths = np.diff(starts)
         row_of = np.repeat(np.arange(len(lengths)), lengths)
-        if lengths.max() <= _SHORT_ROW:
-            from ooc_fw._core.rows import sort_columns  # numba is slow to import
-
-            order = sort_columns(indices, starts)
-        else:
-            order = np.lexsort((indices, row_of))
+        order = np.lexsort((indices, row_of))
         indices = indices[order]
         fresh = np.ones(len(order), dtype=bool)
         fresh[1:] = (row_of[1:] != row_of[:-1]) | (indices[1:] != indices[:-1])

@@ -63,17 +63,6 @@ def test_canonical_csr_equals_adding_up(data, n_rows, origin):
     assert total == 0 or np.shares_memory(again.indices, rows.indices)
 
 
-def test_short_and_long_rows_are_sorted_alike(monkeypatch):
-    rng = np.random.default_rng(0)
-    indptr = np.cumsum([0, *rng.integers(0, 90, 50)])
-    columns, values = rng.integers(0, 60, indptr[-1]), rng.random(indptr[-1]).astype(np.float32)
-    short = canonical_csr(values, columns, indptr, 60, "x")
-    monkeypatch.setattr("ooc_fw.data.rows._SHORT_ROW", 0)
-    long = canonical_csr(values, columns, indptr, 60, "x")
-    for name in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(short, name), getattr(long, name))
-
-
 def test_the_bad_value_of_sparse_rows_is_found():
     # Row 0 is empty, so that row 1 begins at the same place.
     data = np.array([1, np.nan], np.float32)
