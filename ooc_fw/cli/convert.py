@@ -10,7 +10,7 @@ from typing import Any
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport, convert
-from ooc_fw.convert.split import read_test_rows, split
+from ooc_fw.convert.writer import read_test_rows, split
 from ooc_fw.data.labels import are_targets
 from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.options import ConvertOptions

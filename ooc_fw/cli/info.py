@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert.inputs import open_table
+from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.preflight import (
     TEXT_BYTES,
     DataFacts,

@@ -20,11 +20,10 @@ import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert.inputs import open_table, read_like
-from ooc_fw.convert.pipeline import ordered_map
-from ooc_fw.convert.readers import ParseOptions
-from ooc_fw.convert.spool import BUCKET_BYTES, RowBlock, Spool, shuffle_bits
-from ooc_fw.convert.tables import TableEncoder
+from ooc_fw.convert.convert import open_table
+from ooc_fw.convert.passes import BUCKET_BYTES, RowBlock, Spool, shuffle_bits
+from ooc_fw.convert.readers import ParseOptions, ordered_map
+from ooc_fw.convert.tables import TableEncoder, read_like
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format

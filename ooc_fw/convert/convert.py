@@ -20,15 +20,34 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.convert.inputs import TrainingFile, choose_format, open_input, open_table, read_like
-from ooc_fw.convert.passes import FirstPass, Job, lost_columns, parse_inputs, write_rows
-from ooc_fw.convert.pipeline import Meter, Progress
-from ooc_fw.convert.readers import Encoder, ParseOptions, TableReader
-from ooc_fw.convert.spool import Spool, shuffle_bits
-from ooc_fw.convert.tables import TableEncoder, TableRecord, choose_columns, fit_record
-from ooc_fw.convert.text import LineEncoder
+from ooc_fw.convert.arrays import ArrayReader
+from ooc_fw.convert.arrow import CSVReader, PartsReader
+from ooc_fw.convert.passes import (
+    FirstPass,
+    Job,
+    Spool,
+    lost_columns,
+    parse_inputs,
+    shuffle_bits,
+    write_rows,
+)
+from ooc_fw.convert.readers import Encoder, Meter, ParseOptions, Progress, Reader, TableReader
+from ooc_fw.convert.tables import (
+    TableEncoder,
+    TableRecord,
+    TrainingFile,
+    choose_columns,
+    fit_record,
+    read_like,
+)
+from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
-from ooc_fw.data.names import COLUMNS, are_numbers, put_texts
+from ooc_fw.data.formats import TABLES, detect_format, open_bytes
+from ooc_fw.data.names import (
+    COLUMNS,
+    are_numbers,
+    put_texts,
+)
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -139,7 +158,64 @@ def convert(
     )
 
 
-# --- before the first pass -----------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+def choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
+    """Format that all inputs have; InputError if there is none, or options are for another one."""
+    if not names:
+        raise InputError("no input given; name a file, or - for standard input")
+    if names.count(STANDARD_INPUT) > 1:
+        raise InputError("standard input (-) can be read only once; give - once")
+    is_table = options.for_tables or (like is not None and like.record is not None)
+    kinds = [options.format] * len(names)
+    if options.format == "auto":
+        kinds = [detect_format(name, is_table=is_table) for name in names]
+    kind = kinds[0]
+    if len(set(kinds)) > 1:
+        found = ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True))
+        raise InputError(f"the inputs are of several formats ({found}); convert one at a time")
+    if kind == "libsvm" and (options.for_tables or options.labels is not None):
+        raise InputError(
+            "--label, --one-hot, --drop, --impute, --missing-labels, --header, --labels, "
+            "--no-header and --delimiter are for tables, and this is LIBSVM text; leave them out, "
+            "or name the --format"
+        )
+    if kind != "libsvm" and (options.zero_based or options.n_features is not None):
+        raise InputError(
+            "--zero-based and --n-features are for LIBSVM text; leave them out, or name --format"
+        )
+    if options.labels is not None and len(names) > 1:
+        raise InputError("--labels is for one input; convert them one at a time")
+    if kind in TABLES and like is not None and like.is_model and not like.record:
+        raise InputError(
+            f"{like.name} is a model, which does not say how the columns of a table became its "
+            f"features; give the converted training file with --like"
+        )
+    return kind
+
+
+def open_input(path: str, kind: str, options: ConvertOptions) -> Reader:
+    """Open an input of a known format; InputError if it, or a package for it, is missing."""
+    return TextInput(path) if kind == "libsvm" else open_table(path, kind, options)
+
+
+def open_table(path: str, kind: str, options: ConvertOptions) -> TableReader:
+    """Open a table of a known format; InputError if it, or a package for it, is missing."""
+    if kind == "csv":
+        return CSVReader(path, options)
+    if path == STANDARD_INPUT:
+        raise InputError(f"{kind} cannot be read from standard input; name a file")
+    if options.labels is not None and kind in ("parquet", "arrow"):
+        raise InputError(f"{path} has named columns: name the one of the labels with --label")
+    if kind in ("parquet", "arrow"):
+        return PartsReader(path, kind)
+    if kind != "zarr":
+        open_bytes(path).close()
+    return ArrayReader(path, kind, options)
+
+
+# --- before the first pass ------------------------------------------------------------------------
 
 
 def _prepare(

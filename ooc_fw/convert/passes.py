@@ -1,24 +1,47 @@
-"""The two passes: parse the inputs into the spool, then scale and write the rows in it."""
+"""The two passes: parse the inputs into temporary files, then scale and write the rows in them.
+
+The shuffle happens between them. The temporary files have no name in the file system, so that
+nothing is left behind however the process ends.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core.rows import drop_zeros, write_dense_rows
-from ooc_fw.convert.inputs import TrainingFile
-from ooc_fw.convert.pipeline import Meter, ordered_map, prefetch
-from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, Reader
-from ooc_fw.convert.spool import RowBlock, Spool
+from ooc_fw.convert.readers import (
+    EXAMPLES,
+    Encoder,
+    Meter,
+    Parse,
+    ParsedBlock,
+    Reader,
+    ordered_map,
+    prefetch,
+)
+from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
 from ooc_fw.data.ranges import ColumnRanges, ColumnSums
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, as_float32
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    Rows,
+    as_float32,
+    take_rows,
+)
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import StoredStatistics
 from ooc_fw.options import ConvertOptions
@@ -227,3 +250,237 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
         counts[left[:1].tolist()[0]] = len(left) - len(others)
         left = others
     return counts
+
+
+# --- rows on disk between the passes --------------------------------------------------------------
+
+BUCKET_BYTES = 16 << 20
+"""Target size of a bucket. A few are in memory at once, unsorted and sorted."""
+
+MAX_BUCKET_BITS = 8
+"""At most 256 files are open at a time; larger data are split once more when they are read back."""
+
+UNKNOWN_SIZE_BITS = 6
+"""Bits of a bucket's number where the size of the input is unknown."""
+
+
+Keys: TypeAlias = Callable[[Int64Array, int], npt.NDArray[np.uint64]]
+"""From positions of rows and a seed to the numbers by which rows are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows with their labels and numbers."""
+
+    rows: CSRRows  # features, as float32, or as float64 where they are still to be scaled
+    labels: Float64Array  # (n_rows,): labels as written
+    row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, key: slice) -> RowBlock:
+        return RowBlock(self.rows[key], self.labels[key], self.row_ids[key])
+
+    def take(self, order: Int64Array) -> RowBlock:
+        """Copy of some of the rows, in any order."""
+        rows = take_rows(self.rows, order)
+        assert isinstance(rows, CSRRows)
+        return RowBlock(rows, self.labels[order], self.row_ids[order])
+
+
+class _Bucket:
+    """Pieces of rows, in the order of their arrival, in an unnamed file.
+
+    A piece begins with its numbers of rows and of values, and has the arrays of a `RowBlock` one
+    after the other, with lengths of rows in place of row pointers.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], dtype: np.dtype[Any]) -> None:
+        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)
+        self._dtype = dtype
+        self._writing = threading.Lock()
+        self.n_bytes = self.n_rows = 0
+        self.close = self._file.close
+
+    def append(self, block: RowBlock) -> None:
+        rows = block.rows
+        lengths = np.diff(rows.indptr).astype(np.int32)
+        sizes = np.array([len(rows), len(rows.data)], dtype=np.int64)
+        arrays = (sizes, block.row_ids, block.labels, lengths, rows.indices, rows.data)
+        piece = b"".join(array.data for array in arrays)
+        with self._writing:
+            view = memoryview(piece)
+            while view:
+                view = view[self._file.write(view) :]
+            self.n_bytes += len(piece)
+            self.n_rows += len(rows)
+
+    def parts(self, n_bytes: int, n_features: int) -> Iterator[RowBlock]:
+        """Read all rows, in parts of whole pieces of about `n_bytes`."""
+        self._file.seek(0)
+        pieces: list[tuple[AnyArray, ...]] = []
+        read = begun = 0
+        while read < self.n_bytes:
+            n_rows, n_stored = self._read(np.int64, 2).tolist()
+            types: list[tuple[Any, int]] = [
+                (np.int64, n_rows),
+                (np.float64, n_rows),
+                (np.int32, n_rows),
+            ]
+            types += [(np.int32, n_stored), (self._dtype, n_stored)]
+            pieces.append(tuple(self._read(dtype, size) for dtype, size in types))
+            size = 16 + sum(array.nbytes for array in pieces[-1])
+            read, begun = read + size, begun + size
+            if begun >= n_bytes or read == self.n_bytes:
+                ids, labels, lengths, indices, data = map(np.concatenate, zip(*pieces, strict=True))
+                indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+                yield RowBlock(CSRRows(data, indices, indptr, n_features), labels, ids)
+                pieces, begun = [], 0
+
+    def _read(self, dtype: Any, size: int) -> AnyArray:
+        array: AnyArray = np.empty(size, dtype=dtype)
+        view = array.data.cast("B") if size else memoryview(b"")
+        while view:
+            count = self._file.readinto(view)
+            if not count:
+                raise OSError("a temporary file lost its end; is the disk full?")
+            view = view[count:]
+        return array
+
+
+class Spool:
+    """Stores rows on disk and returns them in a random order, or in their own, in constant memory.
+
+    Every row has a random 64-bit key, which depends on its position and the seed alone; rows are
+    returned in the order of their keys. All keys differ, so that the permutation depends on the
+    number of rows and the seed alone; without a seed, rows keep the order in which they are added.
+    The leading bits of its key assign a row to one of ``2**bits`` buckets on disk, after those bits
+    that all keys share. A bucket of up to twice `bucket_bytes` is read back whole and sorted, a
+    larger one is split by the next bits. `keys` computes them, from positions and the seed.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        seed: int | None = None,
+        bits: int = 0,
+        *,
+        dtype: type = np.float32,  # of the values; float64 where they are still to be scaled
+        skipped_bits: int = 0,
+        bucket_bytes: int = BUCKET_BYTES,
+        keys: Keys | None = None,  # `shuffle_keys`
+    ) -> None:
+        self._directory = directory
+        self.seed = seed
+        self._bits = bits if seed is not None else 0
+        self.dtype = np.dtype(dtype)
+        self._skipped_bits = skipped_bits
+        self._bucket_bytes = bucket_bytes
+        self._keys = shuffle_keys if keys is None else keys
+        self._buckets: dict[int, _Bucket] = {}
+        self._opening = threading.Lock()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(bucket.n_bytes for bucket in self._buckets.values())
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that are free again before the last rows are returned."""
+        if self.seed is None:
+            return 0
+        # The last buckets, and the parts of one that is split, are still there at the end.
+        return max(0, self.n_bytes - max(4 * BUCKET_BYTES, self.n_bytes // 8))
+
+    def add(self, block: RowBlock) -> None:
+        """Distribute rows over the buckets; with a seed, for any thread and in any order."""
+        if not self._bits:
+            parts = {0: block}
+        else:
+            numbers = self._bucket_numbers(block.row_ids)
+            order = np.argsort(numbers, kind="stable")
+            ends = np.cumsum(np.bincount(numbers, minlength=1 << self._bits)).tolist()
+            block = block.take(order)
+            starts = [0, *ends[:-1]]
+            bounds = enumerate(zip(starts, ends, strict=True))
+            parts = {number: block[start:end] for number, (start, end) in bounds if start < end}
+        for number, part in parts.items():
+            with self._opening:
+                if number not in self._buckets:
+                    self._buckets[number] = _Bucket(self._directory, self.dtype)
+            self._buckets[number].append(part)
+
+    def _bucket_numbers(self, row_ids: Int64Array) -> npt.NDArray[np.uint16]:
+        assert self.seed is not None
+        keys = self._keys(row_ids, self.seed) << np.uint64(self._skipped_bits)
+        numbers: npt.NDArray[np.uint16] = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
+        return numbers
+
+    def blocks(self, n_features: int) -> Iterator[RowBlock]:
+        """Read the rows back, once, declared to have `n_features` columns.
+
+        The disk space of each bucket is free again after its rows were returned.
+        """
+        has_bits = self._skipped_bits + self._bits < 64
+        for number in sorted(self._buckets):
+            bucket = self._buckets.pop(number)
+            try:
+                if self.seed is None:
+                    yield from bucket.parts(self._bucket_bytes, n_features)
+                elif has_bits and bucket.n_bytes > 2 * self._bucket_bytes and bucket.n_rows > 1:
+                    yield from self._split(bucket, n_features)
+                else:
+                    for block in bucket.parts(bucket.n_bytes, n_features):
+                        yield block.take(np.argsort(self._keys(block.row_ids, self.seed)))
+            finally:
+                bucket.close()
+
+    def close(self) -> None:
+        """Free the disk space."""
+        for bucket in self._buckets.values():
+            bucket.close()
+        self._buckets.clear()
+
+    def _split(self, bucket: _Bucket, n_features: int) -> Iterator[RowBlock]:
+        """Rows of a bucket that is too large to be sorted in memory."""
+        parts = Spool(
+            self._directory,
+            self.seed,
+            shuffle_bits(bucket.n_bytes, self._bucket_bytes),
+            dtype=self.dtype.type,
+            skipped_bits=self._skipped_bits + self._bits,
+            bucket_bytes=self._bucket_bytes,
+            keys=self._keys,
+        )
+        try:
+            for block in bucket.parts(self._bucket_bytes, n_features):
+                parts.add(block)
+            bucket.close()
+            yield from parts.blocks(n_features)
+        finally:
+            parts.close()
+
+
+def shuffle_bits(n_bytes: int | None, bucket_bytes: int = BUCKET_BYTES) -> int:
+    """Bits of a bucket's number for about `n_bytes` of rows; None where the size is unknown."""
+    if n_bytes is None:
+        return UNKNOWN_SIZE_BITS
+    return min(MAX_BUCKET_BITS, max(0, (n_bytes - 1) // bucket_bytes).bit_length())
+
+
+def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
+    """Random 64-bit numbers, which differ for all rows and depend on the row and the seed alone.
+
+    The output function of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom
+    number generators"), a bijection, at the row's place in the sequence begun by the seed.
+    """
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    # Overflow of uint64 wraps around, as the generator requires.
+    key: npt.NDArray[np.uint64] = start + (row_ids.astype(np.uint64) + np.uint64(1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))

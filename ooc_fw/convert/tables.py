@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert.pipeline import ordered_map
 from ooc_fw.convert.readers import (
     EXAMPLES,
     MAX_LISTED,
@@ -37,16 +37,34 @@ from ooc_fw.convert.readers import (
     Words,
     keep_stored,
     listed,
+    ordered_map,
 )
+from ooc_fw.data.containers import feature_names
+from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
 from ooc_fw.data.formats import is_folder, is_url
+from ooc_fw.data.hdf5 import (
+    H5PY_ERRORS,
+    HDF5Group,
+    check_plain_tree,
+    find_node,
+    is_model,
+    open_file,
+)
 from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.names import COLUMNS, RECORD, feature_places, get_text, get_texts, put_text
+from ooc_fw.data.names import (
+    COLUMNS,
+    LABEL_NAMES,
+    RECORD,
+    TARGETS,
+    feature_places,
+    get_text,
+    get_texts,
+    put_text,
+)
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError, InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.convert.inputs import TrainingFile
+from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 MAX_CATEGORIES = 4096
 """Different words of a column; a column with more holds names or numbers, not categories."""
@@ -154,7 +172,116 @@ class TableRecord:
         return Wanted(label, self.numbers, self.hot, skip, like)
 
 
-# --- which columns -------------------------------------------------------------------------------
+# --- the file that a test file shall be like ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingFile:
+    """What the conversion of a test file takes from its training file, or from a model."""
+
+    name: str  # the file, for messages
+    n_features: int  # its width
+    sparse: bool  # whether its rows are sparse
+    scaling: Scaling  # what was done to its values
+    classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    columns: Sequence[str] | None = None  # names of its features
+    record: TableRecord | None = None  # how a table became its features
+    targets: bool = False  # whether its labels are targets of a regression
+    is_model: bool = False  # whether it is a model
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Labels that are words."""
+        return tuple(name for name in self.classes or () if isinstance(name, str))
+
+
+def read_like(path: str) -> TrainingFile:
+    """Read a converted file, an HDF5 file with rows, or a model; InputError if it is damaged."""
+    if not os.path.exists(path):
+        raise InputError(f"{path} does not exist; --like takes a converted file")
+    strange = InputError(
+        f"{path} is not a converted file or a model, or is damaged; --like takes what ooc-fw "
+        f"convert and train make"
+    )
+    try:
+        opened = open_file(path)
+    except DamageError:
+        raise strange from None
+    try:
+        with opened as file:
+            return _read_model(file) if is_model(file) else _read_data(file)
+    except InputError:
+        raise
+    except H5PY_ERRORS as error:
+        raise unreadable(path, error) or strange from None
+
+
+def _read_data(file: h5py.File) -> TrainingFile:
+    path = file.filename
+    if "format_version" in file.attrs and file.attrs.get("complete") != 1:
+        raise InputError(f"{path} is an unfinished conversion; convert it again")
+    rows, labels = find_node(file, "X"), find_node(file, "y")
+    if rows is None:
+        raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
+    read_checksums(file)  # they also cover scaling and width
+    names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
+    if names is None:
+        names = file.attrs.get("class_names")
+    record = TableRecord.read(file.attrs, path)
+    targets = bool(file.attrs.get(TARGETS, False))
+    known: dict[str, Any] = {"record": record, "targets": targets}
+    known["columns"] = get_texts(file.attrs, COLUMNS)
+    names = None if targets else names
+    return _training_file(file, rows, Scaling.read(file) or Scaling(), names, **known)
+
+
+def _read_model(file: h5py.File) -> TrainingFile:
+    name = file.filename
+    try:
+        check_plain_tree(file)
+    except InputError as error:
+        raise InputError(f"{name} is not a usable model file: {error}") from None
+    if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
+        raise InputError(f"{name} is damaged: it does not match its checksum; restore a copy")
+    scaling = Scaling.read(file)
+    if scaling is None:
+        raise InputError(
+            f"{name} is a model that does not know how its training data were scaled; give the "
+            f"converted training file with --like"
+        )
+    names, record = file.attrs["class_names"], None
+    if RECORD in file:
+        text = file[RECORD][...].tobytes().decode("utf-8")
+        record = TableRecord.from_json(text, name, get_texts(file, COLUMNS))
+    targets = "spread" in file.attrs
+    known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
+    known["columns"] = get_texts(file, COLUMNS)
+    names = None if targets else names
+    return _training_file(file, file["support_vectors"], scaling, names, **known)
+
+
+def _training_file(
+    file: h5py.File, rows: Any, scaling: Scaling, names: Any, **known: Any
+) -> TrainingFile:
+    """What a file says; `names` are its labels as stored, numbers or words."""
+    sparse = isinstance(rows, h5py.Group)
+    n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
+    if known["columns"] is None:
+        known["columns"] = feature_names(HDF5Group(file), "X", n_features)
+    record = known["record"]
+    if record is not None and len(record.features) != n_features:
+        raise DamageError(
+            f"{file.filename} is damaged: the columns of its table make {len(record.features)} "
+            f"features, and it has {n_features}; restore a copy or write it again"
+        )
+    classes = None
+    if names is not None:
+        texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
+        classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
+    return TrainingFile(file.filename, n_features, sparse, scaling, classes, **known)
+
+
+# --- which columns --------------------------------------------------------------------------------
 
 
 def find_column(reader: TableReader, name: str, option: str) -> str:
@@ -318,7 +445,7 @@ def _useless_column(name: str, reader: TableReader, reason: str) -> InputError:
     return InputError(f"column {name!r} of {reader.name} {reason}; leave it out with --drop {name}")
 
 
-# --- cells to rows -------------------------------------------------------------------------------
+# --- cells to rows --------------------------------------------------------------------------------
 
 
 class _LabelCodes:

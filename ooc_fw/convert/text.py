@@ -24,8 +24,7 @@ import numpy as np
 from ooc_fw._core import text as compiled
 from ooc_fw._core.text import INT32_MAX, TOKEN, Problem
 from ooc_fw.convert import readers
-from ooc_fw.convert.pipeline import ordered_map
-from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions
+from ooc_fw.convert.readers import EXAMPLES, Encoder, Parse, ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import format_of, is_url, open_bytes, url_bytes
 from ooc_fw.data.labels import is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, as_float32
@@ -153,7 +152,7 @@ def _standard_input() -> io.BufferedReader:
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
-# --- LIBSVM --------------------------------------------------------------------------------------
+# --- LIBSVM ---------------------------------------------------------------------------------------
 
 NO_LIMIT = INT32_MAX + 1
 """Number of columns that text can name."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ooc_fw.convert.pipeline import Meter, Progress, ordered_map
+from ooc_fw.convert.readers import Meter, Progress, ordered_map
 from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.converted import (
     CheckedSlices,

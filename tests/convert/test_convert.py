@@ -18,7 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from ooc_fw.cli.main import main
 from ooc_fw.convert import passes
 from ooc_fw.convert.convert import convert
-from ooc_fw.convert.spool import shuffle_keys
+from ooc_fw.convert.passes import shuffle_keys
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import KINDS
 from ooc_fw.data.statistics import fit_scaling
@@ -354,7 +354,7 @@ def test_bits_are_those_of_scaling_rows_one_after_the_other(
     """Threads, chunks, tables and buckets leave no trace in what is stored."""
     monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1000)
     monkeypatch.setattr("ooc_fw.convert.convert.shuffle_bits", lambda _: 3)
-    monkeypatch.setattr("ooc_fw.convert.spool.BUCKET_BYTES", 500)
+    monkeypatch.setattr("ooc_fw.convert.passes.BUCKET_BYTES", 500)
     rng = np.random.default_rng(0)
     raw = np.where(
         rng.random((900, 6)) < 0.5, 0, rng.choice([1, 2, 0.25, 511, 0.07, 1e6], (900, 6))

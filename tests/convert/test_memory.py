@@ -15,7 +15,7 @@ import re, sys
 from pathlib import Path
 from ooc_fw.convert import readers
 from ooc_fw.convert.convert import convert
-from ooc_fw.convert.spool import shuffle_bits
+from ooc_fw.convert.passes import shuffle_bits
 from ooc_fw.options import ConvertOptions
 
 readers.BLOCK_BYTES = 1 << 18

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.convert import preflight
-from ooc_fw.convert.inputs import open_table
+from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.preflight import (
     DataFacts,
     advice,

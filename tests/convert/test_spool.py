@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert.spool import (
+from ooc_fw.convert.passes import (
     MAX_BUCKET_BITS,
     UNKNOWN_SIZE_BITS,
     RowBlock,

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.arrow import CSVReader
-from ooc_fw.convert.convert import convert
-from ooc_fw.convert.inputs import open_table
+from ooc_fw.convert.convert import convert, open_table
 from ooc_fw.convert.readers import TableReader, Wanted
 from ooc_fw.convert.tables import TableRecord
 from ooc_fw.convert.verify import verify_file

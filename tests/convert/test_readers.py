@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ooc_fw.convert.pipeline import ordered_map, prefetch
+from ooc_fw.convert.readers import ordered_map, prefetch
 
 
 def slow_at_first(number: int) -> int:
