@@ -15,8 +15,7 @@ from ooc_fw.options import ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
-_MOST_VALUES = 1000
-"""Most values of a range such as 2^-5..2^15."""
+_MOST_VALUES = 1000  # of a range such as 2^-5..2^15
 
 
 class Parser(argparse.ArgumentParser):

@@ -186,9 +186,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add_options(parser.add_argument_group("method"), TrainOptions, (*names, "certify"))
     group = parser.add_argument_group("stopping and resuming (durations: 90, 90s, 30m, 2h)")
     add_options(group, TrainOptions, ["max_time"])
-    group.add_argument(
-        "--checkpoint", metavar="FILE", help="write the state of the run there now and then"
-    )
+    text = "write the state of the run there now and then"
+    group.add_argument("--checkpoint", metavar="FILE", help=text)
     every = Option(None, "time between checkpoints (default: 60s)", **DURATION)
     add_option(group, "checkpoint_every", every)
     group.add_argument(
@@ -248,13 +247,11 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     )
     add_work(parser, dask=False)
     results = parser.add_argument_group("results")
-    results.add_argument(
-        "--no-refit", dest="refit", action="store_false", help="search only, train no model"
-    )
+    text = "search only, train no model"
+    results.add_argument("--no-refit", dest="refit", action="store_false", help=text)
     results.add_argument("--points", metavar="FILE.json", help="write all points as JSON")
-    results.add_argument(
-        "--figure", metavar="FILE", help="draw errors against C (.png, .svg, .pdf; matplotlib)"
-    )
+    text = "draw errors against C (.png, .svg, .pdf; matplotlib)"
+    results.add_argument("--figure", metavar="FILE", help=text)
     add_results(parser)
 
 
@@ -372,27 +369,17 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     matplotlib: pip install 'ooc-fw[plot]'.
     """
     _add_logs(parser, "FIGURE", ".png; .svg and .pdf are possible too")
-    parser.add_argument(
-        "--panels",
-        metavar="NAMES",
-        default=",".join(PANELS),
-        help=f"some of {', '.join(PANELS)}, with commas between them (default: all)",
-    )
-    parser.add_argument(
-        "--against",
-        metavar="AXIS",
-        default="both",
-        help="time, iteration or both (default); speeds and memory are drawn against time only",
-    )
+    text = f"some of {', '.join(PANELS)}, with commas between them (default: all)"
+    parser.add_argument("--panels", metavar="NAMES", default=",".join(PANELS), help=text)
+    text = "time, iteration or both (default); speeds and memory are drawn against time only"
+    parser.add_argument("--against", metavar="AXIS", default="both", help=text)
 
 
 def _add_logs(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
-    parser.add_argument(
-        "logs", metavar="LOG", nargs="+", help="written by ooc-fw train --log; may still grow"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar=output, help=f"default: the first LOG with suffix {suffix}"
-    )
+    text = "written by ooc-fw train --log; may still grow"
+    parser.add_argument("logs", metavar="LOG", nargs="+", help=text)
+    text = f"default: the first LOG with suffix {suffix}"
+    parser.add_argument("-o", "--output", metavar=output, help=text)
     add_results(parser, progress=False)
 
 
@@ -402,9 +389,8 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     Run the other commands on a1a, a small real data set that comes with the program, and show
     each of them with its result.
     """
-    parser.add_argument(
-        "directory", nargs="?", metavar="DIR", help="keep the files here (default: nowhere)"
-    )
+    text = "keep the files here (default: nowhere)"
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=text)
 
 
 def _help(parser: argparse.ArgumentParser) -> None:

@@ -21,16 +21,11 @@ from ooc_fw.system.errors import format_labels as format_labels
 
 Record = TypeVar("Record")
 
-# -- options given -------------------------------------------------------------------------------
-
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
     """Record of the options given; `values` take precedence."""
     given = {name: vars(args)[name] for name in option_fields(record) if name in vars(args)}
     return record(**given | values)
-
-
-# -- data ----------------------------------------------------------------------------------------
 
 
 def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
@@ -54,9 +49,6 @@ def open_workers(args: argparse.Namespace) -> Iterator[Workers | None]:
         yield workers
 
 
-# -- where results go ----------------------------------------------------------------------------
-
-
 def output_beside(data: str, suffix: str) -> Path:
     """Default name of an output: the name of the input with another suffix."""
     if "://" in data:
@@ -64,9 +56,6 @@ def output_beside(data: str, suffix: str) -> Path:
     if os.path.exists(data) and not os.path.isfile(data) and not os.path.isdir(data):
         raise InputError(f"{data} is no regular file, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
-
-
-# -- printing ------------------------------------------------------------------------------------
 
 
 def print_result(

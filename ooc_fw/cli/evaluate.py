@@ -23,11 +23,8 @@ from ooc_fw.report.figures import check_figure, draw_reliability, save
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 
-MOST_UNKNOWN = 1000
-"""Most different labels that the model does not know; more of them are no classes."""
-
-SHOWN_CONFUSIONS = 20
-"""Kinds of mistakes that are listed if the confusion matrix is too wide for the terminal."""
+MOST_UNKNOWN = 1000  # different labels that the model does not know; more are no classes
+SHOWN_CONFUSIONS = 20  # kinds of mistakes listed where the matrix is too wide for the terminal
 
 logger = logging.getLogger(__name__)
 

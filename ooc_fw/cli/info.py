@@ -63,8 +63,7 @@ from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.choice import choose
 from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
 
-SHOWN = 12
-"""Classes, columns and the like that are listed for people; ``--json`` lists all."""
+SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
 
 def run(args: argparse.Namespace) -> int:

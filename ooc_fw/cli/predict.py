@@ -52,9 +52,7 @@ Columns: TypeAlias = dict[str, AnyArray]
 """Results of a block of rows by their names."""
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
-
-_CHUNK_ROWS = 1 << 14
-"""Rows of a chunk of HDF5 output."""
+_CHUNK_ROWS = 1 << 14  # rows of a chunk of HDF5 output
 
 
 def run(args: argparse.Namespace) -> int:
