@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.certificate.screening import Bounds, Screen
-from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
+from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
 from ooc_fw.data.rows import (
     Float64Array,
     Groups,
@@ -142,13 +141,10 @@ class _Block:
     labels: Int8Array  # of all rows of the block
 
     def read(self, source: RowSource) -> Rows:
-        """All its rows, of the file that the pass began with."""
+        """All its rows."""
         if self.unscreened is None:
-            rows = source.read(self.start, self.stop)
-        else:
-            rows = source.take(self.unscreened)
-        source.check_unchanged()
-        return rows
+            return source.read(self.start, self.stop)
+        return source.take(self.unscreened)
 
     def others(self) -> tuple[Int64Array, Int64Array]:
         """Places in the block, and row numbers, of rows that are no support vectors."""
@@ -167,11 +163,7 @@ class _Findings:
     n_violators: int
     worst: Int64Array  # increasing numbers of the worst violators that are no support vectors
     worst_grads: Float64Array
-    # Of one block: bounds of all rows that are no support vectors, and what it cost.
-    bounds: Bounds | None = None
-    n_read: int = 0
-    n_bytes: int = 0
-    n_evaluations: int = 0
+    bounds: Bounds | None = None  # of all rows of one block that are no support vectors
 
     def merged(self, block: _Findings, n_worst: int) -> _Findings:
         """These findings with those of the next block."""
@@ -240,8 +232,8 @@ def _screen_bounds(
 
 
 def _sweep_block(
-    shared: Shared[DecisionFunctions], source: Shared[RowSource], target: _Target, block: _Block
-) -> _Findings:
+    source: RowSource, block: _Block, decisions: DecisionFunctions, target: _Target
+) -> tuple[_Findings, Counts]:
     """Search one block.
 
     Notes
@@ -254,17 +246,17 @@ def _sweep_block(
     so all others are computed again. The least upper bounds of *other* blocks would spare a few
     more rows, but then findings would depend on the order of blocks.
     """
-    rows = block.read(source.get())
-    n_read, n_bytes = len(rows), rows_bytes(rows)
+    rows = block.read(source)
+    read = Counts(len(rows), rows_bytes(rows))
     others, ids = block.others()
     if len(ids) == 0:
-        return _Findings(math.inf, 0.0, 0, ids, np.empty(0), n_read=n_read, n_bytes=n_bytes)
-    if len(ids) < n_read:
+        return _Findings(math.inf, 0.0, 0, ids, np.empty(0)), read
+    if len(ids) < read.rows:
         rows = take_rows(rows, others)
     y = block.labels[others]
 
     # 1. Gradients from float32 kernel values, and bounds on their errors.
-    decisions, (distinct, groups) = shared.get(), distinct_rows(rows)
+    distinct, groups = distinct_rows(rows)
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
     found = decisions.approximate(distinct, with_nearest)
     grad, error = y * found.values[groups], found.bound[groups]
@@ -286,14 +278,8 @@ def _sweep_block(
     if target.with_bounds:
         bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, found)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
-    n_evaluations = n_distinct * decisions.n_vertices
-    return _Findings(
-        *(least, rounding, len(violators), worst, worst_grads),
-        bounds=bounds,
-        n_read=n_read,
-        n_bytes=n_bytes,
-        n_evaluations=n_evaluations,
-    )
+    findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
+    return findings, read._replace(evaluations=n_distinct * decisions.n_vertices)
 
 
 def certify(
@@ -353,23 +339,17 @@ def certify(
     findings = _Findings(least, support.rounding, n_violators, none, np.empty(0))
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
+    shared = Shared(decisions, partial(_decisions, engine.recipe(), rows, alpha, labels))
     # The engine has threads of its own; one block is read and prepared while another is searched.
-    here = nullcontext(LocalWorkers(min(2, engine.threads)))
-    with here if dask is None else borrow_workers(dask, engine.threads) as workers:
-        recipe = partial(_decisions, engine.recipe(), rows, alpha, labels)
-        common = Shared(decisions, recipe), shared_source(source, workers), target
-        items = [(block,) for block in blocks]
-        with closing(workers.map(_sweep_block, items, *common)) as results:
-            for block, found in zip(blocks, results, strict=True):
-                findings = findings.merged(found, search.n_worst)
-                if screen is not None and found.bounds is not None:
-                    screen.store(block.others()[1], found.bounds)
-                if workers.remote:
-                    engine.count(found.n_evaluations)
-                    source.count(found.n_read, found.n_bytes)
-                rows_seen += found.n_read
-                if on_block is not None:
-                    on_block(rows_seen)
+    with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
+        over = partial(workers.over, source, _sweep_block, blocks, count=engine.count)
+        for block, found in over(shared, target):
+            findings = findings.merged(found, search.n_worst)
+            if screen is not None and found.bounds is not None:
+                screen.store(block.others()[1], found.bounds)
+            rows_seen += block.stop - block.start
+            if on_block is not None:
+                on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
     return _certificate(alpha, slack, support.grad, findings)
 

@@ -32,7 +32,6 @@ from ooc_fw.convert.readers import (
 )
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
-from ooc_fw.data.ranges import ColumnRanges, ColumnSums
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -44,6 +43,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import StoredStatistics
+from ooc_fw.data.statistics import ColumnRanges, ColumnSums
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 

@@ -20,9 +20,9 @@ import numpy as np
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.passes import count_labels
 from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted
-from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import DamageError, InputError
 
 SAMPLE_BYTES = 64 << 20

@@ -28,10 +28,10 @@ from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.hdf5 import HDF5Group, structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
 from ooc_fw.data.names import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
-from ooc_fw.data.ranges import ColumnSums
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
+from ooc_fw.data.statistics import ColumnSums
 from ooc_fw.data.views import SubsetSource, complement, ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import DropBehind, atomic_path, flush_to_disk

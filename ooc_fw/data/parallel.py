@@ -1,117 +1,49 @@
-"""An ordered map over parts of a file: on threads, in other processes, or on a Dask cluster.
+"""Passes over blocks of rows: on threads of this process, in others, or on a Dask cluster.
 
-A task depends on its item alone, and results are merged in a fixed tree, so that every way of
-running gives the same bits. A task for another process is a function of an importable module;
-objects that all tasks need are sent as `Shared`. Dask is imported only for a cluster.
+What is found in a block depends on the block alone. `Workers.over` yields it in the order of the
+blocks; `over_blocks` merges it in a tree that depends on their number only. Every way of running
+gives the same bits. Work for another process is a function of an importable module, and objects
+that all blocks need are sent as `Shared`. Dask is imported when it has work to do.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
+import logging
 import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError
 
+Block = TypeVar("Block")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
-_AHEAD = 2  # tasks, or groups of them, that wait for each thread or process
-_CLUSTER_AHEAD = 4  # tasks that wait for each worker of a cluster, which is further away
-_LARGEST_GROUP = 16  # items sent to a process together, because what they share is sent with them
-_GROUPS = 32  # least number of groups per process in a map of many items: none waits long
-_KEPT = 3  # shared objects that a process keeps after the tasks that used them
+_AHEAD = 2  # blocks that wait for each thread
+_CLUSTER_AHEAD = 4  # blocks that wait for each worker of a cluster, which is further away
+_KEPT = 3  # shared objects that a process keeps after the blocks that used them
+_SUBTREES = 32  # parts of a graph on a cluster, after each of which progress is told
 _CONNECT_SECONDS = 10  # time limit for the connection to a cluster
+# A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
+_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
-class Workers(ABC):
-    """Where tasks run. If `remote`, they see files but no arrays of this process."""
+class Counts(NamedTuple):
+    """What a block took, for the counters of this process if another one did the work."""
 
-    remote: bool
-
-    @abstractmethod
-    def map(
-        self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
-    ) -> Generator[Result, None, None]:
-        """Yield ``task(*common, *item)`` for each item, in order; close it to stop early.
-
-        InputError comes through as a task raised it; ChildProcessError is raised when a worker died
-        and nobody can take its place.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the workers."""
-
-
-@contextmanager
-def borrow_workers(dask: Any, threads: int) -> Iterator[Workers]:
-    """Workers to run tasks on, closed afterwards unless they belong to the caller.
-
-    Parameters
-    ----------
-    dask : None, {"threads", "processes"}, str, distributed.Client or Workers
-        None and "threads" run tasks on threads of this process, "processes" in processes of this
-        machine; any other text is the address of a `distributed` scheduler, ``tcp://host:8786``.
-        InputError is raised for another value, and if no scheduler answers.
-    threads : int
-        Tasks at a time. A cluster has its own number.
-    """
-    if isinstance(dask, Workers):
-        yield dask
-        return
-    workers: Workers
-    if dask in (None, "threads", "processes"):
-        workers = LocalWorkers(threads, processes=dask == "processes")
-    elif isinstance(dask, str):
-        workers = _ClusterWorkers(_connect(dask), own=True)
-    elif hasattr(dask, "submit") and hasattr(dask, "nthreads"):
-        workers = _ClusterWorkers(dask, own=False)
-    else:
-        raise InputError(
-            f"dask must be threads, processes or the address of a cluster, not {dask!r}"
-        )
-    with closing(workers):
-        yield workers
-
-
-def merge_tree(
-    n: int, results: Iterator[Result], merge: Callable[[Result, Result], Result]
-) -> Result:
-    """Merge `n` results of neighbouring parts in a tree that depends on their number only.
-
-    Results are used in order, and one per level of the tree is held. Sums in floating point have
-    the same bits wherever their parts were computed.
-
-    >>> merge_tree(3, iter([1, 2, 3]), lambda earlier, later: (earlier, later))
-    (1, (2, 3))
-    """
-    if n == 1:
-        return next(results)
-    earlier = merge_tree(n // 2, results, merge)
-    return merge(earlier, merge_tree(n - n // 2, results, merge))
-
-
-def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
-    """Cut ``0:n_rows`` into ranges of `length` rows; the last one may be shorter."""
-    return [(start, min(start + length, n_rows)) for start in range(0, n_rows, length)]
-
-
-# -- what tasks have in common -------------------------------------------------------------------
+    rows: int
+    n_bytes: int
+    evaluations: int = 0
 
 
 class Shared(Generic[Value]):
-    """An object that tasks use: itself in this process, made once in every other process.
+    """An object that blocks need: itself in this process, made once in every other one.
 
     The `recipe` is called without arguments there to make an equal object. It is None if the object
     must stay in this process.
@@ -120,51 +52,189 @@ class Shared(Generic[Value]):
     def __init__(
         self, value: Value | None, recipe: Callable[[], Value] | None, token: str | None = None
     ) -> None:
-        self._value, self._recipe = value, recipe
-        self._token = token or uuid.uuid4().hex
-        self._making = threading.Lock()
-        _known[self._token] = self
+        self._value, self._recipe, self._token = value, recipe, token or uuid.uuid4().hex
 
     def get(self) -> Value:
-        """The object, made by the first task that asks for it."""
-        with self._making:
-            if self._value is None:
-                assert self._recipe is not None
-                self._value = self._recipe()
-            return self._value
+        """The object, made by the first block that asks for it."""
+        if self._value is None:
+            with _making:
+                if self._token not in dict(_made):
+                    assert self._recipe is not None
+                    _made.append((self._token, self._recipe()))
+                self._value = dict(_made)[self._token]
+        return cast(Value, self._value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._recipe is None:
             raise TypeError(f"{self._value!r} cannot be sent to another process")
-        return _arrive, (self._recipe, self._token)
+        return Shared, (None, self._recipe, self._token)
 
 
-_known: WeakValueDictionary[str, Shared[Any]] = WeakValueDictionary()
-_kept: deque[Shared[Any]] = deque(maxlen=_KEPT)
-_arriving = threading.Lock()
+# A cluster sends a shared object to a process again when that was without blocks for a while.
+_made: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
+_making = threading.Lock()
 
 
-def _arrive(recipe: Callable[[], Value], token: str) -> Shared[Value]:
-    """The shared object that was sent, which this process may have already."""
-    with _arriving:
-        found = _known.get(token)
-        if found is None:
-            found = Shared(None, recipe, token)
-            _kept.append(found)
-        return found
+class Workers:
+    """Where blocks are worked on: some threads of this process, or the cluster of a Dask `client`.
+
+    A cluster repeats the work of a worker that died. It sees files, but no arrays of this process.
+    """
+
+    def __init__(self, threads: int, client: Any = None) -> None:
+        self.threads, self.client = threads, client
+
+    def share(self, source: RowSource) -> Shared[RowSource]:
+        """A source of rows for all blocks; InputError where other processes cannot open it."""
+        if self.client is not None and source.reopen is None:
+            raise InputError(
+                f"other processes cannot read the rows of this {source.name}, which are in the "
+                f"memory of this one; run without dask, with dask threads, or give the path of a "
+                f"file"
+            )
+        return Shared(source, source.reopen)
+
+    def over(
+        self,
+        source: RowSource,
+        work: Callable[..., tuple[Result, Counts]],
+        blocks: Sequence[Block],
+        *common: Any,
+        count: Callable[[int], None] | None = None,
+    ) -> Generator[tuple[Block, Result], None, None]:
+        """Yield each block and what is found there, in order; close it to stop early.
+
+        ``work(source, block, *common)`` gives what it finds and the `Counts`; common objects that
+        are `Shared` arrive as their values. `count` is told the evaluations that another process
+        made. InputError comes through; ChildProcessError is raised when a cluster gives up.
+        """
+        shared: Any = (self.share(source), *common)
+        if self.client is None and (self.threads == 1 or len(blocks) < 2):
+            for block in blocks:
+                yield block, _work(work, shared, block)[0]
+            return
+        with ExitStack() as stack:
+            if self.client is None:
+                pool = ThreadPoolExecutor(self.threads)
+                stack.callback(pool.shutdown, cancel_futures=True)
+                submit, ahead = pool.submit, _AHEAD * self.threads
+            else:
+                stack.enter_context(_explained())
+                submit = partial(self.client.submit, pure=False)
+                # A task of its own instead of scattered data: the scheduler can repeat it when the
+                # workers that hold its result die.
+                shared = submit(partial(tuple, shared))
+                ahead = _CLUSTER_AHEAD * max(1, sum(self.client.nthreads().values()))
+            futures = _ahead((submit(_work, work, shared, block) for block in blocks), ahead)
+            stack.enter_context(closing(futures))
+            for block, future in zip(blocks, futures, strict=True):
+                found, counts = future.result()
+                if self.client is not None:
+                    future.release()
+                    source.count(counts.rows, counts.n_bytes)
+                    if count is not None:
+                        count(counts.evaluations)
+                yield block, found
 
 
-def shared_source(source: Any, workers: Workers) -> Shared[Any]:
-    """A source of rows for tasks; those in other processes open its file themselves."""
-    if workers.remote and source.reopen is None:
-        raise InputError(
-            f"other processes cannot read the rows of this {source.name}, which are in the memory "
-            f"of this one; run without dask, with dask threads, or give the path of a file"
-        )
-    return Shared(source, source.reopen)
+def over_blocks(
+    source: RowSource,
+    work: Callable[[RowSource, Block], tuple[Result, Counts]],
+    merge: Callable[[Result, Result], Result],
+    blocks: Sequence[Block],
+    workers: Workers,
+    on_rows: Callable[[int], None] | None = None,
+) -> Result:
+    """Merge what ``work(source, block)`` finds in blocks of rows, by one Dask graph.
+
+    `merge` takes what was found in neighbouring blocks and modifies neither. `on_rows` is told the
+    number of rows read so far. Errors are those of `Workers.over`, or that a file was changed. A
+    single block here needs no Dask.
+    """
+    source.check_unchanged()
+    before, shared = source.rows_read, (workers.share(source),)
+
+    def tell(*_: object) -> None:
+        if on_rows is not None:
+            on_rows(source.rows_read - before)
+
+    if workers.client is None and len(blocks) == 1:
+        parts = [_work(work, shared, blocks[0])]
+        tell()
+    else:
+        parts = list(_computed(_graphs(work, merge, shared, blocks), workers, source, tell))
+    source.check_unchanged()
+    total, _ = merge_tree(parts, partial(_join, merge))
+    return cast(Result, total)
 
 
-# -- the ways to run -----------------------------------------------------------------------------
+def _graphs(
+    work: Callable[..., Any], merge: Callable[..., Any], shared: Any, blocks: Sequence[Any]
+) -> list[Any]:
+    """Some subtrees of the tree of merges, as Dask graphs: as many as tell progress well enough."""
+    from dask import delayed
+
+    common = delayed(partial(tuple, shared), pure=False)()
+    visit = delayed(partial(_work, work), pure=False)
+    join = delayed(partial(_join, merge), pure=False)
+    groups = [[visit(common, block) for block in blocks]]
+    while len(groups) < _SUBTREES and all(len(group) > 1 for group in groups):
+        halves = ((group[: len(group) // 2], group[len(group) // 2 :]) for group in groups)
+        groups = [half for pair in halves for half in pair]
+    return [merge_tree(group, join) for group in groups]
+
+
+def _computed(
+    graphs: list[Any], workers: Workers, source: RowSource, tell: Callable[..., None]
+) -> Iterator[Any]:
+    """What some graphs make, in order; `tell` is called when more rows have been counted."""
+    import dask
+    from dask.callbacks import Callback
+
+    if workers.client is None:
+        with ThreadPoolExecutor(workers.threads) as pool, Callback(posttask=tell):
+            yield from dask.compute(*graphs, scheduler="threads", pool=pool, optimize_graph=False)
+        return
+    with _explained():
+        futures = workers.client.compute(graphs, optimize_graph=False)
+        with closing(_ahead(futures, len(futures))) as results:
+            for future in results:
+                found, counts = future.result()
+                source.count(counts.rows, counts.n_bytes)
+                tell()
+                yield found, counts
+
+
+def merge_tree(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
+    """Merge neighbouring parts in a tree that depends on their number only.
+
+    >>> merge_tree([1, 2, 3], lambda earlier, later: (earlier, later))
+    (1, (2, 3))
+    """
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return merge(merge_tree(parts[:middle], merge), merge_tree(parts[middle:], merge))
+
+
+def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
+    """Cut ``0:n_rows`` into ranges of `length` rows; the last one may be shorter."""
+    return [(start, min(start + length, n_rows)) for start in range(0, n_rows, length)]
+
+
+def _work(
+    work: Callable[..., tuple[Result, Counts]], common: tuple[Any, ...], block: Any
+) -> tuple[Result, Counts]:
+    """Do the work of a block, in a file that is still the one that the pass began with."""
+    source, *others = (item.get() if isinstance(item, Shared) else item for item in common)
+    found = work(source, block, *others)
+    source.check_unchanged()
+    return found
+
+
+def _join(merge: Callable[..., Result], *parts: tuple[Result, Counts]) -> tuple[Result, Counts]:
+    found, counts = zip(*parts, strict=True)
+    return merge(*found), Counts(*map(sum, zip(*counts, strict=True)))
 
 
 def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
@@ -185,131 +255,83 @@ def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
             future.cancel()
 
 
-class LocalWorkers(Workers):
-    """A number of tasks at a time on this machine: on threads, or in processes of their own."""
-
-    def __init__(self, number: int, *, processes: bool = False) -> None:
-        self.remote, self._number = processes, number
-        self._processes: ProcessPoolExecutor | None = None
-        if processes:
-            # One pool for all maps, because a process takes a second to start. A forked process
-            # would inherit locks that other threads hold. Ctrl-C, which a terminal sends to all
-            # processes, is left to the main one.
-            context = multiprocessing.get_context("spawn")
-            ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-            self._processes = ProcessPoolExecutor(number, context, ignore)
-
-    def map(
-        self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
-    ) -> Generator[Result, None, None]:
-        """See `Workers.map`."""
-        if not self.remote and (self._number == 1 or len(items) < 2):
-            for item in items:
-                yield task(*common, *item)
-            return
-        length = 1
-        if self.remote:
-            length = min(_LARGEST_GROUP, max(1, len(items) // (_GROUPS * self._number)))
-        groups = [items[start:stop] for start, stop in row_slices(len(items), length)]
-        pool: Executor = self._processes or ThreadPoolExecutor(self._number)
-        futures = (pool.submit(_run_group, task, common, group) for group in groups)
-        try:
-            with closing(_ahead(futures, _AHEAD * self._number)) as pending:
-                for future in pending:
-                    yield from future.result()
-        except BrokenProcessPool:
-            raise ChildProcessError(
-                "a worker process died, perhaps for want of memory; start again with fewer "
-                "threads, or with a cluster, which replaces workers (a script that uses "
-                "processes must start its work under if __name__ == '__main__')"
-            ) from None
-        finally:
-            if not self.remote:
-                pool.shutdown(cancel_futures=True)
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._processes is not None:
-            self._processes.shutdown(cancel_futures=True)
+# -- where to run --------------------------------------------------------------------------------
 
 
-def _run_group(
-    task: Callable[..., Result], common: tuple[Any, ...], items: Sequence[tuple[Any, ...]]
-) -> list[Result]:
-    return [task(*common, *item) for item in items]
+@contextmanager
+def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator[Workers]:
+    """Workers for passes, closed afterwards unless they belong to the caller.
 
-
-class _ClusterWorkers(Workers):
-    """Tasks on a `distributed` cluster, which repeats those of a worker that died."""
-
-    remote = True
-
-    def __init__(self, client: Any, *, own: bool) -> None:
-        self._client, self._own = client, own
-
-    def map(
-        self, task: Callable[..., Result], items: Sequence[tuple[Any, ...]], *common: Any
-    ) -> Generator[Result, None, None]:
-        """See `Workers.map`."""
-        import dask
-        from distributed import CancelledError, KilledWorker
-
-        client = self._client
-        # A task of its own instead of scattered data: the scheduler can repeat it when the workers
-        # that hold its result die.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-            held = client.submit(partial(tuple, common), pure=False)
-        futures = (client.submit(_run, task, held, item, pure=False) for item in items)
-        number = max(1, sum(client.nthreads().values()))
-        try:
-            with closing(_ahead(futures, _CLUSTER_AHEAD * number)) as pending:
-                for future in pending:
-                    result, refusal = future.result()
-                    future.release()
-                    if refusal is not None:
-                        raise InputError(refusal)
-                    yield result
-        except (KilledWorker, CancelledError) as error:
-            raise ChildProcessError(
-                f"the cluster gave a task up ({error}); see the logs of its workers"
-            ) from error
-        finally:
-            held.release()
-
-    def close(self) -> None:
-        """Disconnect; the workers of the cluster stay."""
-        if self._own:
-            self._client.close()
-
-
-def _run(
-    task: Callable[..., Result], common: tuple[Any, ...], item: Any
-) -> tuple[Result | None, str | None]:
-    """Result of a task and the message of its `InputError`, which a scheduler would try again."""
-    try:
-        return task(*common, *item), None
-    except InputError as error:
-        return None, str(error)
-
-
-def _connect(address: str) -> Any:
-    """Client of the cluster at `address`."""
-    if ":" not in address:
+    Parameters
+    ----------
+    dask : None, {"threads", "processes"}, str, distributed.Client or Workers
+        None and "threads" are threads of this process, "processes" a `distributed.LocalCluster` of
+        processes on this machine; any other text is the address of a `distributed` scheduler,
+        ``tcp://host:8786``. InputError is raised for another value, and if no scheduler answers.
+    threads : int
+        Blocks at a time. A cluster has its own number.
+    here : int, optional
+        Blocks at a time for None, where several threads work on each block.
+    """
+    if isinstance(dask, Workers):
+        yield dask
+    elif dask in (None, "threads"):
+        yield Workers(threads if dask or here is None else here)
+    elif hasattr(dask, "submit") and hasattr(dask, "nthreads"):
+        yield Workers(threads, dask)
+    elif isinstance(dask, str) and (dask == "processes" or ":" in dask):
+        with _connected(dask, threads) as client:
+            yield Workers(threads, client)
+    else:
         raise InputError(
             f"dask must be threads, processes or the address of a cluster such as "
-            f"tcp://host:8786, not {address!r}"
+            f"tcp://host:8786, not {dask!r}"
         )
+
+
+@contextmanager
+def _connected(where: str, threads: int) -> Iterator[Any]:
+    """Client of the cluster at an address, or of one of processes that are started here."""
     try:
         import distributed
     except ImportError:
         raise InputError(
-            "a Dask cluster needs the package distributed; try: pip install 'ooc-fw[cluster]'"
+            f"dask {where} needs the package distributed; try: pip install 'ooc-fw[cluster]'"
         ) from None
+    with ExitStack() as stack:
+        cluster: Any = where
+        if where == "processes":
+            cluster = distributed.LocalCluster(
+                n_workers=threads,
+                threads_per_worker=1,
+                memory_limit=0,  # workers are not ended for what they need
+                dashboard_address="127.0.0.1:0",  # a free port, without a page to look at
+                scheduler_kwargs={"dashboard": False},
+                preload=_IGNORE_INTERRUPTS,
+                silence_logs=logging.CRITICAL,  # errors are raised in this process
+            )
+            stack.enter_context(cluster)
+        try:
+            client = distributed.Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"no Dask scheduler answers at {where} ({error})") from None
+        stack.enter_context(client)
+        if not client.nthreads():
+            raise InputError(f"the Dask cluster at {where} has no workers; start: dask worker")
+        yield client
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Explain why a cluster gives up; nothing is said of large graphs."""
+    import dask
+    from distributed import CancelledError, KilledWorker
+
     try:
-        client: Any = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no Dask scheduler answers at {address} ({error})") from None
-    if not client.nthreads():
-        client.close()
-        raise InputError(f"the Dask cluster at {address} has no workers; start one: dask worker")
-    return client
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            yield
+    except (KilledWorker, CancelledError) as error:
+        raise ChildProcessError(
+            f"the cluster gave a task up ({error}); see the logs of its workers, which may have "
+            f"died for want of memory"
+        ) from error

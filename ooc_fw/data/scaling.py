@@ -1,7 +1,7 @@
 """Scaling of columns: what was done to the training rows is done to any later row.
 
 ``x_scaled = (log1p(x) - offset) * factor``, stored alike in data files and models. The numbers are
-chosen by `ooc_fw.data.ranges`.
+chosen by `ooc_fw.data.statistics`.
 """
 
 from __future__ import annotations

@@ -1,45 +1,177 @@
-"""What is found in one pass over the data: sigma^2, from which gamma follows, and a scaling.
+"""Statistics of columns, gathered in one pass: sigma^2 and the variance, and scalings.
 
-A pass keeps only sums of columns. Its tasks run where `ooc_fw.data.parallel` says.
+Moments are gathered block by block and merged (Chan, Golub and LeVeque, 1983, "Algorithms for
+computing the sample variance"): another cut into blocks changes their last bits.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.parallel import Shared, borrow_workers, merge_tree, row_slices, shared_source
-from ooc_fw.data.rows import rows_bytes
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import (
-    CHUNK_BYTES,
-    ROUNDING,
-    RowSource,
-    StoredStatistics,
-    block_slices,
-    iter_blocks,
+from ooc_fw._core.rows import (
+    COUNT,
+    MAXIMUM,
+    MINIMUM,
+    RANGE_SIZE,
+    RECORD_SIZE,
+    accumulate_dense,
+    accumulate_stored,
+    add_dense,
+    add_sparse,
+    mean_and_deviation,
+    merge_records,
 )
+from ooc_fw.data.parallel import Counts, borrow_workers, over_blocks, row_slices
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows, rows_bytes
+from ooc_fw.data.scaling import Scaling, check_kind
+from ooc_fw.data.sources import CHUNK_BYTES, ROUNDING, RowSource, StoredStatistics, block_slices
 from ooc_fw.data.views import check_raw
 from ooc_fw.system.errors import InputError
 
-if TYPE_CHECKING:
-    from ooc_fw.data.ranges import ColumnRanges, ColumnSums
-
-logger = logging.getLogger(__name__)
-
 TASK_ROWS = 16384  # rows of one task. It is fixed, because the order of the sums follows from it.
-# Size of the sample from which sigma^2 is estimated for larger files without statistics.
-SAMPLE_ROWS = 100_000
-SAMPLE_STRETCH = 256  # consecutive rows of the sample that are read together
-SAMPLE_SEED = 0  # seed of the sample: gamma is a property of the data, not of a run and its seed
+FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 
 
-_Found = TypeVar("_Found", "ColumnRanges", "ColumnSums")
+class ColumnSums:
+    """Sums of the columns, and of their squares, over some rows, in float64 row by row."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_rows = 0
+        self._sums, self._squares = np.zeros(n_features), np.zeros(n_features)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows to the sums."""
+        self.n_rows += len(rows)
+        if isinstance(rows, CSRRows):
+            add_sparse(rows.data, rows.indices, self._sums, self._squares)
+        else:
+            add_dense(rows, self._sums, self._squares)
+
+    def merge(self, other: ColumnSums) -> ColumnSums:
+        """Add the sums of other rows; returns itself."""
+        self.n_rows += other.n_rows
+        self._sums += other._sums
+        self._squares += other._squares
+        return self
+
+    @property
+    def statistics(self) -> StoredStatistics:
+        """Mean of each column, and mean squared norm of the rows."""
+        return StoredStatistics(self._sums / self.n_rows, float(self._squares.sum()) / self.n_rows)
+
+
+class ColumnRanges:
+    """Range and, for the scaling "standard", mean and variance of each column."""
+
+    def __init__(self, kind: str = "none") -> None:
+        check_kind(kind)
+        self.kind = kind
+        self.n_rows = 0
+        self._records = np.zeros((0, RECORD_SIZE if kind == "standard" else RANGE_SIZE))
+
+    def of(self, rows: StoredRows) -> ColumnRanges:
+        """Ranges of these rows alone, for `merge`, in any thread."""
+        ranges = ColumnRanges(self.kind)
+        ranges.add(rows)
+        return ranges
+
+    def add(self, rows: StoredRows) -> None:
+        """Add rows of float32 or float64."""
+        self._widen(rows.shape[1])
+        if isinstance(rows, CSRRows):
+            accumulate_stored(rows.data, rows.indices, self._records)
+        else:
+            accumulate_dense(rows, self._records)
+        self.n_rows += len(rows)
+
+    def merge(self, other: ColumnRanges) -> ColumnRanges:
+        """Add the rows of another one, gathered for the same scaling; returns itself."""
+        self._widen(len(other._records))
+        merge_records(self._records, other._records)
+        self.n_rows += other.n_rows
+        return self
+
+    def _widen(self, n_features: int) -> None:
+        if n_features > len(self._records):
+            # Doubling keeps the cost per column constant when the width grows column by column.
+            self._records = self._wide(max(n_features, 2 * len(self._records)))
+
+    def _wide(self, n_features: int) -> Float64Array:
+        """Records of so many columns, those never met being 0."""
+        records = np.zeros((n_features, self._records.shape[1]))
+        met = min(n_features, len(self._records))
+        records[:met] = self._records[:met]
+        return records
+
+    @property
+    def n_features(self) -> int:
+        """An upper bound on the number of columns met."""
+        return len(self._records)
+
+    @property
+    def n_stored(self) -> int:
+        """Values of all columns that are not zero."""
+        return int(self._records[:, COUNT].sum())
+
+    def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
+        """Smallest and largest value of each column; zeros that are not stored count."""
+        records = self._wide(n_features)
+        some_zero = records[:, COUNT] < self.n_rows
+        low = np.where(some_zero, np.minimum(records[:, MINIMUM], 0), records[:, MINIMUM])
+        high = np.where(some_zero, np.maximum(records[:, MAXIMUM], 0), records[:, MAXIMUM])
+        return low, high
+
+    def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
+        """Mean and (population) standard deviation of each column, gathered for "standard"."""
+        mean, deviation = np.empty(n_features), np.empty(n_features)
+        mean_and_deviation(self._wide(n_features), self.n_rows, mean, deviation)
+        return mean, deviation
+
+    def fit(self, log1p: bool, n_features: int) -> Scaling:
+        """Choose offset and factor of each column.
+
+        The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
+        columns, and columns never met, become 0. `log1p` says what was done to the rows before.
+        """
+        if self.kind == "none":
+            return Scaling("none", log1p)
+        low, high = self.range(n_features)
+        if self.kind == "minmax":
+            offset, spread = low, high - low
+        elif self.kind == "maxabs":
+            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
+        else:
+            offset, spread = self.moments(n_features)
+        constant = (low == high) | (spread == 0)
+        factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
+        return Scaling(self.kind, log1p, np.where(constant, 0.0, offset), factor)
+
+    def lost(self, scaling: Scaling, n_features: int) -> Int64Array:
+        """Columns whose different values become nearly equal when they are rounded to float32.
+
+        Values are rounded after `scaling`; its logarithms must have been taken already.
+        """
+        low, high = self.range(n_features)
+        ends = np.stack([low, high])
+        if scaling.offset is not None and scaling.factor is not None:
+            ends = (ends - scaling.offset) * scaling.factor
+        with np.errstate(over="ignore"):
+            rounded = ends.astype(np.float32)
+            steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
+        exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
+        return np.flatnonzero((low < high) & (steps < FEW_STEPS) & ~exact)
+
+
+# -- passes over a source ------------------------------------------------------------------------
+
+
+_Found = TypeVar("_Found", ColumnRanges, ColumnSums)
 
 
 def sigma2(
@@ -49,22 +181,21 @@ def sigma2(
     dask: Any = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> float:
-    """Average squared distance of two rows, at a cost that does not grow with the file.
+    """Average squared distance of two rows.
 
-    It comes from the statistics stored in the file, if there are any; else from one pass over rows
-    that are in RAM or at most `SAMPLE_ROWS`; else from a sample, and a warning says so. If the
-    spread is lost in the rounding of the mean squared norm, one more pass over all rows finds it.
+    It comes from the statistics stored in the file, if there are any, else from one pass over all
+    rows. If the spread is lost in the rounding of the mean squared norm, one more pass finds it.
     The bits are the same for any number of threads, chunk size, storage and `dask` (see
     `borrow_workers`). `on_rows` is told the number of rows seen so far. InputError is raised when
     all rows are equal, so that no kernel width follows from them.
     """
-    over_rows = partial(_map_rows, source, threads, dask, on_rows)
-    value = _statistics(source, over_rows).average_squared_distance
+    value = _statistics(source, threads, dask, on_rows).average_squared_distance
     if value > 0:
         return value
-    found = over_rows(partial(_column_ranges, "standard", False, False))
-    low, high = found.range(source.n_features)
-    _, deviation = found.moments(source.n_features)
+    gather = partial(_column_ranges, "standard", False, False)
+    ranges = _over_rows(source, threads, dask, on_rows, gather)
+    low, high = ranges.range(source.n_features)
+    _, deviation = ranges.moments(source.n_features)
     value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
     if value > 0:
         return value
@@ -91,7 +222,7 @@ def variance(
 
     InputError is raised where all values are equal.
     """
-    found = _statistics(source, partial(_map_rows, source, threads, dask, on_rows))
+    found = _statistics(source, threads, dask, on_rows)
     mean_square, mean = found.mean_square_norm, float(found.mean.sum()) / source.n_features
     value = mean_square / source.n_features - mean**2
     if value > ROUNDING * mean_square:
@@ -100,24 +231,6 @@ def variance(
         f"all values of {source.name} are equal, or so large that their variance is lost; scale "
         f"the columns, or give gamma as a number"
     )
-
-
-def _statistics(source: RowSource, over_rows: Callable[..., ColumnSums]) -> StoredStatistics:
-    """Statistics of all rows, or of a sample."""
-    if source.statistics is not None:
-        return source.statistics
-    if source.in_memory or source.n_rows <= SAMPLE_ROWS:
-        return over_rows(_column_sums).statistics
-    found = over_rows(_column_sums, sample_slices(source.n_rows)).statistics
-    logger.warning(
-        "%s stores no statistics: the average squared distance of two rows, %.6g, comes from "
-        "a sample of %d of its %d rows; ooc-fw convert stores that of all",
-        source.name,
-        found.average_squared_distance,
-        SAMPLE_ROWS,
-        source.n_rows,
-    )
-    return found
 
 
 def fit_scaling(
@@ -137,39 +250,30 @@ def fit_scaling(
     check_raw(source)
     if kind == "none" and not log1p:
         return Scaling()
-    task = partial(_column_ranges, kind, log1p, True)
-    return _map_rows(source, threads, dask, on_rows, task).fit(log1p, source.n_features)
+    gather = partial(_column_ranges, kind, log1p, True)
+    return _over_rows(source, threads, dask, on_rows, gather).fit(log1p, source.n_features)
 
 
-def _map_rows(
+def _statistics(
+    source: RowSource, threads: int, dask: Any, on_rows: Callable[[int], None] | None
+) -> StoredStatistics:
+    """The statistics of all rows."""
+    if source.statistics is not None:
+        return source.statistics
+    return _over_rows(source, threads, dask, on_rows, _column_sums).statistics
+
+
+def _over_rows(
     source: RowSource,
     threads: int,
     dask: Any,
     on_rows: Callable[[int], None] | None,
-    task: Callable[[Shared[RowSource], int, int], _Found],
-    slices: list[tuple[int, int]] | None = None,
+    gather: Callable[[RowSource, tuple[int, int]], tuple[_Found, Counts]],
 ) -> _Found:
-    """Merge what a task finds in some slices of rows, or in slices that cover all rows."""
-    source.check_unchanged()
-    if slices is None:
-        slices = row_slices(source.n_rows, TASK_ROWS)
-        threads = _tasks_at_a_time(source, threads)
-    with borrow_workers(dask, threads) as workers:
-        shared = shared_source(source, workers)
-
-        def results() -> Generator[_Found, None, None]:
-            with closing(workers.map(task, slices, shared)) as found:
-                for (_, stop), part in zip(slices, found, strict=True):
-                    if workers.remote:
-                        source.count(part.n_rows, part.n_bytes)
-                    if on_rows is not None:
-                        on_rows(stop)
-                    yield part
-
-        with closing(results()) as found:
-            total = merge_tree(len(slices), found, lambda one, other: one.merge(other))
-    source.check_unchanged()
-    return total
+    """Merge what is gathered from all rows."""
+    with borrow_workers(dask, _tasks_at_a_time(source, threads)) as workers:
+        blocks = row_slices(source.n_rows, TASK_ROWS)
+        return over_blocks(source, gather, _merged, blocks, workers, on_rows)
 
 
 def _tasks_at_a_time(source: RowSource, threads: int) -> int:
@@ -189,45 +293,27 @@ def _tasks_at_a_time(source: RowSource, threads: int) -> int:
     return max(1, min(threads, (source.cache_bytes - chunk_bytes) // shared))
 
 
-def sample_slices(n_rows: int) -> list[tuple[int, int]]:
-    """Stretches of consecutive rows, `SAMPLE_ROWS` of `n_rows` in all: a stratified sample.
-
-    The file is cut into equal parts, and a stretch is taken at a random place of each, so that
-    files that are sorted, by class or otherwise, are covered evenly. The places depend on the
-    number of rows alone.
-    """
-    rng = np.random.default_rng(SAMPLE_SEED)
-    slices = []
-    for start, stop in row_slices(SAMPLE_ROWS, SAMPLE_STRETCH):
-        begin, end = (n_rows * place // SAMPLE_ROWS for place in (start, stop))
-        first = int(rng.integers(begin, end - (stop - start), endpoint=True))
-        slices.append((first, first + stop - start))
-    return slices
+def _merged(one: _Found, other: _Found) -> _Found:
+    return deepcopy(one).merge(other)
 
 
-def _column_sums(shared: Shared[RowSource], start: int, stop: int) -> ColumnSums:
-    """Column sums of rows ``start:stop``."""
-    from ooc_fw.data.ranges import ColumnSums  # numba is slow to import
-
-    source = shared.get()
-    total = ColumnSums(source.n_features)
-    for _, rows in iter_blocks(source, start, stop):
+def _column_sums(source: RowSource, block: tuple[int, int]) -> tuple[ColumnSums, Counts]:
+    """Column sums of a range of rows."""
+    total, n_bytes = ColumnSums(source.n_features), 0
+    for start, stop in block_slices(source, *block):
+        rows = source.read(start, stop)
         total.add(rows)
-        total.n_bytes += rows_bytes(rows)
-    source.check_unchanged()
-    return total
+        n_bytes += rows_bytes(rows)
+    return total, Counts(total.n_rows, n_bytes)
 
 
 def _column_ranges(
-    kind: str, log1p: bool, exact: bool, shared: Shared[RowSource], start: int, stop: int
-) -> ColumnRanges:
-    """Ranges of rows ``start:stop``, or of their logarithms, as stored or as rounded."""
-    from ooc_fw.data.ranges import ColumnRanges  # numba is slow to import
-
-    source, logs, total = shared.get(), Scaling("none", log1p), ColumnRanges(kind)
-    for first, last in block_slices(source, start, stop):
-        rows = source.read_exact(first, last) if exact else source.read(first, last)
-        total.n_bytes += rows_bytes(rows)
+    kind: str, log1p: bool, exact: bool, source: RowSource, block: tuple[int, int]
+) -> tuple[ColumnRanges, Counts]:
+    """Ranges of a range of rows, or of their logarithms, as stored or as rounded."""
+    logs, total, n_bytes = Scaling("none", log1p), ColumnRanges(kind), 0
+    for start, stop in block_slices(source, *block):
+        rows = source.read_exact(start, stop) if exact else source.read(start, stop)
         total.add(logs.logs_of(rows))
-    source.check_unchanged()
-    return total
+        n_bytes += rows_bytes(rows)
+    return total, Counts(total.n_rows, n_bytes)

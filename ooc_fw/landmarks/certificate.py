@@ -10,15 +10,15 @@ D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, row_slices, shared_source
+from ooc_fw.data.parallel import Counts, Shared, borrow_workers, row_slices
 from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array, rows_bytes
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
@@ -100,34 +100,27 @@ class _Sums(NamedTuple):
     norm: Float64Array  # (k,)
     error: Float64Array  # (k,)
     largest: float
-    n_read: int
-    n_bytes: int
-    n_evaluations: int
 
 
 def _pair_sums(
-    engine: Shared[Engine], source: Shared[RowSource], exact: bool, first: _Part, second: _Part
-) -> _Sums:
+    source: RowSource, pair: tuple[_Part, _Part], engine: Engine, exact: bool
+) -> tuple[_Sums, Counts]:
     """Sums over a pair of different parts, which counts twice, or over a part and itself."""
-    own, same = engine.get(), np.array_equal(first.rows, second.rows)
-    found = [source.get().take(part.rows) for part in ([first] if same else [first, second])]
-    source.get().check_unchanged()
-    x, z = own.prepare(found[0], exact), own.prepare(found[-1], exact)
+    first, second = pair
+    same = np.array_equal(first.rows, second.rows)
+    rows = [source.take(part.rows) for part in ([first] if same else pair)]
+    x, z = engine.prepare(rows[0], exact), engine.prepare(rows[-1], exact)
     sizes = np.abs(second.beta).sum(axis=0)
     # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
     shares = np.abs(second.beta) / np.maximum(sizes, _TINY)
-    sums = own.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
+    sums = engine.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
     products, means = np.split(sums, 2, axis=1)
-    error = (np.abs(first.beta) * own.error_bound(x, z, means)).sum(axis=0)
+    error = (np.abs(first.beta) * engine.error_bound(x, z, means)).sum(axis=0)
     times = 1.0 if same else 2.0
-    return _Sums(
-        norm=times * (products * first.beta).sum(axis=0),
-        error=times * error * sizes,
-        largest=max(float(own.kernel.diagonal(rows.norms).max()) for rows in (x, z)),
-        n_read=sum(map(len, found)),
-        n_bytes=sum(map(rows_bytes, found)),
-        n_evaluations=len(x) * len(z),
-    )
+    largest = max(float(engine.kernel.diagonal(operand.norms).max()) for operand in (x, z))
+    norm = times * (products * first.beta).sum(axis=0)
+    counts = Counts(sum(map(len, rows)), sum(map(rows_bytes, rows)), len(x) * len(z))
+    return _Sums(norm, times * error * sizes, largest), counts
 
 
 @dataclass(frozen=True)
@@ -172,18 +165,15 @@ class ExactKernelView:
         norm, signed = np.zeros_like(total), np.zeros_like(total)
         for part in parts:
             signed += part.beta.sum(axis=0)
-        here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
-        with here if dask is None else borrow_workers(dask, engine.threads) as workers:
-            common = Shared(engine, engine.recipe()), shared_source(source, workers), exact
-            with closing(workers.map(_pair_sums, pairs, *common)) as results:
-                for number, found in enumerate(results, 1):
-                    norm += found.norm + found.error
-                    largest = max(largest, found.largest)
-                    if workers.remote:
-                        source.count(found.n_read, found.n_bytes)
-                        engine.count(found.n_evaluations)
-                    if on_part is not None:
-                        on_part(number / len(pairs))
+        shared = Shared(engine, engine.recipe())
+        # The engine has threads of its own.
+        with borrow_workers(dask, engine.threads, here=1) as workers:
+            over = partial(workers.over, source, _pair_sums, pairs, count=engine.count)
+            for number, (_, sums) in enumerate(over(shared, exact), 1):
+                norm += sums.norm + sums.error
+                largest = max(largest, sums.largest)
+                if on_part is not None:
+                    on_part(number / len(pairs))
         source.check_unchanged()
         # No term of a sum goes through more additions than there are rows and parts.
         summing = (self.problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT

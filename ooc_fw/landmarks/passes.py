@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.parallel import LocalWorkers, Shared, Workers, shared_source
+from ooc_fw.data.parallel import Counts, Workers
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -175,7 +175,7 @@ class _Block(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Sums over a block, see `Gradient`, or the product in place of u; and what it took."""
+    """Sums over a block, see `Gradient`, or the product in place of u."""
 
     u: Float64Array
     scalars: Float64Array  # (4, k): total, square, size, linear
@@ -183,9 +183,6 @@ class _Sums(NamedTuple):
     error: float
     largest: float
     depth: int
-    n_read: int
-    n_bytes: int
-    n_evaluations: int
 
 
 _StripSums: TypeAlias = tuple[Float64Array, Float64Array, int]
@@ -193,16 +190,11 @@ _StripSums: TypeAlias = tuple[Float64Array, Float64Array, int]
 
 
 def _pass_block(
-    landmarks: Shared[Landmarks],
-    source: Shared[RowSource],
-    w: Float64Array,
-    exact: bool,
-    block: _Block,
-) -> _Sums:
+    source: RowSource, block: _Block, landmarks: Landmarks, w: Float64Array, exact: bool
+) -> tuple[_Sums, Counts]:
     """Sums over a block of the gradient at weights `w`, or of the Hessian's product with `w`."""
-    own, targets, epsilon = landmarks.get(), block.targets, block.epsilon
-    rows = source.get().read(block.start, block.stop)
-    source.get().check_unchanged()
+    engine, targets, epsilon = landmarks.engine, block.targets, block.epsilon
+    rows = source.read(block.start, block.stop)
     n_read, n_bytes = len(rows), rows_bytes(rows)
     factors = np.broadcast_to(block.penalties[:, None], (n_read, len(w)))
     if block.active is not None:
@@ -225,19 +217,17 @@ def _pass_block(
             scalars = dual_terms(beta, slack, signs, targets[part], epsilon)
         return (terms.sum(axis=0), scalars, len(h)), terms
 
-    u, scalars = np.zeros((k, len(own))), np.zeros((4, k))
-    x, z = own.engine.prepare(rows, exact), own.exact if exact else own.fast
+    u, scalars = np.zeros((k, len(landmarks))), np.zeros((4, k))
+    x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
     n_strips = longest = 0
-    for (terms, found, length), sums in own.engine.strips(x, z, w, use):
+    for (terms, found, length), sums in engine.strips(x, z, w, use):
         u += sums + terms[:, None]
         scalars += found
         n_strips, longest = n_strips + 1, max(longest, length)
-    error = float(own.engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
-    largest = 1 + float(own.engine.kernel.diagonal(x.norms).max(initial=0.0))
-    depth = n_strips + longest
-    return _Sums(
-        u, scalars, decisions, error, largest, depth, n_read, n_bytes, len(rows) * len(own)
-    )
+    error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
+    largest = 1 + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
+    counts = Counts(n_read, n_bytes, len(rows) * len(landmarks))
+    return _Sums(u, scalars, decisions, error, largest, n_strips + longest), counts
 
 
 class Passes:
@@ -268,10 +258,10 @@ class Passes:
         on_block: Callable[[float], None] | None = None,
     ) -> None:
         self.problem, self.landmarks = problem, landmarks
-        self._workers = LocalWorkers(1) if workers is None else workers
+        self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
         self.gradient_seconds = self.exact_seconds = 0.0
-        self._shared = landmarks.shared(), shared_source(problem.source, self._workers)
+        self._shared = landmarks.shared()
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
         """Pass over all rows at weights `b`, shape (k, n_landmarks).
@@ -340,15 +330,12 @@ class Passes:
         self, blocks: list[_Block], weights: Float64Array, exact: bool
     ) -> Iterator[tuple[_Block, _Sums]]:
         """Sums of all blocks, in order."""
-        items, common = [(block,) for block in blocks], (*self._shared, weights, exact)
-        with closing(self._workers.map(_pass_block, items, *common)) as results:
-            for number, (block, found) in enumerate(zip(blocks, results, strict=True), 1):
-                if self._workers.remote:
-                    self.problem.source.count(found.n_read, found.n_bytes)
-                    self.landmarks.engine.count(found.n_evaluations)
-                if self._on_block is not None:
-                    self._on_block(number / len(blocks))
-                yield block, found
+        source, count = self.problem.source, self.landmarks.engine.count
+        over = partial(self._workers.over, source, _pass_block, blocks, count=count)
+        for number, (block, sums) in enumerate(over(self._shared, weights, exact), 1):
+            if self._on_block is not None:
+                self._on_block(number / len(blocks))
+            yield block, sums
 
 
 def add_to_hessian(

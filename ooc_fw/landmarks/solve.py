@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from ooc_fw.data.parallel import Workers, borrow_workers, shared_source
+from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
@@ -164,7 +164,7 @@ class _Run(Shell):
         self.workers: Workers | None = None
         if session.dask is not None:
             self.workers = stack.enter_context(borrow_workers(session.dask, options.threads))
-            shared_source(source, self.workers)  # what cannot be read there is refused at once
+            self.workers.share(source)  # what cannot be read there is refused at once
 
     def _reset(self) -> None:
         """Begin to count and to measure time."""

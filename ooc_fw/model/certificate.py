@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,7 +109,7 @@ def certify_landmarks(
             on_block(round(share * n_rows))
 
     problem.source.check_unchanged()
-    with nullcontext() if dask is None else borrow_workers(dask, engine.threads) as workers:
+    with borrow_workers(dask, engine.threads, here=1) as workers:
         passes = Passes(span_problem, landmarks, workers, tell)
         point = evaluate(span, passes, np.stack([c.beta for c in classifiers]), exact=True)
     problem.source.check_unchanged()

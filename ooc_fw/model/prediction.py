@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.parallel import Shared
+from ooc_fw.data.parallel import Counts
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -180,12 +180,11 @@ def _make_predictor(model: Model, labels_only: bool, engine: Callable[[], Engine
 
 
 def decide_rows(
-    predictor: Shared[Predictor], source: Shared[RowSource], start: int, stop: int
-) -> tuple[Float64Array, int]:
-    """Decision values of a range of rows, and the bytes read for them."""
-    rows = source.get().read(start, stop)
-    source.get().check_unchanged()
-    return predictor.get()(rows), rows_bytes(rows)
+    source: RowSource, block: tuple[int, int], predictor: Predictor
+) -> tuple[Float64Array, Counts]:
+    """Decision values of a range of rows."""
+    rows = source.read(*block)
+    return predictor(rows), Counts(len(rows), rows_bytes(rows))
 
 
 # -- probabilities -------------------------------------------------------------------------------

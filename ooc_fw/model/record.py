@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from io import BytesIO
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.names import feature_places
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.parallel import LocalWorkers, Shared, borrow_workers, shared_source
+from ooc_fw.data.parallel import Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, block_slices
@@ -317,15 +317,12 @@ class Model:
         with self.engine(threads) as engine:
             source = suited(self, source)
             slices = block_slices(source, 0, source.n_rows)
-            here = nullcontext(LocalWorkers(1))  # the engine has threads of its own
-            with here if dask is None else borrow_workers(dask, threads) as workers:
-                predictor = Predictor(self, labels_only, engine)
-                shared = Shared(predictor, predictor.recipe), shared_source(source, workers)
-                with closing(workers.map(decide_rows, slices, *shared)) as results:
-                    for (start, stop), (part, n_bytes) in zip(slices, results, strict=True):
-                        if workers.remote:
-                            source.count(stop - start, n_bytes)
-                        yield start, part
+            predictor = Predictor(self, labels_only, engine)
+            shared = Shared(predictor, predictor.recipe)
+            # The engine has threads of its own.
+            with borrow_workers(dask, threads, here=1) as workers:
+                for (start, _), part in workers.over(source, decide_rows, slices, shared):
+                    yield start, part
             source.check_unchanged()
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:

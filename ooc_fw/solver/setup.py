@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ooc_fw.data.parallel import Workers, borrow_workers, shared_source
+from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
@@ -93,7 +93,7 @@ def prepare(
         workers = None
         if session.dask is not None:
             workers = stack.enter_context(borrow_workers(session.dask, options.threads))
-            shared_source(source, workers)  # what cannot be read there is refused at once
+            workers.share(source)  # what cannot be read there is refused at once
         rows = CachedSource(source, plan.row_cache)
         yield Setting(
             problem, options, session, choice, plan, sampler, engine, rows, workers, before

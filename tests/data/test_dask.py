@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import h5py
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -67,6 +68,12 @@ def path(request, table, tmp_path_factory):
     if request.param == "dense":
         return write_dense(folder / "dense.h5", *table, chunks=(1000, N_FEATURES))
     return write_sparse(folder / "sparse.h5", *table, chunks=(10_000,))
+
+
+def forget_statistics(path):
+    with h5py.File(path, "a") as file:
+        file.attrs.clear()
+    return path
 
 
 def image(value):
@@ -160,6 +167,24 @@ def test_an_estimator_trains_the_same_model(tmp_path, table, address):
     assert values.tobytes() == expected.decision_function(table[0][:10]).tobytes()
 
 
+def test_a_worker_killed_amid_a_graph_changes_nothing(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "TASK_ROWS", 1000)
+    path = forget_statistics(write_dense(tmp_path / "data.h5", *table))
+    expected = stats.sigma2(open_source(path))
+    seen = []
+    with start_cluster() as cluster, open_source(path) as source:
+        pids = [worker.pid for worker in cluster.workers.values()][:1]
+
+        def kill(rows_seen):
+            seen.append(rows_seen)
+            while pids:
+                os.kill(pids.pop(), signal.SIGKILL)
+
+        found = stats.sigma2(source, dask=cluster.scheduler_address, on_rows=kill)
+    assert found == expected
+    assert seen[0] < N_ROWS == seen[-1]
+
+
 @pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_workers_killed_amid_a_sweep_change_nothing(table, tmp_path, n_killed, monkeypatch):
     """When all are killed, what tasks share is lost too and is made anew on their successors."""
@@ -236,9 +261,15 @@ def test_clusters_that_cannot_work(monkeypatch):
                 pass
 
 
-def test_interrupts_are_the_callers(processes):
+def _pid(source, block):
+    return os.getpid(), parallel.Counts(0, 0)
+
+
+def test_interrupts_are_the_callers(processes, table, tmp_path):
     """Ctrl-C reaches all processes of a terminal; the workers leave it to the one that decides."""
-    (pid, *_) = processes.map(os.getpid, [()])
-    os.kill(pid, signal.SIGINT)
-    time.sleep(0.1)
-    assert pid in set(processes.map(os.getpid, [()] * 200))
+    with open_source(write_dense(tmp_path / "data.h5", table[0][:9], table[1][:9])) as source:
+        pids = {pid for _, pid in processes.over(source, _pid, list(range(9)))}
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        time.sleep(0.1)
+        assert {pid for _, pid in processes.over(source, _pid, list(range(20)))} <= pids

@@ -1,6 +1,5 @@
-"""Ordered maps over items, wherever the tasks run."""
+"""Passes over blocks, wherever they are worked on."""
 
-import multiprocessing
 import os
 import pickle
 import sys
@@ -14,72 +13,105 @@ from hypothesis import strategies as st
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import (
-    LocalWorkers,
+    Counts,
     Shared,
+    Workers,
     borrow_workers,
     merge_tree,
+    over_blocks,
     row_slices,
-    shared_source,
 )
 from ooc_fw.system.errors import InputError
+from tests.support.files import write_dense
 
 ways = pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
+NOTHING = Counts(0, 0)
+
+
+@pytest.fixture
+def source():
+    return open_source(np.eye(3))
 
 
 def nested(left, right):
     return (left, right)
 
 
+def expected_tree(first, last):
+    middle = (last - first) // 2
+    if middle == 0:
+        return first
+    return nested(expected_tree(first, first + middle), expected_tree(first + middle, last))
+
+
 @given(st.integers(1, 40))
 def test_the_tree_halves(n):
-    def expected(first, last):
-        middle = (last - first) // 2
-        if middle == 0:
-            return first
-        return (expected(first, first + middle), expected(first + middle, last))
+    assert merge_tree(range(n), nested) == expected_tree(0, n)
 
-    assert merge_tree(n, iter(range(n)), nested) == expected(0, n)
+
+def itself(source, block):
+    return block, NOTHING
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 33, 64, 100, 257])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_over_blocks_is_the_tree(source, n, threads):
+    seen = []
+    blocks = list(range(n))
+    found = over_blocks(source, itself, nested, blocks, Workers(threads), seen.append)
+    assert found == expected_tree(0, n)
+    assert seen
+
+
+def test_over_blocks_passes_errors_on(source):
+    def fail(source, block):
+        raise InputError(f"block {block}")
+
+    for n in (1, 40):
+        with pytest.raises(InputError, match=r"^block \d+$"):
+            over_blocks(source, fail, nested, list(range(n)), Workers(2))
 
 
 @ways
-@pytest.mark.parametrize("n_items", [0, 1, 2, 57])
-def test_results_come_in_the_order_of_the_items(dask, threads, n_items):
-    def task(factor, start, stop):
-        time.sleep(0.002 * (start % 3))
-        return factor * start, stop
+@pytest.mark.parametrize("n_blocks", [0, 1, 2, 57])
+def test_results_come_in_the_order_of_the_blocks(source, dask, threads, n_blocks):
+    def work(rows, block, factor):
+        assert rows is source
+        time.sleep(0.002 * (block % 3))
+        return factor * block, NOTHING
 
-    items = [(k, -k) for k in range(n_items)]
+    blocks = list(range(n_blocks))
     with borrow_workers(dask, threads) as workers:
-        assert not workers.remote
-        assert list(workers.map(task, items, 10)) == [(10 * k, -k) for k in range(n_items)]
+        found = list(workers.over(source, work, blocks, 10))
+    assert found == [(block, 10 * block) for block in blocks]
 
 
 @ways
-def test_few_results_wait_when_the_caller_is_slow(dask, threads):
+def test_few_results_wait_when_the_caller_is_slow(source, dask, threads):
     begun = []
     with borrow_workers(dask, threads) as workers:
-        results = workers.map(begun.append, [(k,) for k in range(200)])
+        results = workers.over(source, lambda _, k: (begun.append(k), NOTHING), list(range(200)))
         next(results)
         results.close()
     assert len(begun) <= 4 * threads
 
 
 @ways
-def test_errors_come_through(dask, threads):
-    def fail(error, start):
+def test_errors_come_through(source, dask, threads):
+    def fail(source, start, error):
         raise error(f"row {start}")
 
     with borrow_workers(dask, threads) as workers:
         for error in (InputError, KeyError):
             with pytest.raises(error, match="row 0"):
-                list(workers.map(fail, [(0,), (1,)], error))
+                list(workers.over(source, fail, [0, 1], error))
 
 
-def test_no_dask_without_a_cluster(monkeypatch):
+def test_no_dask_for_blocks_in_order(source, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask", None)
-    for dask, threads in ((None, 1), (None, 2), ("threads", 2), ("processes", 1)):
+    for dask, threads in ((None, 1), (None, 2), ("threads", 2)):
         with borrow_workers(dask, threads) as workers:
-            assert list(workers.map(nested, [(0, 1), (1, 2)])) == [(0, 1), (1, 2)]
+            assert list(workers.over(source, itself, [0, 1])) == [(0, 0), (1, 1)]
 
 
 @given(n_rows=st.integers(1, 100), length=st.integers(1, 120))
@@ -90,8 +122,11 @@ def test_slices_cover_all_rows(n_rows, length):
 
 
 def test_places_to_run():
-    with borrow_workers("threads", 2) as workers, borrow_workers(workers, 7) as same:
+    with borrow_workers("threads", 2, here=1) as workers, borrow_workers(workers, 7) as same:
         assert same is workers
+        assert same.threads == 2
+    with borrow_workers(None, 2, here=1) as workers:
+        assert workers.threads == 1
     for dask in ("thread", "localhost", 3, ""):
         with (
             pytest.raises(InputError, match="must be threads, processes or the address"),
@@ -100,61 +135,61 @@ def test_places_to_run():
             pass
 
 
-# -- shared objects --------------------------------------------------------------------------------
+def test_processes_need_distributed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for dask in ("processes", "tcp://127.0.0.1:9"):
+        with (
+            pytest.raises(InputError, match=r"needs the package distributed.*ooc-fw\[cluster\]"),
+            borrow_workers(dask, 1),
+        ):
+            pass
+
+
+# -- shared objects and processes ------------------------------------------------------------------
 
 
 def test_shared_objects_are_themselves_where_they_were_made():
     value = object()
-    shared = Shared(value, object)
-    assert shared.get() is value
-    assert pickle.loads(pickle.dumps(shared)) is shared
+    assert Shared(value, object).get() is value
 
 
-def _identity_of(shared):
-    return os.getpid(), id(shared.get()), shared.get().tolist()
-
-
-def test_shared_objects_are_made_once_in_another_process():
-    shared = Shared(np.array([1]), partial(np.array, [2]))
-    with borrow_workers("processes", 1) as workers:
-        found = list(workers.map(_identity_of, [()] * 20, shared))
-    assert len(set(map(str, found))) == 1
-    assert found[0][0] != os.getpid()
-    assert found[0][2] == [2]
-
-
-def test_rows_in_ram_are_refused_by_other_processes():
-    source = open_source(np.eye(3))
-    shared = shared_source(source, LocalWorkers(1))
-    assert shared.get() is source
+def test_rows_in_ram_cannot_be_sent(source):
     with pytest.raises(TypeError, match="cannot be sent"):
-        pickle.dumps(shared)
-
-    with (
-        borrow_workers("processes", 1) as workers,
-        pytest.raises(InputError, match=r"in the memory of this one; .* give the path of a file"),
-    ):
-        shared_source(source, workers)
+        pickle.dumps(Workers(1).share(source))
 
 
-# -- processes -------------------------------------------------------------------------------------
+def _identity_of(source, block, values):
+    return (os.getpid(), id(values), values.tolist()), NOTHING
 
 
-def _square(base, k):
+def _square(source, k, base):
     if k == 13:
         raise InputError("thirteen")
     if k == 14:
         os._exit(1)
-    return base + k * k
+    return base + k * k, Counts(1, 2, 3)
 
 
-def test_processes():
-    with borrow_workers("processes", 2) as workers:
-        assert workers.remote
-        items = [(k,) for k in range(12)] * 9
-        assert list(workers.map(_square, items, 5)) == [5 + k * k for (k,) in items]
+def test_processes(source, tmp_path):
+    with (
+        borrow_workers("processes", 2) as workers,
+        open_source(write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))) as file,
+    ):
+        with pytest.raises(InputError, match=r"in the memory of this one; .* the path of a file"):
+            workers.share(source)
+        evaluations = []
+        blocks = list(range(12)) * 3
+        found = list(workers.over(file, _square, blocks, 5, count=evaluations.append))
+        assert found == [(k, 5 + k * k) for k in blocks]
+        assert (file.rows_read, file.bytes_read, sum(evaluations)) == (36, 72, 108)
         with pytest.raises(InputError, match=r"^thirteen$"):
-            list(workers.map(_square, [(k,) for k in range(14)], 5))
-        with pytest.raises(ChildProcessError, match="a worker process died"):
-            list(workers.map(_square, [(14,)], 5))
-    assert not multiprocessing.active_children()
+            list(workers.over(file, _square, list(range(14)), 5))
+
+        shared = Shared(np.array([1]), partial(np.array, [2]))
+        identities = [found for _, found in workers.over(file, _identity_of, blocks, shared)]
+        assert len(set(map(str, identities))) <= 2  # made once in each
+        assert os.getpid() not in {pid for pid, *_ in identities}
+        assert identities[0][2] == [2]
+
+        with pytest.raises(ChildProcessError, match="the cluster gave a task up"):
+            list(workers.over(file, _square, [14], 5))

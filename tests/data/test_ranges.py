@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.statistics import ColumnRanges
 
 REFERENCE = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}
 

@@ -1,6 +1,6 @@
 """Sigma^2 and scalings, from one pass over the data."""
 
-from itertools import pairwise
+import sys
 
 import dask.array as da
 import h5py
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from ooc_fw.data import sources as base
 from ooc_fw.data import statistics as stats
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.ranges import ColumnRanges
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.statistics import fit_scaling, sigma2
+from ooc_fw.data.statistics import ColumnRanges, fit_scaling, sigma2
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from tests.support.contracts import small_table, to_dense
@@ -82,7 +81,7 @@ def test_same_bits_everywhere(tmp_path, monkeypatch):
             with open_source(data) as source:
                 assert sigma2(source, threads) == expected
     monkeypatch.setattr(
-        stats, "iter_blocks", lambda *where: base.iter_blocks(*where, max_bytes=3 * X[0].nbytes)
+        stats, "block_slices", lambda *where: base.block_slices(*where, max_bytes=3 * X[0].nbytes)
     )
     assert sigma2(open_source(X)) == expected
 
@@ -113,39 +112,29 @@ def test_stored_statistics_are_used(tmp_path):
         assert source.rows_read == 0
 
 
-@given(n_rows=st.integers(101, 5000), length=st.integers(1, 40))
-def test_sample_is_spread_evenly(n_rows, length):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "SAMPLE_ROWS", 100)
-        patch.setattr(stats, "SAMPLE_STRETCH", length)
-        slices = stats.sample_slices(n_rows)
-        assert stats.sample_slices(n_rows) == slices
-    assert sum(stop - start for start, stop in slices) == 100
-    assert all(stop <= start for (_, stop), (start, _) in pairwise(slices))
-    for place, (start, stop) in zip(range(0, 100, length), slices, strict=True):
-        assert n_rows * place // 100 <= start
-        assert stop <= n_rows * min(place + length, 100) // 100
-
-
-def test_sigma2_of_a_long_foreign_file_comes_from_a_sample(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(stats, "SAMPLE_ROWS", 1000)
-    monkeypatch.setattr(stats, "SAMPLE_STRETCH", 10)
+def test_sigma2_of_a_foreign_file_comes_from_all_rows(tmp_path, monkeypatch, caplog):
+    """In one pass of many blocks, of which progress is told, with the bits of rows in RAM."""
+    monkeypatch.setattr(stats, "TASK_ROWS", 1000)
     X = np.sort(np.random.default_rng(0).standard_normal((20_000, 3)), axis=0).astype(np.float32)
-    exact = sigma2(open_source(X))  # in RAM already: from all rows
-    assert not caplog.records
+    expected = sigma2(open_source(X))
     np.save(tmp_path / "X.npy", X)
     paths = [tmp_path / "X.npy"]
     for name, write in (("X.h5", write_dense), ("csr.h5", write_sparse)):
         paths.append(forget_statistics(write(tmp_path / name, X, X[:, 0])))
-    found = []
     for threads, path in enumerate(paths, start=1):
         with open_source(path) as source:
-            found.append(sigma2(source, threads))
-            assert source.rows_read == 1000
-    assert len(set(found)) == 1
-    assert found[0] == pytest.approx(exact, rel=0.05)  # though the rows are sorted
-    assert found[0] != exact
-    assert "a sample of 1000 of its 20000 rows" in caplog.records[0].getMessage()
+            seen = []
+            assert sigma2(source, threads, on_rows=seen.append) == expected
+            assert source.rows_read == 20_000
+        assert seen == sorted(seen)
+        assert len(set(seen)) > 10
+        assert seen[-1] == 20_000
+    assert not caplog.records
+
+
+def test_a_small_file_does_not_load_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    assert sigma2(open_source(small_table()), 3) > 0
 
 
 # -- scaling ---------------------------------------------------------------------------------------
