@@ -31,10 +31,11 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.containers import open_rows
 from ooc_fw.data.converted import CONTENT, LIBRARY_VERSIONS, content_crc32
-from ooc_fw.data.hdf5 import H5PY_ERRORS, check_plain_tree, open_file
+from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
 from ooc_fw.data.names import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
-from ooc_fw.data.rows import CSRRows, Rows, canonical_csr, check_pointers
+from ooc_fw.data.rows import CSRRows, Rows, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values
 from ooc_fw.model.pairs import (
@@ -129,7 +130,8 @@ def read_fields(file: h5py.File, function: KernelFunction | None = None) -> dict
     check_plain_tree(file)
     if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
         raise DamageError("it does not match its checksum; restore a copy or train again")
-    vectors = _read_rows(file["support_vectors"])
+    with open_rows(as_node(file["support_vectors"])) as source:
+        vectors = source.read(0, source.n_rows)
     kernel = _read_kernel(attributes, vectors, function)
     stored = file["machines"]
     classes = _class_values(attributes["class_names"])
@@ -238,12 +240,11 @@ def _write(file: h5py.File, model: Model) -> None:
         if not exact:
             put_text(group.attrs, "kind", classifier.kind)
         for name, value in vars(classifier).items():
-            if name in _ARRAYS and value is not None:
-                group.create_dataset(name, data=np.asarray(value, dtype=_ARRAYS[name]))
-            elif name in _CLASSES:
-                group.attrs[name] = _storable(np.asarray(value))[()]
+            if value is not None and name in _ARRAYS:
+                group[name] = np.asarray(value, dtype=_ARRAYS[name])
             elif value is not None:
-                group.attrs[name] = float(value)
+                text = name in _CLASSES
+                group.attrs[name] = _storable(np.asarray(value))[()] if text else float(value)
 
 
 def _write_table(group: h5py.Group, classifiers: Sequence[Classifier]) -> None:
@@ -274,8 +275,7 @@ def _read_table(group: h5py.Group) -> list[Classifier]:
             columns[name] = [None if optional and one != one else one for one in numbers]
         elif name in group or not optional:
             whole = _vector(group[name], _ARRAYS[name])
-            if n < 1 or indptr[0] != 0 or indptr[-1] != len(whole) or (np.diff(indptr) < 0).any():
-                raise InputError(f"{group.name}/indptr does not divide {name}")
+            check_pointers(indptr, len(whole), f"{group.name}/indptr of {name}")
             columns[name] = np.split(whole, indptr[1:-1])
         else:
             columns[name] = [None] * n
@@ -288,13 +288,11 @@ def _read_table(group: h5py.Group) -> list[Classifier]:
 def _read_classifier(group: h5py.Group) -> Classifier:
     values: dict[str, Any] = {}
     kind = get_text(group.attrs, "kind") if "kind" in group.attrs else "exact"
-    records: dict[str, type[Classifier]] = {
-        "exact": BinaryClassifier,
-        "landmarks": LandmarkClassifier,
-    }
-    if kind not in records:
+    record: type[Classifier] | None
+    record = {"exact": BinaryClassifier, "landmarks": LandmarkClassifier}.get(kind)
+    if record is None:
         raise InputError(f"{group.name} is of a kind {kind!r} that this ooc-fw does not know")
-    for field in fields(records[kind]):
+    for field in fields(record):
         name, place = field.name, group if field.name in _ARRAYS else group.attrs
         if name not in place and str(field.type).endswith("None"):
             values[name] = None
@@ -304,7 +302,7 @@ def _read_classifier(group: h5py.Group) -> Classifier:
             values[name] = _class_values(place[name]).item()
         else:
             values[name] = _number(place, name)
-    return records[kind](**values)
+    return record(**values)
 
 
 def _number(attributes: Any, name: str) -> float:
@@ -314,18 +312,17 @@ def _number(attributes: Any, name: str) -> float:
     return float(value)
 
 
-def _vector(stored: h5py.Dataset, dtype: type, n_dims: int = 1) -> npt.NDArray[Any]:
-    """Array of `dtype`.
+def _vector(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
+    """One-dimensional array of `dtype`.
 
     InputError where real numbers are stored in place of whole ones, or numbers that `dtype` does
     not hold.
     """
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
-    if stored.ndim != n_dims or stored.dtype.kind not in kinds:
+    if stored.ndim != 1 or stored.dtype.kind not in kinds:
         raise InputError(f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
     values = stored[...]
-    with np.errstate(over="ignore"):  # infinite values are refused later
-        converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
+    converted: npt.NDArray[Any] = np.ascontiguousarray(values, dtype=dtype)
     if kinds == "iu" and (converted != values).any():
         raise InputError(f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
     return converted
@@ -355,27 +352,3 @@ def _write_rows(file: h5py.File, name: str, rows: Rows) -> None:
     group.attrs["shape"] = rows.shape
     for part in ("data", "indices", "indptr"):
         group.create_dataset(part, data=getattr(rows, part))
-
-
-def _read_rows(stored: h5py.Dataset | h5py.Group) -> Rows:
-    if isinstance(stored, h5py.Dataset):
-        dense = _vector(stored, np.float32, 2)
-        _check_finite(dense, dense.shape[1])
-        return dense
-    n_rows, n_features = (index(size) for size in stored.attrs["shape"])
-    data = _vector(stored["data"], np.float32)
-    columns, pointers = _vector(stored["indices"], np.int32), _vector(stored["indptr"], np.int64)
-    # Damaged arrays are refused here, since compiled code would trust them.
-    check_pointers(pointers, len(data), "support_vectors/indptr")
-    rows = canonical_csr(data, columns, pointers, n_features, "support_vectors")
-    if len(rows) != n_rows or len(columns) != len(data) or rows.indices is not columns:
-        raise InputError("support_vectors is no valid CSR group")
-    _check_finite(data, n_features)
-    return rows
-
-
-def _check_finite(values: npt.NDArray[Any], n_features: int) -> None:
-    if not 0 < n_features <= np.iinfo(np.int32).max:
-        raise InputError(f"support_vectors cannot have {n_features} columns")
-    if not -np.inf < values.min(initial=0) <= values.max(initial=0) < np.inf:
-        raise InputError("support_vectors has a value that is not a finite number in float32")

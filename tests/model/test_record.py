@@ -487,10 +487,16 @@ def replace_part(file, name, values):
         ),
         (
             lambda f: add_to(f, "support_vectors/indices", np.int64(2**32)),
-            "that int32 does not hold",
+            "has a column number outside 0 to",
         ),
-        (lambda f: f["support_vectors/data"].__setitem__(0, np.nan), "no.* finite number"),
-        (lambda f: add_to(f, "support_vectors/data", np.array([1e300])), "no.* finite number"),
+        (
+            lambda f: f["support_vectors/data"].__setitem__(0, np.nan),
+            "infinite or too large",
+        ),
+        (
+            lambda f: add_to(f, "support_vectors/data", np.array([1e300])),
+            "infinite or too large",
+        ),
         (lambda f: f["support_vectors"].attrs.__setitem__("shape", [4, 0]), "CSR|columns"),
         (lambda f: f["support_vectors"].attrs.__setitem__("shape", [4, 2**40]), "columns"),
         (lambda f: f.attrs.__setitem__("class_names", [np.nan, 3.0]), "not those of its"),
