@@ -133,16 +133,11 @@ class Screen:
 
     def state(self) -> dict[str, Any]:
         """All of it for a checkpoint: arrays, and values for JSON."""
-        numbers = {"norm2": self.norm2, "rounding": self.rounding}
-        vectors = {"row_ids": self.row_ids, "alpha": self.alpha, "plain": self.plain}
-        bounds = {"lower": self._lower, "reach": self._norm}
-        return {**numbers, **vectors, **bounds, "vertex": self._vertex, "way": self._distance}
+        return dict(vars(self))
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Screen:
         """Build the screen that gave `state`."""
-        names = "row_ids", "alpha", "plain", "norm2", "rounding"
-        screen = cls(len(state["lower"]), *(state[name] for name in names))
-        bounds = Bounds(*(state[name] for name in ("lower", "reach", "vertex", "way")))
-        screen.store(slice(None), bounds)
+        screen = cls.__new__(cls)
+        vars(screen).update(state)
         return screen

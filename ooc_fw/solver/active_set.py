@@ -144,8 +144,9 @@ class ActiveSet(VertexTable):
         if m > self.kernel_rows.capacity:
             raise MemoryError(f"there is no room for {m} vertices")
         operand = self.engine.prepare(rows)
-        largest_new = float(self.engine.kernel.diagonal(operand.norms).max())
-        self._hold(self._type_for(m, largest_new))
+        new_diagonal = self.engine.kernel.diagonal(operand.norms)
+        largest = max(float(new_diagonal.max()), float(self.diag.max(initial=0.0)))
+        self._hold(self._precision.after_growth(m, largest, self.kernel_rows.dtype))
         self._append(row_ids[new], rows, operand, labels[new].astype(np.float64))
         self.kernel_rows.add(len(new), self.engine, self.operand)
         grad = self.gradient_at(before, self.alpha)
@@ -164,11 +165,6 @@ class ActiveSet(VertexTable):
         super()._keep(places)
 
     # -- precision of kernel values --------------------------------------------------------------
-
-    def _type_for(self, m: int, largest_new: float = 0.0) -> np.dtype[Any]:
-        """Type of kernel values for m vertices, where k(x, x) <= largest_new of new ones."""
-        largest = max(largest_new, float(self.diag.max(initial=0.0)))
-        return self._precision.for_vertices(m, largest, self.kernel_rows.dtype)
 
     def _hold(self, dtype: np.dtype[Any]) -> bool:
         """Hold kernel values in some type; where it is another one, renew the gradient."""
@@ -248,7 +244,7 @@ class ActiveSet(VertexTable):
         self.rho = float(self.alpha @ self.grad)
         self.pinned[:], self.exact_grad[:] = False, np.nan
         self._precision.change_penalty(C)
-        self._hold(self._type_for(len(self)))
+        self._hold(self._precision.for_vertices(len(self), float(self.diag.max(initial=0.0))))
 
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.

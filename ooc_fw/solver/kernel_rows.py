@@ -74,9 +74,13 @@ class Precision:
         self.least = np.dtype(np.uint16 if quantised else np.float32)
         self._unfinished = 0  # corrective steps in a row that ended above their gap
 
-    def for_vertices(self, m: int, largest: float, held: np.dtype[Any]) -> np.dtype[Any]:
-        """Type for m vertices with k(x, x) <= largest; few do not go back from the type `held`."""
-        wanted = max(value_type(m, self.largest_C, largest, self._quantised), self.least)
+    def for_vertices(self, m: int, largest: float) -> np.dtype[Any]:
+        """Type for m vertices with k(x, x) <= largest."""
+        return max(value_type(m, self.largest_C, largest, self._quantised), self.least)
+
+    def after_growth(self, m: int, largest: float, held: np.dtype[Any]) -> np.dtype[Any]:
+        """Type once there are m vertices; few do not go back from the type `held`."""
+        wanted = self.for_vertices(m, largest)
         return max(wanted, held) if m <= LARGEST_SYSTEM else wanted
 
     def after_misled_steps(self, held: np.dtype[Any]) -> np.dtype[Any]:

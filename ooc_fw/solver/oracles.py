@@ -31,7 +31,7 @@ from ooc_fw.data.sampling import BlockSampler, block_sampler
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.state import StepKind
+from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.steps import Partan, StepRecord, StepRule
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Candidates:
     worst: int = -1
 
 
-class LMO(ABC):
-    """An oracle; subclasses define `propose`, and the other methods where they keep a state."""
+class LMO(Resumable, ABC):
+    """An oracle; subclasses define `propose`, and the rest where they remember steps."""
 
     sees_active: ClassVar[bool] = True
     """Whether the gap of a proposal is also one over the active set."""
@@ -95,18 +95,11 @@ class LMO(ABC):
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Rows of least gradient among those looked at, if they beat the active set."""
 
-    def update(self, record: StepRecord, active: ActiveSet) -> None:  # noqa: B027
+    def update(self, record: StepRecord, active: ActiveSet) -> None:
         """Learn of a step that was taken."""
 
-    def reset(self) -> None:  # noqa: B027
+    def reset(self) -> None:
         """Forget what came from the weights, since they were changed from outside."""
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, and values for JSON, from which the oracle resumes as if never stopped."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Take over what `state` gave."""
 
 
 def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
@@ -290,6 +283,7 @@ class FullLMO(LMO):
     """
 
     keeps_gradient = True
+    saved = "_grad", "_before"  # their last bits depend on the steps since they were computed
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -416,13 +410,6 @@ class FullLMO(LMO):
     def reset(self) -> None:
         """Forget the gradient; the next proposal computes it anew."""
         self._grad = self._before = None
-
-    def state(self) -> dict[str, Any]:
-        """The gradient of all rows, whose last bits depend on the steps it has seen."""
-        return {"grad": self._grad, "before": self._before}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._grad, self._before = state["grad"], state["before"]
 
 
 class RandomFullLMO(FullLMO):

@@ -93,12 +93,11 @@ class History:
         best = None if self.best is None else vars(self.best)
         return {"candidates": entries, "size": self.size, "best": best}
 
-    @classmethod
-    def from_state(cls, state: State) -> History:
-        """Build the history that gave `state`."""
-        candidates = [EarlierWeights(**entry) for entry in state["candidates"].values()]
-        best = None if state["best"] is None else EarlierWeights(**state["best"])
-        return cls(candidates, state["size"], best)
+    def restore(self, state: State) -> None:
+        """Take over what `state` gave."""
+        self.candidates = [EarlierWeights(**entry) for entry in state["candidates"].values()]
+        self.best = None if state["best"] is None else EarlierWeights(**state["best"])
+        self.size = state["size"]
 
 
 @dataclass
@@ -139,6 +138,11 @@ class Stagnation:
 
 _NUMBERS = "n_added", "full", "target_share", "renewed", "least_gap", "idle_rounds", "pass_share"
 """Fields of a `RunState` that are numbers, for checkpoints."""
+
+_PARTS = "oracle", "rule", "history"
+"""Fields that say and take over what a checkpoint holds of them."""
+
+_FROM_SOURCE = {"rows", "labels"}  # of candidates, which are not stored
 
 
 @dataclass
@@ -223,30 +227,24 @@ class RunState:
 
     def snapshot(self) -> State:
         """What a checkpoint holds."""
-        parts: State = {
+        seen = None
+        if self.progress.phase is Phase.CERTIFY and self.seen is not None:
+            seen = {name: vars(self.seen)[name] for name in vars(self.seen).keys() - _FROM_SOURCE}
+        return {
+            **{name: getattr(self, name).state() for name in _PARTS},
             "run": {name: getattr(self, name) for name in _NUMBERS},
             "stagnation": vars(self.stagnation),
             "progress": vars(self.progress),
             "rng": dict(self.rng.bit_generator.state),
             "active": self.active.state(),
-            "oracle": self.oracle.state(),
-            "rule": self.rule.state(),
-            "history": self.history.state(),
             "screen": None if self.screen is None else self.screen.state(),
+            "seen": seen,
         }
-        if self.progress.phase is Phase.CERTIFY and self.seen is not None:
-            parts["seen"] = {
-                name: value
-                for name, value in vars(self.seen).items()
-                if name not in ("rows", "labels")
-            }
-        return parts
 
     def restore(self, snapshot: State) -> None:
         """Take over a snapshot; the active set is empty before."""
         setting, labels = self.setting, self.setting.problem.labels
-        for name in _NUMBERS:
-            setattr(self, name, snapshot["run"][name])
+        vars(self).update(snapshot["run"])
         self.stagnation = Stagnation(**snapshot["stagnation"])
         vars(self.progress).update(snapshot["progress"])
         # A run that was stopped before its first step has its first vertices already.
@@ -257,12 +255,11 @@ class RunState:
         self.rng.bit_generator.state = snapshot["rng"]
         ids = snapshot["active"]["ids"]
         self.active.restore(snapshot["active"], setting.rows_of(ids), labels[ids])
-        self.oracle.restore(snapshot["oracle"])
-        self.rule.restore(snapshot["rule"])
-        self.history = History.from_state(snapshot["history"])
+        for name in _PARTS:
+            getattr(self, name).restore(snapshot[name])
         if snapshot["screen"] is not None:
             self.screen = Screen.from_state(snapshot["screen"])
-        if "seen" in snapshot:
+        if snapshot["seen"] is not None:
             ids = snapshot["seen"]["row_ids"]
             rows = setting.rows_of(ids) if len(ids) > 0 else None
             self.seen = Candidates(rows=rows, labels=labels[ids], **snapshot["seen"])

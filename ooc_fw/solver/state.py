@@ -9,7 +9,7 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -80,6 +80,20 @@ class Phase(enum.StrEnum):
     TRAIN = "train"
     CERTIFY = "certify"
     STREAM = "stream"
+
+
+class Resumable:
+    """What goes on from a checkpoint as if never stopped, by its attributes named in `saved`."""
+
+    saved: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, values for JSON, and dictionaries of such, for a checkpoint."""
+        return {name: getattr(self, name) for name in self.saved}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        vars(self).update(state)
 
 
 class StepKind(enum.StrEnum):

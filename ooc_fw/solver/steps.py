@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ooc_fw._core import steps as core
 from ooc_fw._core.pairwise import LANES, second_order_away
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet, affine_minimum
-from ooc_fw.solver.state import StepKind
+from ooc_fw.solver.state import Resumable, StepKind
 
 INNER_STEPS_PER_VERTEX = 50
 """Pairwise steps for each vertex after which a corrective step is cut; the next one continues."""
@@ -84,8 +84,8 @@ class StepRecord:
     cut: bool = False  # whether it ended early since time is short
 
 
-class StepRule:
-    """A rule; subclasses override `step`, and the other methods where they remember iterates."""
+class StepRule(Resumable):
+    """A rule; subclasses override `step`, and the rest where they remember iterates."""
 
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False
@@ -104,13 +104,6 @@ class StepRule:
     def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
         """Remove vertices without weight, if they are more than the share `spare` of all."""
         active.prune(spare)
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, and values for JSON, from which the rule resumes as if never stopped."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
 
 
 # -- single steps --------------------------------------------------------------------------------
@@ -262,6 +255,7 @@ class QuadraticCorrection(BlendedPairwise):
     """
 
     name = "qc"
+    saved = ("_next",)
     _next = LEAST_CORRECTION  # size of the support from which the next correction is due
 
     def step(self, active: ActiveSet, i: int, effort: Effort = NO_LIMIT) -> StepRecord:
@@ -291,12 +285,6 @@ class QuadraticCorrection(BlendedPairwise):
         ids = active.ids[moved]
         return StepRecord(StepKind.CORRECTIVE, 1.0, ids, change[moved], drops=int(drops))
 
-    def state(self) -> dict[str, Any]:
-        return {"next": self._next}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._next = state["next"]
-
 
 class Partan(StepRule):
     """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
@@ -306,6 +294,7 @@ class Partan(StepRule):
     """
 
     name = "partan"
+    saved = ("_before",)
     _before: dict[str, Float64Array] | None = None  # weights and gradient of the iterate before
 
     def reset(self) -> None:
@@ -318,12 +307,6 @@ class Partan(StepRule):
         keep = active.prune(spare, protected=before["alpha"] > 0)
         if keep is not None:
             self._before = {name: vector[keep] for name, vector in before.items()}
-
-    def state(self) -> dict[str, Any]:
-        return {} if self._before is None else dict(self._before)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._before = state or None
 
     def _aligned(
         self, active: ActiveSet, before: dict[str, Float64Array]

@@ -320,3 +320,5 @@ def test_another_penalty_and_wider_values_leave_the_weights(filled):
     assert not active.raise_precision()
     assert_valid(active, replace(problem, C=25.0), tolerance=1e-12)
     np.testing.assert_array_equal(active.alpha, before)
+    active.change_penalty(problem.C)
+    assert not active.precise

@@ -161,7 +161,8 @@ def test_states_and_the_best_one_survive_a_checkpoint(n_states, has_best):
         return EarlierWeights(ids, np.ones(3 + k, dtype=np.int8), ids / ids.sum(), 0.1 * k, 0.2 * k)
 
     expected = History(list(map(kept, range(n_states))), 5, kept(7) if has_best else None)
-    found = History.from_state(expected.state())
+    found = History()
+    found.restore(expected.state())
     assert (len(found.candidates), found.size, found.best is None) == (n_states, 5, not has_best)
     pairs = list(zip(found.candidates, expected.candidates, strict=True))
     for one, other in pairs + ([(found.best, expected.best)] if has_best else []):
