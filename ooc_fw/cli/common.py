@@ -76,8 +76,16 @@ def print_lines(lines: Iterable[object], file: Any = None) -> None:
 
 def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
     """A line for each name and value; `most` is the number of entries of a list that are shown."""
-    width = max(len(name) for name in result)
-    return [f"{name:<{width}}  {format_value(value, most)}" for name, value in result.items()]
+    return table([[name, format_value(value, most)] for name, value in result.items()], 2)
+
+
+def table(rows: Sequence[Sequence[object]], n_left: int = 1) -> list[str]:
+    """Lines of a table, of which the first `n_left` columns begin, and the others end alike."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    sides = ["<"] * n_left + [">"] * (len(rows[0]) - n_left)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    look = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [look.format(*row).rstrip() for row in cells]
 
 
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:

@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 from collections import Counter
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -160,40 +161,27 @@ def _lines(result: dict[str, Any]) -> list[str]:
     names = ("accuracy", "balanced_accuracy", "roc_auc", "average_precision", "brier_score")
     shown = {name: result.get(name) for name in (*names, "n_rows", "seconds")}
     shown = {name: value for name, value in shown.items() if value is not None}
-    width = max(5, *map(len, result["classes"]))
-    lines = [*common.aligned(shown), "", f"{'class':<{width}}      rows precision    recall"]
+    rows: list[list[Any]] = [["class", "rows", "precision", "recall"]]
     for name, of_class in result["classes"].items():
         ratios = (of_class["precision"], of_class["recall"])
         cells = ["-" if ratio is None else f"{ratio:.4f}" for ratio in ratios]
-        lines.append(f"{name:<{width}} {of_class['rows']:>9} {cells[0]:>9} {cells[1]:>9}")
-    return [*lines, "", *_confusion_lines(result, width)]
+        rows.append([name, of_class["rows"], *cells])
+    return [*common.aligned(shown), "", *common.table(rows), "", *_confusion_lines(result)]
 
 
-def _confusion_lines(result: dict[str, Any], width: int) -> list[str]:
+def _confusion_lines(result: dict[str, Any]) -> list[str]:
     """The confusion matrix, or the most frequent mistakes if it is wider than the terminal."""
     names, matrix = list(result["classes"]), result["confusion"]
-    cell = max(width, len(str(result["n_rows"]))) + 1
-    if width + cell * len(names) <= shutil.get_terminal_size().columns:
-        head = " " * width + "".join(f"{name:>{cell}}" for name in names)
-        return ["confusion (given below, predicted to the right)", head] + [
-            f"{name:<{width}}" + "".join(f"{count:>{cell}}" for count in row)
-            for name, row in zip(names, matrix, strict=True)
-        ]
-    mistakes = Counter(
-        {
-            (given, predicted): count
-            for given, row in zip(names, matrix, strict=True)
-            for predicted, count in zip(names, row, strict=True)
-            if count and given != predicted
-        }
-    )
-    lines = [
-        f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)",
-        f"{'given':<{width}} {'predicted':<{max(width, 9)}} {'rows':>9}",
-    ]
+    counts = zip(names, matrix, strict=True)
+    lines = common.table([["", *names], *([name, *row] for name, row in counts)])
+    if len(lines[0]) <= shutil.get_terminal_size().columns:
+        return ["confusion (given below, predicted to the right)", *lines]
+    pairs = zip(product(names, names), chain(*matrix), strict=True)
+    mistakes = Counter({pair: count for pair, count in pairs if count and pair[0] != pair[1]})
     shown = mistakes.most_common(SHOWN_CONFUSIONS)
-    for (given, predicted), count in shown:
-        lines.append(f"{given:<{width}} {predicted:<{max(width, 9)}} {count:>9}")
+    rows = [["given", "predicted", "rows"], *([*pair, count] for pair, count in shown)]
+    lines = [f"most frequent mistakes (--json has the {len(names)} x {len(names)} matrix)"]
+    lines += common.table(rows, 2)
     if len(mistakes) > len(shown):
         rest = mistakes.total() - sum(count for _, count in shown)
         lines.append(f"and {rest} rows in {len(mistakes) - len(shown)} other mistakes")

@@ -59,14 +59,14 @@ def run(args: argparse.Namespace) -> int:
 def _lines(result: dict[str, Any]) -> list[str]:
     """What was compared, a line for each array."""
     checked, arrays = result["checksums"] is not None, result["arrays"]
-    width = max(map(len, arrays)) + 1
-    lines = ["header: matches its checksum"] if checked else []
+    rows = []
     for name, array in arrays.items():
         verdict = "intact" if checked else "readable"
         if array["damaged"]:
             verdict = f"damaged in {array['damaged']} place{'s' * (array['damaged'] != 1)}"
         chunks = f"{array['chunks']} chunk{'s' * (array['chunks'] != 1)}"
-        lines.append(f"{name + ':':<{width}} {array['bytes']} bytes in {chunks}, {verdict}")
+        rows.append([f"{name}:", f"{array['bytes']} bytes in {chunks}, {verdict}"])
+    lines = [*["header: matches its checksum"] * checked, *common.table(rows, 2)]
     if not result["intact"]:
         return [*lines, f"{result['file']} is damaged"]
     return [*lines, f"{result['file']}: {'intact' if checked else NO_CHECKSUMS}"]
