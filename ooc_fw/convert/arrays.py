@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -15,15 +14,12 @@ import numpy as np
 from ooc_fw.convert.readers import (
     MAX_ROW_BYTES,
     NUMBERS,
+    SPARSE,
     WORDS,
-    Place,
+    TypedBlock,
     TypedReader,
-    Words,
     block_rows,
     check_columns,
-    collect_words,
-    keep_stored,
-    number_values,
 )
 from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray
 from ooc_fw.data.containers import (
@@ -41,10 +37,9 @@ from ooc_fw.data.containers import (
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import format_of, open_bytes, stored_bytes
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
-from ooc_fw.data.labels import inexact_labels
 from ooc_fw.data.npy import open_npy
 from ooc_fw.data.opening import open_node
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -173,7 +168,7 @@ class ArrayReader(TypedReader):
             self.own_label = self._label
         self.kinds = kinds
 
-    def blocks(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    def blocks(self) -> Iterator[TypedBlock]:
         """Read the parts of all arrays that belong to a block."""
         sparse_rows = self._sparse_rows
         row_bytes = sum(
@@ -186,45 +181,20 @@ class ArrayReader(TypedReader):
         size = block_rows(row_bytes)
         while self.row < self.n_rows:
             start, stop = self.row, min(self.n_rows, self.row + size)
-            part: dict[str, Any] = {}
+            columns: dict[str, Any] = {}
             if sparse_rows is not None:
                 sizes = 12 * np.diff(sparse_rows.indptr[start : stop + 1]).cumsum()
                 row = f"{self.name}: row {start} of its sparse matrix takes {{}}"
                 _check_row(int(sizes[0]), row)
                 stop = start + int(np.searchsorted(sizes, MAX_ROW_BYTES, side="right"))
                 rows: Any = sparse_rows.read_unchecked(start, stop)
-                part[""] = rows
+                columns[SPARSE] = rows
                 self.text_bytes += rows.data.nbytes + rows.indices.nbytes
             pieces = {name: array[start:stop] for name, array in self._arrays.items()}
             self.text_bytes += sum(piece.nbytes for piece in pieces.values())
             self.row = stop
-            yield start, stop, pieces | part
-
-    def _column(self, part: Mapping[str, Any], name: str) -> AnyArray:
-        array, index = self._places[name]
-        found: AnyArray = part[array][index]
-        return found
-
-    def _numbers(
-        self, part: Mapping[str, Any], n_rows: int, names: Sequence[str]
-    ) -> Float64Array | CSRRows:
-        if "" not in part:
-            return super()._numbers(part, n_rows, names)
-        rows = replace(part[""], data=part[""].data.astype(np.float64))
-        return keep_stored(rows, rows.data != 0, rows.n_features)
-
-    def _floats(self, column: AnyArray) -> Float64Array:
-        return column.astype(np.float64)
-
-    def _words_of(self, column: AnyArray, place: Place) -> Words:
-        if column.dtype.kind == "O":
-            return collect_words(*number_values(column.tolist()), place)
-        found, codes = np.unique(column, return_inverse=True)
-        return collect_words(codes.reshape(-1), found.tolist(), place)
-
-    def _inexact_label(self, column: AnyArray) -> tuple[int, Any] | None:
-        rows = np.flatnonzero(inexact_labels(column))
-        return (int(rows[0]), column[rows[0]]) if len(rows) else None
+            columns |= {name: pieces[array][at] for name, (array, at) in self._places.items()}
+            yield TypedBlock(self.name, start, stop - start, columns)
 
 
 def _check_row(n_bytes: int, sentence: str) -> None:

@@ -27,8 +27,8 @@ from ooc_fw.convert.readers import (
     USABLE,
     WORDS,
     Cells,
-    Place,
     TableReader,
+    TypedBlock,
     TypedReader,
     Wanted,
     Words,
@@ -39,8 +39,6 @@ from ooc_fw.convert.readers import (
 )
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_parts, file_system, is_url, open_bytes, remote_errors
-from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
 
@@ -65,38 +63,6 @@ def _import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-class ArrowColumns(TableReader):
-    """A table whose parts are Arrow's tables or record batches."""
-
-    def _column(self, part: Any, name: str) -> Any:
-        return part.column(name)
-
-    def _floats(self, column: Any) -> Float64Array:
-        import pyarrow as pa
-
-        found: Float64Array = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return found
-
-    def _words_of(self, column: Any, place: Place) -> Words:
-        import pyarrow as pa
-
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist(), place)
-
-    def _inexact_label(self, column: Any) -> tuple[int, Any] | None:
-        from pyarrow import types
-
-        kind = column.type
-        if types.is_decimal(kind) or (types.is_integer(kind) and kind.bit_width > 32):
-            for value in column.unique().to_pylist():
-                if value is not None and not is_exact_label(str(value)):
-                    return column.to_pylist().index(value), value
-        return None
-
-
 class _Part(NamedTuple):
     """A file of a table."""
 
@@ -105,15 +71,7 @@ class _Part(NamedTuple):
     schema: Any  # of the file itself
 
 
-class _Batch(NamedTuple):
-    """Some rows of a part."""
-
-    part: _Part
-    first: int  # number of the first of them in the part
-    rows: Any  # a record batch
-
-
-class PartsReader(TypedReader, ArrowColumns):
+class PartsReader(TypedReader):
     """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
 
     Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the
@@ -189,17 +147,19 @@ class PartsReader(TypedReader, ArrowColumns):
                     f"files of {self.name}; write them with one type"
                 )
 
-    def blocks(self) -> Iterator[tuple[int, int, _Batch]]:
+    def blocks(self) -> Iterator[TypedBlock]:
         """Read record batches."""
         for part in self._parts:
             first = 0
             try:
                 for batch in self._batches(part):
-                    start = self.row
-                    self.row += batch.num_rows
+                    n_rows = batch.num_rows
+                    self.row += n_rows
                     self.text_bytes += batch.nbytes
-                    yield start, self.row, _Batch(part, first, batch)
-                    first += batch.num_rows
+                    names = self.wanted.columns
+                    columns = {name: self._column(part, batch, name) for name in names}
+                    yield TypedBlock(part.path, first, n_rows, columns)
+                    first += n_rows
             except MemoryError:
                 raise
             except (self._pa.ArrowException, OSError) as error:
@@ -212,11 +172,10 @@ class PartsReader(TypedReader, ArrowColumns):
         from pyarrow import ipc, parquet
 
         inside = {*part.schema.names} - {*part.keys}
-        usable = [name for name, kind in self.kinds.items() if kind in USABLE]
-        usable = [name for name in usable if self._stored[name] in inside]
-        size = block_rows(8 * len(usable))
-        needed = usable if self.wanted is None else self.wanted.columns
-        stored = [self._stored[name] for name in usable if name in {*needed}]
+        size = block_rows(8 * sum(kind in USABLE for kind in self.kinds.values()))
+        stored = [
+            self._stored[name] for name in self.wanted.columns if self._stored[name] in inside
+        ]
         with self._files.open_input_file(part.path) as file:
             if not self._is_parquet:
                 places = [part.schema.get_field_index(name) for name in stored]
@@ -242,27 +201,17 @@ class PartsReader(TypedReader, ArrowColumns):
             if begun:
                 yield self._pa.Table.from_batches(begun)
 
-    def parse(self, block: tuple[int, int, _Batch], wanted: Wanted) -> Cells:
-        """Cells of a block; messages name the file and the row there."""
-        batch = block[2]
-        return self._cells(
-            batch,
-            batch.rows.num_rows,
-            wanted,
-            lambda row: f"{batch.part.path}, row {batch.first + row}",
-        )
-
-    def _column(self, part: _Batch, name: str) -> Any:
-        stored, n_rows = self._stored[name], part.rows.num_rows
-        if stored in part.part.keys:
-            value = self._pa.scalar(part.part.keys[stored], self._key_types[stored])
-            return self._pa.repeat(value, n_rows)
-        known = stored in part.part.schema.names
-        column = part.rows.column(stored) if known else self._pa.nulls(n_rows)
+    def _column(self, part: _Part, rows: Any, name: str) -> Any:
+        """A column of some rows of a part, which may have it by its folder or not at all."""
+        stored = self._stored[name]
+        if stored in part.keys:
+            value = self._pa.scalar(part.keys[stored], self._key_types[stored])
+            return self._pa.repeat(value, rows.num_rows)
+        known = stored in part.schema.names
+        column = rows.column(stored) if known else self._pa.nulls(rows.num_rows)
         if self._pa.types.is_null(column.type):
-            is_number = self.kinds[name] == NUMBERS
-            return column.cast(self._pa.float64() if is_number else self._pa.string())
-        if _is_text(part.part.schema.field(stored).type) and self._is_parquet:
+            return column.cast("float64" if self.kinds[name] == NUMBERS else "string")
+        if self._is_parquet and _is_text(part.schema.field(stored).type):
             return _used_words(column)
         return column
 
@@ -315,7 +264,7 @@ def _kind(kind: Any) -> str:
     return WORDS if any(test(value) for test in texts) else str(kind)
 
 
-class CSVReader(TextInput, ArrowColumns):
+class CSVReader(TextInput, TableReader):
     """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
 
     _long_row_hint = "does a quote begin here that never ends?"
@@ -428,13 +377,14 @@ class CSVReader(TextInput, ArrowColumns):
         if begun:
             yield first, begun
 
-    def parse(self, block: TextBlock, wanted: Wanted) -> Cells:
-        """Cells of a block of rows."""
+    def parse(self, block: TextBlock) -> Cells:
+        """Wanted cells of a block of rows."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        wanted = self.wanted
         if len(self.columns) > _WIDE * block.n_lines:
-            return self.parse_by_line(block, wanted)
+            return self.parse_by_line(block)
         words = pa.dictionary(pa.int32(), pa.string())
         types = dict.fromkeys(wanted.numbers, pa.float64())
         types |= dict.fromkeys(wanted.words, words)
@@ -459,19 +409,20 @@ class CSVReader(TextInput, ArrowColumns):
                 ),
             )
         except pa.ArrowInvalid:
-            return self.parse_by_line(block, wanted)
+            return self.parse_by_line(block)
         n_rows = table.num_rows
         if n_rows != block.n_lines and n_rows != self._scan(block.text).n_rows:
-            return self.parse_by_line(block, wanted)  # a quote that never ends took rows with it
+            return self.parse_by_line(block)  # a quote that never ends took rows with it
 
         def place(row: int) -> str:
             line, _ = next(islice(self._rows(block), row, None))
             return f"{self.name}, line {line}"
 
-        return self._cells(table, n_rows, wanted, place)
+        return self._cells({name: table.column(name) for name in types}, n_rows, place)
 
-    def parse_by_line(self, block: TextBlock, wanted: Wanted) -> Cells:
-        """Cells of a block of rows, to the same result; names or skips what cannot be read."""
+    def parse_by_line(self, block: TextBlock) -> Cells:
+        """As `parse`, to the same result; names or skips what cannot be read."""
+        wanted = self.wanted
         place = {name: j for j, name in enumerate(self.columns)}
         kept: list[list[str]] = []
         places: list[str] = []

@@ -393,13 +393,14 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
     Returns the number of its rows that can be read, what each column holds, and what is wrong with
     each of the other rows.
     """
-    block = next(iter(reader.blocks()), None)
-    if block is None:
-        raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
     columns = [(name, kind) for name, kind in reader.kinds.items() if name not in reader.index]
     numbers = [name for name, kind in columns if kind == NUMBERS]
     words = [name for name, kind in columns if kind in (WORDS, TEXT)]
-    cells = reader.parse(block, Wanted(None, tuple(numbers), tuple(words), skip=True))
+    reader.wanted = Wanted(None, tuple(numbers), tuple(words), skip=True)
+    block = next(iter(reader.blocks()), None)
+    if block is None:
+        raise InputError(f"{reader.name} holds no rows; give a table with rows in it")
+    cells = reader.parse(block)
     found = {
         name: TableColumn(name, f"type {kind}", 0)
         for name, kind in reader.kinds.items()

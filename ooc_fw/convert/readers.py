@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ooc_fw.data.labels import inexact_label
+from ooc_fw.data.labels import inexact_label, inexact_labels, is_exact_label
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
@@ -50,6 +50,9 @@ MISSING = ("", *_WORDS, "?", "-")
 
 MISSING_LABELS = frozenset(MISSING) - {"-"}
 """Words that are missing labels: "-" may be the opposite of "+"."""
+
+SPARSE = ""
+"""Name of the rows in a block of a table that is one array of sparse rows."""
 
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
@@ -157,7 +160,7 @@ class TableReader(Reader):
     sparse = False  # whether the numbers arrive as `CSRRows`
     feature_names: Sequence[str] | None = None  # of rows in one array; None: nothing says them
     takes_label_file = False  # whether labels may come from a file of their own
-    wanted: Wanted | None = None  # the columns to read, if `choose` told them
+    wanted: Wanted  # the columns to read, which `choose` tells
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -174,51 +177,44 @@ class TableReader(Reader):
         self.wanted = wanted
 
     @abstractmethod
-    def parse(self, block: Any, wanted: Wanted) -> Cells:
-        """Cells of a block, for any thread; InputError where a cell or row cannot be read."""
+    def parse(self, block: Any) -> Cells:
+        """Wanted cells of a block, for any thread; InputError where one cannot be read."""
 
-    def _cells(self, part: Any, n_rows: int, wanted: Wanted, place: Place) -> Cells:
-        """Cells of a part of the table whose columns have types."""
+    def _cells(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
+        """Wanted cells of columns that have types, of numpy or Arrow."""
+        wanted = self.wanted
         labels: Float64Array | Words = np.zeros(n_rows)
         if wanted.label is not None:
-            column = self._column(part, wanted.label)
+            column = columns[wanted.label]
             if self.kinds[wanted.label] != NUMBERS:
-                labels = self._words_of(column, place)
+                labels = _words_of(column, place)
             else:
-                if (found := self._inexact_label(column)) is not None:
+                if (found := _inexact_label(column)) is not None:
                     raise inexact_label(found[1], f"{place(found[0])}: ")
                 # Compiled code knows writable arrays only; those of Arrow are not.
-                labels = np.require(self._floats(column), requirements="W")
-        numbers = self._numbers(part, n_rows, wanted.numbers)
-        words = tuple(self._words_of(self._column(part, name), place) for name in wanted.words)
+                labels = np.require(_floats(column), requirements="W")
+        if SPARSE in columns:
+            sparse = columns[SPARSE]
+            numbers: Any = replace(sparse, data=sparse.data.astype(np.float64))
+        else:
+            numbers = np.empty((n_rows, len(wanted.numbers)))
+            for j, name in enumerate(wanted.numbers):
+                numbers[:, j] = _floats(columns[name])
+        words = tuple(_words_of(columns[name], place) for name in wanted.words)
         return Cells(labels, numbers, words, place)
 
-    def _numbers(self, part: Any, n_rows: int, names: Sequence[str]) -> Float64Array | CSRRows:
-        """Columns of numbers side by side."""
-        found = np.empty((n_rows, len(names)))
-        for j, name in enumerate(names):
-            found[:, j] = self._floats(self._column(part, name))
-        return found
 
-    @abstractmethod
-    def _column(self, part: Any, name: str) -> Any:
-        """One column of a part."""
+class TypedBlock(NamedTuple):
+    """Some rows of a table whose columns have types."""
 
-    @abstractmethod
-    def _floats(self, column: Any) -> Float64Array:
-        """Numbers of a column, missing ones as NaN."""
-
-    @abstractmethod
-    def _words_of(self, column: Any, place: Place) -> Words:
-        """Words of a column."""
-
-    @abstractmethod
-    def _inexact_label(self, column: Any) -> tuple[int, Any] | None:
-        """Row and value of the first whole number that float64 does not hold exactly."""
+    name: str  # the file
+    first: int  # number of the first row in it
+    n_rows: int
+    columns: Mapping[str, Any]  # arrays of numpy or Arrow; `SPARSE` are `CSRRows` of all numbers
 
 
 class TypedReader(TableReader):
-    """A table with a known number of rows; blocks are (first row, last row + 1, part)."""
+    """A table with a known number of rows."""
 
     n_rows = 0
     row = 0  # number of the next row
@@ -228,12 +224,48 @@ class TypedReader(TableReader):
         """Share of the file that belongs to the rows read."""
         return (self.size or 0) * self.row // max(1, self.n_rows)
 
-    def parse(self, block: tuple[int, int, Any], wanted: Wanted) -> Cells:
-        """Cells of a block."""
-        start, stop, part = block
+    @abstractmethod
+    def blocks(self) -> Iterator[TypedBlock]:
+        """Read the table block by block."""
+
+    def parse(self, block: TypedBlock) -> Cells:
+        """Wanted cells of a block."""
         return self._cells(
-            part, stop - start, wanted, lambda row: f"{self.name}, row {start + row}"
+            block.columns, block.n_rows, lambda row: f"{block.name}, row {block.first + row}"
         )
+
+
+def _floats(column: Any) -> Float64Array:
+    """Numbers of a column, missing ones as NaN."""
+    if not isinstance(column, np.ndarray):
+        column = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(column, dtype=np.float64)
+
+
+def _words_of(column: Any, place: Place) -> Words:
+    """Words of a column."""
+    if not isinstance(column, np.ndarray):
+        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return collect_words(codes.astype(np.int64), encoded.dictionary.to_pylist(), place)
+    if column.dtype.kind == "O":
+        return collect_words(*number_values(column.tolist()), place)
+    values, codes = np.unique(column, return_inverse=True)
+    return collect_words(codes.reshape(-1), values.tolist(), place)
+
+
+def _inexact_label(column: Any) -> tuple[int, Any] | None:
+    """Row and value of the first whole number that float64 does not hold exactly."""
+    if isinstance(column, np.ndarray):
+        rows = np.flatnonzero(inexact_labels(column))
+        return (int(rows[0]), column[rows[0]]) if len(rows) else None
+    if not str(column.type).startswith(("int64", "uint64", "decimal")):
+        return None
+    for value in column.unique().to_pylist():
+        if value is not None and not is_exact_label(str(value)):
+            return column.to_pylist().index(value), value
+    return None
 
 
 def block_rows(row_bytes: int) -> int:

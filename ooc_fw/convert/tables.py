@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import h5py
@@ -397,7 +397,7 @@ def fit_record(
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
             reader.choose(wanted)
-            for cells in ordered_map(partial(reader.parse, wanted=wanted), reader.blocks()):
+            for cells in ordered_map(reader.parse, reader.blocks()):
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
                     if max(map(len, column.values), default=0) > MAX_NAME:
@@ -566,7 +566,7 @@ class TableEncoder(Encoder):
         if self.record is None:
             places = feature_places(reader.feature_names, self._names, reader.name)
         reader.choose(wanted)
-        return lambda block: self._encode(reader.parse(block, wanted), places)
+        return lambda block: self._encode(reader.parse(block), places)
 
     def feature_name(self, column: int) -> str:
         """What a user calls a feature."""
