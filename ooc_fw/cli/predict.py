@@ -32,7 +32,7 @@ from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import decide, like_training
+from ooc_fw.model.prediction import decide, iter_decisions, like_training
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import RowProgress
@@ -352,8 +352,8 @@ def _apply_to_source(
             common.open_workers(args) as workers,
             RowProgress("predict", source.n_rows, quiet=args.quiet) as progress,
         ):
-            for start, values in model.iter_decisions(
-                source, threads=args.threads, dask=workers, labels_only=labels_only
+            for start, values in iter_decisions(
+                model, source, threads=args.threads, dask=workers, labels_only=labels_only
             ):
                 stop = start + len(values)
                 labels = source.labels(start, stop) if with_labels else None

@@ -24,7 +24,8 @@ from ooc_fw.estimators.common import Run, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
-from ooc_fw.model.record import Model, borrow_source, model_from_bytes, suited
+from ooc_fw.model.prediction import suited
+from ooc_fw.model.record import Model, borrow_source, model_from_bytes
 from ooc_fw.options import KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.run import Warm

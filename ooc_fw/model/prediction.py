@@ -14,18 +14,21 @@ Wu, Lin and Weng (2004), Probability estimates for multi-class classification by
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.parallel import Counts
+from ooc_fw.data.names import feature_places
+from ooc_fw.data.parallel import Counts, Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.model.pairs import Decision, class_pairs, is_decided
@@ -34,6 +37,8 @@ from ooc_fw.system.threads import SMALL_WORK
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
+
+logger = logging.getLogger(__name__)
 
 DECISION_ACCURACY = 1e-4
 """Largest error of a decision value, on the scale where the margin is 1, rho for one class, or the
@@ -52,6 +57,49 @@ _PROBE_VECTORS = 32  # support vectors that show whether float32 values decide m
 def rows_at_once(n_features: int) -> int:
     """Rows that take about `PART_BYTES` when dense."""
     return max(1, PART_BYTES // (4 * n_features))
+
+
+def suited(model: Model, source: RowSource) -> RowSource:
+    """Rows of `source` like the training rows: the features of the model by name, and scaled.
+
+    A source that records its scaling, as converted files do, is used as it is, and its scaling
+    must be that of the model. All others hold raw rows, which are scaled as they are read.
+    InputError is raised for features that are missing, or for another scaling.
+    """
+    source = by_name(model, source)
+    check_source(model, source)
+    if model.scaling is None or model.scaling.is_identity or source.scaling is not None:
+        return source
+    return ScaledSource(source, model.scaling)
+
+
+def by_name(model: Model, source: RowSource) -> RowSource:
+    """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
+    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
+    return source if places is None else ColumnSource(source, places)
+
+
+def check_source(model: Model, source: RowSource) -> None:
+    """Raise InputError unless rows of `source` can be compared with the support vectors."""
+    if source.n_features != model.n_features:
+        raise InputError(
+            f"{source.name} has {source.n_features} features but the model was trained on "
+            f"{model.n_features}; convert it with --like and the training file"
+        )
+    if source.scaling is None:
+        return
+    if model.scaling is None:
+        logger.warning(
+            "%s is scaled (%s), and the model has no record of the scaling of its training "
+            "data; the values are taken as they are",
+            source.name,
+            source.scaling.kind,
+        )
+    elif not source.scaling.same_as(model.scaling):
+        raise InputError(
+            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
+            f"training data ({model.scaling.kind}); convert it with --like and the training file"
+        )
 
 
 class Predictor:
@@ -172,6 +220,51 @@ def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
     for block in blocks:
         for start in range(0, len(block), step):
             yield scaling.apply(block[start : start + step], model.n_features)
+
+
+def decision_values(
+    model: Model,
+    source: RowSource,
+    threads: int,
+    dask: Any,
+    *,
+    on_rows: Callable[[int], None] | None,
+    labels_only: bool,
+) -> Float64Array:
+    """Values of `Model.decision_function`, whose other arguments these are, for all rows."""
+    n_rows, n_classifiers = source.n_rows, len(model.classifiers)
+    if dask is None and source.in_memory and model.few_rows.suit(n_rows, threads):
+        values = model.few_rows.decide(suited(model, source).read(0, n_rows), labels_only)
+        if on_rows is not None:
+            on_rows(n_rows)
+        return values
+    values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
+    for start, part in iter_decisions(model, source, threads, dask, labels_only=labels_only):
+        values[start : start + len(part)] = part
+        if on_rows is not None:
+            on_rows(start + len(part))
+    return values
+
+
+def iter_decisions(
+    model: Model,
+    source: RowSource,
+    threads: int = 1,
+    dask: Any = None,
+    *,
+    labels_only: bool = False,
+) -> Iterator[tuple[int, Float64Array]]:
+    """Yield the first row of each block, and the values of `Model.decision_function` for it."""
+    with model.engine(threads) as engine:
+        source = suited(model, source)
+        slices = block_slices(source, 0, source.n_rows)
+        predictor = Predictor(model, labels_only, engine)
+        shared = Shared(predictor, predictor.recipe)
+        # The engine has threads of its own.
+        with borrow_workers(dask, threads, here=1) as workers:
+            for (start, _), part in workers.over(source, decide_rows, slices, shared):
+                yield start, part
+        source.check_unchanged()
 
 
 def _make_predictor(model: Model, labels_only: bool, engine: Callable[[], Engine]) -> Predictor:

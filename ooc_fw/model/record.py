@@ -16,13 +16,11 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.names import feature_places
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.parallel import Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float32Array, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import RowSource, block_slices
-from ooc_fw.data.views import ColumnSource, ScaledSource, SubsetSource, ranges_of
+from ooc_fw.data.sources import RowSource
+from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel, KernelFunction
@@ -45,9 +43,10 @@ from ooc_fw.model.pairs import (
 )
 from ooc_fw.model.prediction import (
     FewRows,
-    Predictor,
+    by_name,
+    check_source,
     class_probabilities,
-    decide_rows,
+    decision_values,
     rows_at_once,
 )
 from ooc_fw.solver.state import Solution
@@ -291,39 +290,14 @@ class Model:
             A worker died and could not be replaced.
         """
         with borrow_source(X) as source:
-            n_rows, n_classifiers = source.n_rows, len(self.classifiers)
-            if dask is None and source.in_memory and self._few_rows.suit(n_rows, threads):
-                values = self._few_rows.decide(suited(self, source).read(0, n_rows), labels_only)
-                if on_rows is not None:
-                    on_rows(n_rows)
-                return values
-            values = np.empty(n_rows if n_classifiers == 1 else (n_rows, n_classifiers))
-            for start, part in self.iter_decisions(
-                source, threads=threads, dask=dask, labels_only=labels_only
-            ):
-                values[start : start + len(part)] = part
-                if on_rows is not None:
-                    on_rows(start + len(part))
-        return values
+            return decision_values(
+                self, source, threads, dask, on_rows=on_rows, labels_only=labels_only
+            )
 
     @cached_property
-    def _few_rows(self) -> FewRows:
+    def few_rows(self) -> FewRows:
+        """What decides rows in RAM at once."""
         return FewRows(self)
-
-    def iter_decisions(
-        self, source: RowSource, *, threads: int = 1, dask: Any = None, labels_only: bool = False
-    ) -> Iterator[tuple[int, Float64Array]]:
-        """Yield the first row of each block and the values of `decision_function` for its rows."""
-        with self.engine(threads) as engine:
-            source = suited(self, source)
-            slices = block_slices(source, 0, source.n_rows)
-            predictor = Predictor(self, labels_only, engine)
-            shared = Shared(predictor, predictor.recipe)
-            # The engine has threads of its own.
-            with borrow_workers(dask, threads, here=1) as workers:
-                for (start, _), part in workers.over(source, decide_rows, slices, shared):
-                    yield start, part
-            source.check_unchanged()
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
         """Class values of all rows of `X`, or predictions; see `decision_function`."""
@@ -441,49 +415,6 @@ def _check_values(model: Model) -> None:
 
 
 # -- the data that a model is used with ----------------------------------------------------------
-
-
-def suited(model: Model, source: RowSource) -> RowSource:
-    """Rows of `source` like the training rows: the features of the model by name, and scaled.
-
-    A source that records its scaling, as converted files do, is used as it is, and its scaling
-    must be that of the model. All others hold raw rows, which are scaled as they are read.
-    InputError is raised for features that are missing, or for another scaling.
-    """
-    source = by_name(model, source)
-    check_source(model, source)
-    if model.scaling is None or model.scaling.is_identity or source.scaling is not None:
-        return source
-    return ScaledSource(source, model.scaling)
-
-
-def by_name(model: Model, source: RowSource) -> RowSource:
-    """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
-    places = feature_places(source.columns, model.columns, source.name, model.warn_once)
-    return source if places is None else ColumnSource(source, places)
-
-
-def check_source(model: Model, source: RowSource) -> None:
-    """Raise InputError unless rows of `source` can be compared with the support vectors."""
-    if source.n_features != model.n_features:
-        raise InputError(
-            f"{source.name} has {source.n_features} features but the model was trained on "
-            f"{model.n_features}; convert it with --like and the training file"
-        )
-    if source.scaling is None:
-        return
-    if model.scaling is None:
-        logger.warning(
-            "%s is scaled (%s), and the model has no record of the scaling of its training "
-            "data; the values are taken as they are",
-            source.name,
-            source.scaling.kind,
-        )
-    elif not source.scaling.same_as(model.scaling):
-        raise InputError(
-            f"{source.name} is scaled ({source.scaling.kind}) in another way than the model's "
-            f"training data ({model.scaling.kind}); convert it with --like and the training file"
-        )
 
 
 def training_data(model: Model, source: RowSource) -> tuple[Model, RowSource]:

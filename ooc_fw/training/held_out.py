@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.views import SubsetSource, complement, ranges_of
 from ooc_fw.model.pairs import class_pairs
-from ooc_fw.model.prediction import fit_sigmoid
+from ooc_fw.model.prediction import fit_sigmoid, iter_decisions
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
@@ -136,7 +136,7 @@ def held_out_sigmoids(
         model = _train_without(held.rows, problem, wanted, session)
         judged = SubsetSource(source, ranges_of(held.judged))
         with judged as part, part.limited(deadline.check):
-            found = model.iter_decisions(part, threads=options.threads, dask=session.dask)
+            found = iter_decisions(model, part, threads=options.threads, dask=session.dask)
             for start, block in found:
                 known = codes[held.judged[start : start + len(block)]]
                 for own, (negative, positive_class) in enumerate(sides):

@@ -27,8 +27,8 @@ from ooc_fw.data.views import SubsetSource
 from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.pairs import BinaryClassifier, LandmarkClassifier
-from ooc_fw.model.prediction import decide, like_training
-from ooc_fw.model.record import Model, check_source, check_training_rows, load_model, suited
+from ooc_fw.model.prediction import check_source, decide, iter_decisions, like_training, suited
+from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import to_dense
 from tests.support.reference import kernel_values, to_csr
@@ -150,7 +150,7 @@ def test_a_row_alone_has_the_decision_value_it_has_among_others(name, sparse_mod
     model = make_model(random_rows(700, seed=8), kernel=kernel, sparse=sparse_model)
     X = random_rows(300, seed=9)
     expected = model.decision_function(X, threads=2, labels_only=labels_only)
-    assert not model._few_rows.suit(len(X), threads=2)
+    assert not model.few_rows.suit(len(X), threads=2)
     own = dict(labels_only=labels_only)
     for n in (1, 3, 40):
         parts = [model.decision_function(X[k : k + n], **own) for k in range(0, len(X), n)]
@@ -211,7 +211,7 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
         for threads in (1, 2):
             found = model.decision_function(data, threads=threads, labels_only=labels_only)
             np.testing.assert_array_equal(found, expected)
-        (_, found), *_ = model.iter_decisions(open_source(data), labels_only=labels_only)
+        (_, found), *_ = iter_decisions(model, open_source(data), labels_only=labels_only)
         np.testing.assert_array_equal(found, expected)
     keeps_zero = dataclasses.replace(minmax(), kind="maxabs", offset=np.zeros(D))
     sparse = open_source(scipy.sparse.csr_matrix(raw))
