@@ -1,6 +1,6 @@
 """Options of training and conversion, declared once: type, default, help, limits and choices.
 
-The checks of the records, the arguments of the commands (`ooc_fw.cli.common`) and the defaults
+The checks of the records, the arguments of the commands (`ooc_fw.cli.arguments`) and the defaults
 of `FrankWolfeSVC` follow from the fields. To add an option, add a field, and its name to the
 commands that show it. Imports no numerical library.
 """

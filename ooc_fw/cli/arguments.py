@@ -186,14 +186,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="file written by ooc-fw train or tune")
 
 
-def add_model_output(parser: argparse.ArgumentParser) -> None:
-    """Declare where the model goes."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="MODEL",
-        help="model file (default: DATA with .model.h5 in place of its suffix)",
-    )
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, text: str, default: str | None = None
+) -> None:
+    """Declare where the result goes; `text` is the help."""
+    parser.add_argument("-o", "--output", metavar=metavar, default=default, help=text)
 
 
 def add_work(parser: argparse.ArgumentParser, *, dask: bool = True) -> None:

@@ -17,9 +17,9 @@ from ooc_fw.cli.arguments import (
     add_data_or_text,
     add_flag,
     add_model,
-    add_model_output,
     add_option,
     add_options,
+    add_output,
     add_results,
     add_values,
     add_work,
@@ -55,6 +55,8 @@ _OF_STREAM = {
 }
 """Arguments of ``train`` that a stream takes, too."""
 
+_MODEL = "model file (default: DATA with .model.h5 in place of its suffix)"
+
 
 def _convert(parser: argparse.ArgumentParser) -> None:
     """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
@@ -72,9 +74,7 @@ def _convert(parser: argparse.ArgumentParser) -> None:
         "zarr; addresses of text, CSV, Parquet, Arrow and zarr; - is standard input; several are "
         "read one after the other",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT.h5", help="HDF5 file to write (default: the last FILE)"
-    )
+    add_output(parser, "OUT.h5", "HDF5 file to write (default: the last FILE)")
     others = [name for name in option_fields(ConvertOptions) if name not in _OF_TABLES]
     add_options(parser, ConvertOptions, others)
     add_options(parser.add_argument_group("tables"), ConvertOptions, _OF_TABLES)
@@ -146,7 +146,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     optimum is out of reach, the model has landmarks: see `ooc-fw help noisy`.
     """
     add_data(parser, "; with --stream LIBSVM text, or - for text on standard input")
-    add_model_output(parser)
+    add_output(parser, "MODEL", _MODEL)
     _add_training(parser)
     add_flag(
         parser,
@@ -227,7 +227,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
     2^-5..2^15:2 for every second one). The test file has no part in it.
     """
     add_data(parser)
-    add_model_output(parser)
+    add_output(parser, "MODEL", _MODEL)
     grid = parser.add_argument_group("grid")
     add_options(grid, SearchOptions, ["preset"])
     positive = option_fields(TrainOptions)["C"]
@@ -264,13 +264,12 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     """
     add_model(parser)
     add_data_or_text(parser, labels=False)
-    parser.add_argument(
-        "-o",
-        "--output",
-        default="-",
-        metavar="FILE",
-        help="FILE.csv: a table with a header, row and label and what is asked for below; FILE.h5: "
+    add_output(
+        parser,
+        "FILE",
+        "FILE.csv: a table with a header, row and label and what is asked for below; FILE.h5: "
         "data sets of these names; any other name: lines as on standard output (default)",
+        default="-",
     )
     add_flag(
         parser,
@@ -378,8 +377,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
 def _add_logs(parser: argparse.ArgumentParser, output: str, suffix: str) -> None:
     text = "written by ooc-fw train --log; may still grow"
     parser.add_argument("logs", metavar="LOG", nargs="+", help=text)
-    text = f"default: the first LOG with suffix {suffix}"
-    parser.add_argument("-o", "--output", metavar=output, help=text)
+    add_output(parser, output, f"default: the first LOG with suffix {suffix}")
     add_results(parser, progress=False)
 
 
