@@ -98,7 +98,7 @@ def open_source(
         names = x_name, (y_name if given is None else None), missing_labels
         source = _open_path(path, given, *names)
         place = path if is_url(path) else os.path.abspath(path)
-        source.reopen_by(_open_path, (place, None, *names), with_labels=given is None)
+        source.reopen_by(_open_path, place, None, *names)
         return source
     names = x_name, y_name, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
@@ -244,7 +244,7 @@ def _open_table(table: Any, labels: Sliceable | None) -> RowSource:
     """Rows of a table at a known place of a file."""
     source = open_container(NumpyArray(table.path, table), labels)
     place = table.shape, table.dtype, tuple(table.offsets), None, table.strides
-    source.reopen_by(_reopen_table, (os.path.abspath(table.path), *place), with_labels=False)
+    source.reopen_by(_reopen_table, os.path.abspath(table.path), *place)
     return source
 
 
@@ -256,7 +256,7 @@ def _open_chunked(array: Any, labels: Sliceable | None) -> RowSource:
     """Rows of an array in chunks."""
     source = open_container(zarrs.ChunkedArray(array), labels)
     if (recipe := zarrs.recipe_of(array)) is not None:
-        source.reopen_by(_reopen_chunked, (recipe,), with_labels=False)
+        source.reopen_by(_reopen_chunked, recipe)
     return source
 
 

@@ -125,9 +125,7 @@ class RowSource(ABC):
     cache_bytes: int = 0  # most bytes of decoded rows that are kept between two reads
     overhead_bytes: int = 0  # most bytes that a read takes beside a span of rows
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
-    decoders: Sequence[
-        DecodedChunks
-    ] = ()  # arrays that count the bytes read; none: the reads count them
+    decoders: Sequence[DecodedChunks] = ()  # count the bytes read; without any, reads count them
     stamps: list[FileStamp]  # files that the rows are in, which must not change
     labels_hint = "pass one label a row as labels"
     reopen: Callable[[], RowSource] | None = None  # opens the same rows in another process
@@ -157,8 +155,7 @@ class RowSource(ABC):
                 f"{name} has {self.n_rows} rows but {len(labels)} labels came with it; "
                 f"give one label a row"
             )
-        self._labels = labels
-        self._parents = parents
+        self._labels, self._parents = labels, parents
         if parents:
             first = parents[0]
             self.sparse, self.shuffled, self.scaling = first.sparse, first.shuffled, first.scaling
@@ -237,8 +234,9 @@ class RowSource(ABC):
     @property
     def label_bytes(self) -> int:
         """Bytes that are kept of labels at most, in addition to those asked for."""
-        own: int = getattr(self._labels, "kept_bytes", 0)
-        return own + sum(part.label_bytes for part in self._parents)
+        if self._parents:
+            return sum(parent.label_bytes for parent in self._parents)
+        return getattr(self._labels, "kept_bytes", 0)
 
     @property
     def bytes_read(self) -> int:
@@ -313,7 +311,7 @@ class RowSource(ABC):
         # Another process receives the way to open the file there, never rows or handles.
         if self.reopen is None:
             raise TypeError(f"{self.name} cannot be sent to another process; open it from a path")
-        return reopened, (self.reopen,)
+        return _reopen, (self.reopen,)
 
     def _rows_in(self, n_bytes: int) -> int:
         """Average number of rows, at least 1, that take `n_bytes` in RAM."""
@@ -336,15 +334,19 @@ class RowSource(ABC):
             self.rows_read += n_rows
             self._bytes_read += n_bytes
 
-    def reopen_by(
-        self, opener: Callable[..., RowSource], arguments: tuple[Any, ...], *, with_labels: bool
-    ) -> None:
+    def reopen_by(self, opener: Callable[..., RowSource], *arguments: Any) -> None:
         """Let other processes open the same file, and no other that has its name by then.
 
         They call `opener`, a function of a module, with these hashable arguments.
         """
         seen = tuple(stamp.seen for stamp in self.stamps[:1])
-        self.reopen = functools.partial(_open_once, opener, arguments, seen, with_labels)
+        self.reopen = functools.partial(_open_once, opener, arguments, seen)
+
+    def reopen_as_view(self, *arguments: Any) -> None:
+        """Let other processes make this view of the source that its parent is there."""
+        reopen = self._parents[0].reopen
+        if reopen is not None:
+            self.reopen = functools.partial(_open_view, type(self), reopen, *arguments)
 
 
 @functools.lru_cache(maxsize=16)
@@ -352,7 +354,6 @@ def _open_once(
     opener: Callable[..., RowSource],
     arguments: tuple[Any, ...],
     seen: tuple[tuple[int, int], ...],
-    with_labels: bool,
 ) -> RowSource:
     """One open source per file and process, shared by all tasks that were sent there."""
     source = opener(*arguments)
@@ -363,17 +364,18 @@ def _open_once(
             f"differ); start again, and let all machines see one file, or copies with equal "
             f"times (cp -p)"
         )
-    if not with_labels:
-        source._labels = None
-    source.reopen_by(opener, arguments, with_labels=with_labels)
+    source.reopen_by(opener, *arguments)
     return source
 
 
-def reopened(
-    reopen: Callable[[], RowSource], kind: Callable[..., RowSource] | None = None, *arguments: Any
+def _open_view(
+    kind: Callable[..., RowSource], reopen: Callable[[], RowSource], *arguments: Any
 ) -> RowSource:
-    """A source as another process opens it, as part of a source of this kind if one is given."""
-    return reopen() if kind is None else kind(reopen(), *arguments)
+    return kind(reopen(), *arguments)
+
+
+def _reopen(reopen: Callable[[], RowSource]) -> RowSource:
+    return reopen()
 
 
 class ArraySource(RowSource):

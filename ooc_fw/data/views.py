@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -24,7 +25,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CHUNK_BYTES, RowSource, reopened, split_spans
+from ooc_fw.data.sources import CHUNK_BYTES, RowSource, split_spans
 from ooc_fw.system.errors import InputError
 
 # Two labels at most this many rows apart are read together: a second read would take longer.
@@ -55,8 +56,11 @@ class SubsetSource(RowSource):
             decoded_bytes=int(n_rows / source.n_rows * source.decoded_bytes) + 1,
             parents=(source,),
         )
-        if source.reopen is not None:
-            self.reopen = partial(reopened, source.reopen, SubsetSource, ranges)
+        if source._labels is not None:
+            read = partial(self._pick, source.labels)
+            self._labels = ReadArray((n_rows,), object, read)
+        self.ids = ReadArray((n_rows,), np.int64, partial(self._pick, source.row_ids))
+        self.reopen_as_view(ranges)
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """Rows of the whole source at positions in this one."""
@@ -72,19 +76,8 @@ class SubsetSource(RowSource):
     def _take(self, indices: Int64Array) -> Rows:
         return self.source.take(self.rows_at(indices))
 
-    @property
-    def has_labels(self) -> bool:  # noqa: D102
-        return self.source.has_labels
-
-    def labels(self, start: int, stop: int) -> AnyArray:  # noqa: D102
-        return self._pick(self.source.labels, start, stop)
-
-    def row_ids(self, start: int, stop: int) -> Int64Array:  # noqa: D102
-        return self._pick(self.source.row_ids, start, stop)
-
     def _pick(self, read: Callable[[int, int], AnyArray], start: int, stop: int) -> AnyArray:
         """Numbers of rows ``start:stop``; `read` returns those of ranges of the whole source."""
-        self._check_range(start, stop)
         rows = self.rows_at(np.arange(start, stop, dtype=np.int64))
         spans = split_spans(rows, _LABEL_GAP, self.source.n_rows) if len(rows) else []
         parts = [read(int(span[0]), int(span[-1]) + 1)[span - span[0]] for span in spans]
@@ -158,18 +151,8 @@ class _WholeSource(RowSource):
             decoded_bytes=decoded_bytes,
             parents=(source,),
         )
-        self.source = source
+        self.source, self._labels, self.ids = source, source._labels, source.ids
         self.own(source.close)
-
-    @property
-    def has_labels(self) -> bool:
-        return self.source.has_labels
-
-    def labels(self, start: int, stop: int) -> AnyArray:
-        return self.source.labels(start, stop)
-
-    def row_ids(self, start: int, stop: int) -> Int64Array:
-        return self.source.row_ids(start, stop)
 
 
 def check_raw(source: RowSource) -> None:
@@ -196,8 +179,7 @@ class ScaledSource(_WholeSource):
         super().__init__(source, source.decoded_bytes if sparse else None)
         self.sparse, self.in_memory, self.scaling = sparse, False, scaling
         self._scaling = scaling
-        if source.reopen is not None:
-            self.reopen = partial(reopened, source.reopen, ScaledSource, scaling)
+        self.reopen_as_view(scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
         return self._scaling.apply(self.source.read_exact(start, stop), self.n_features)
@@ -220,8 +202,7 @@ class ColumnSource(_WholeSource):
                 scaling, offset=scaling.offset[places], factor=scaling.factor[places]
             )
         self._places = places
-        if source.reopen is not None:
-            self.reopen = partial(reopened, source.reopen, ColumnSource, places)
+        self.reopen_as_view(places)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read_exact(start, stop)  # they may yet be scaled
