@@ -33,6 +33,7 @@ from ooc_fw.convert.preflight import (
 )
 from ooc_fw.convert.tables import find_column
 from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.converted import GROUP
 from ooc_fw.data.formats import (
     PACKED,
@@ -47,7 +48,6 @@ from ooc_fw.data.formats import (
 )
 from ooc_fw.data.hdf5 import H5PY_ERRORS, find_node, open_file
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.npy import open_npy
 from ooc_fw.data.rows import rows_bytes
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource

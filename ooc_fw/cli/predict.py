@@ -27,7 +27,7 @@ from ooc_fw.convert.tables import TableEncoder, read_like
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import OutputFile
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.names import feature_places
+from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.model.onnx import OPSET, to_onnx

@@ -7,18 +7,22 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.text import iter_libsvm
-from ooc_fw.data.labels import TwoLabels
+from ooc_fw.data.labels import one_class
+from ooc_fw.data.rows import AnyArray, Int8Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.stream import MAX_SUPPORT, Stream
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
 
@@ -115,3 +119,53 @@ def _learn(
         return stream, signal_of(interrupt)
     assert stream is not None  # the reader refuses text without rows
     return stream, 0
+
+
+class TwoLabels:
+    """The labels of a stream as -1 and +1.
+
+    The value that comes first is -1, even if it turns out to be the larger one. Signs may be
+    exchanged at the end: the problem is the same.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known: list[Any] = []  # values of -1 and +1, as far as they are known
+
+    @property
+    def classes(self) -> AnyArray:
+        """Both values in increasing order; InputError if fewer than two are known."""
+        if len(self.known) < 2:
+            raise one_class(self.name, self.known[0])
+        return np.sort(np.array(self.known))
+
+    @property
+    def swapped(self) -> bool:
+        """Whether -1 stands for the larger value."""
+        return bool(self.known[0] > self.known[1])
+
+    def encode(self, labels: AnyArray, first_row: int = 0, after: str = "") -> Int8Array:
+        """Give -1 or +1 for each label.
+
+        InputError is raised for a label that is missing or neither of the two; it names the row,
+        counted from `first_row`, and its place `after` in the input. `known` is as before then.
+        """
+        known = list(self.known)
+        signs = np.zeros(len(labels), dtype=np.int8)
+        while True:
+            for value, sign in zip(known, (-1, 1), strict=False):
+                signs[labels == value] = sign
+            rest = np.flatnonzero(signs == 0)
+            if len(rest) == 0:
+                self.known = known
+                return signs
+            label = labels[rest[0]]
+            missing = label != label  # NaN
+            if len(known) == 2 or missing:
+                why = "every row needs one" if missing else "the two classes are {} and {}"
+                raise InputError(
+                    f"row {first_row + rest[0]} of {self.name}{after} has the label "
+                    f"{format_label(label)}, but {why.format(*map(format_label, known))}; leave "
+                    f"such rows out"
+                )
+            known.append(label)

@@ -21,7 +21,7 @@ from ooc_fw.convert.readers import (
     block_rows,
     check_columns,
 )
-from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray
+from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray, open_npy
 from ooc_fw.data.containers import (
     Column,
     Missing,
@@ -37,7 +37,6 @@ from ooc_fw.data.containers import (
 from ooc_fw.data.converted import is_converted
 from ooc_fw.data.formats import format_of, open_bytes, stored_bytes
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
-from ooc_fw.data.npy import open_npy
 from ooc_fw.data.opening import open_node
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource

@@ -42,12 +42,8 @@ from ooc_fw.convert.tables import (
 )
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout, OutputFile, Summary, filter_options
-from ooc_fw.data.formats import TABLES, detect_format, open_bytes
-from ooc_fw.data.names import (
-    COLUMNS,
-    are_numbers,
-    put_texts,
-)
+from ooc_fw.data.formats import COLUMNS, TABLES, detect_format, open_bytes, put_texts
+from ooc_fw.data.labels import are_numbers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError

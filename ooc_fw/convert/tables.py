@@ -41,7 +41,17 @@ from ooc_fw.convert.readers import (
 )
 from ooc_fw.data.containers import feature_names
 from ooc_fw.data.converted import CONTENT, content_crc32, read_checksums
-from ooc_fw.data.formats import is_folder, is_url
+from ooc_fw.data.formats import (
+    COLUMNS,
+    LABEL_NAMES,
+    RECORD,
+    TARGETS,
+    get_text,
+    get_texts,
+    is_folder,
+    is_url,
+    put_text,
+)
 from ooc_fw.data.hdf5 import (
     H5PY_ERRORS,
     HDF5Group,
@@ -50,17 +60,7 @@ from ooc_fw.data.hdf5 import (
     is_model,
     open_file,
 )
-from ooc_fw.data.labels import is_exact_label
-from ooc_fw.data.names import (
-    COLUMNS,
-    LABEL_NAMES,
-    RECORD,
-    TARGETS,
-    feature_places,
-    get_text,
-    get_texts,
-    put_text,
-)
+from ooc_fw.data.labels import feature_places, is_exact_label
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions

@@ -24,10 +24,9 @@ from ooc_fw.data.converted import (
     stretch_length,
     write_checksums,
 )
-from ooc_fw.data.formats import is_hdf5
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, is_hdf5, put_text, put_texts
 from ooc_fw.data.hdf5 import HDF5Group, structure_errors
 from ooc_fw.data.labels import are_targets, encode_labels, read_targets
-from ooc_fw.data.names import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks

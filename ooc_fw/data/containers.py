@@ -38,8 +38,8 @@ from ooc_fw.data.converted import (
     read_checksums,
     rows_of_pointers,
 )
+from ooc_fw.data.formats import as_text
 from ooc_fw.data.hdf5 import check_no_model
-from ooc_fw.data.names import as_text
 from ooc_fw.data.rows import check_real, check_shape, check_width
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowPointers, RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
@@ -133,8 +133,7 @@ def open_rows(
         values, array = node, node.open()
         arrays = [array]
         rows = checked(array, node, "X", sums)
-        chunk_rows = None if node.chunks is None else _chunk_rows(node, array)
-        source = ArraySource(rows, labels, name=node.path, chunk_rows=chunk_rows)
+        source = ArraySource(rows, labels, name=node.path, chunk_rows=node.chunk_rows)
     else:
         assert isinstance(node, Group)
         source, values, arrays = _open_csr(node, labels, sums)
@@ -149,13 +148,6 @@ def open_rows(
     for array in arrays:
         source.hold(array)
     return source
-
-
-def _chunk_rows(node: ArrayNode, array: Any) -> int:
-    """Rows of a chunk; those of the longest one where they differ."""
-    assert node.chunks is not None
-    first = node.chunks[0]
-    return int(first) if isinstance(first, int) else max(map(int, first))
 
 
 def _open_csr(
@@ -194,7 +186,7 @@ def _open_csr(
         indptr=pointers,
         shape=shape,
     )
-    chunk_rows = data.chunks and max(1, data.chunks[0] * shape[0] // max(1, n_stored))
+    chunk_rows = data.chunk_rows and max(1, data.chunk_rows * shape[0] // max(1, n_stored))
     source = CSRSource(matrix, labels, name=group.path, chunk_rows=chunk_rows)
     source.overhead_bytes += 8 * (shape[0] + 1)  # row pointers
     return source, data, arrays

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.arrays import ArrayNode, ReadArray, check_vector
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, as_text, get_text, get_texts
 from ooc_fw.data.hdf5 import HDF5Group, Stored, check_storage, find_node
-from ooc_fw.data.names import COLUMNS, LABEL_NAMES, RECORD, as_text, get_text, get_texts
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, StoredStatistics
@@ -222,7 +222,7 @@ class CheckedSlices:
 
 def chunk_length(node: ArrayNode) -> int:
     """Rows or elements of a chunk; all of them where there are no chunks."""
-    return max(1, int((node.chunks or node.shape)[0]))
+    return max(1, node.chunk_rows or node.shape[0])
 
 
 def rows_of_pointers(first: int, stop: int) -> Range:
@@ -303,7 +303,7 @@ def content_crc32(root: Stored) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
     The file must have passed `check_plain_tree`: links would be passed over. Only the name of an
-    attribute of variable length counts (see `ooc_fw.data.names`).
+    attribute of variable length counts (see `ooc_fw.data.formats`).
     """
     total = _attributes_crc32(root, 0)
 

@@ -1,4 +1,4 @@
-"""Files here or at an address (https://, s3://, gs://, by fsspec), and which format they have.
+"""Files here or at an address (https://, s3://, gs://, by fsspec), their formats and their text.
 
 The format is told by the first bytes and, for text tables, by the name.
 """
@@ -9,11 +9,12 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import h5py
+import numpy as np
 
 from ooc_fw.system.errors import InputError, unreadable
 
@@ -182,16 +183,12 @@ def is_folder(path: str) -> bool:
 
 def _format_inside(folder: str) -> str:
     """Format of the files of a table in a folder; InputError if there are none."""
-    if is_url(folder):
-        system, place = file_system(folder)
-        with remote_errors(folder):
-            names = (name for _, _, files in system.walk(place) for name in files)
-            suffix = next((os.path.splitext(name)[1] for name in names if _is_part(name)), "")
-    else:
-        names = (name for _, _, files in os.walk(folder) for name in files)
-        suffix = next((os.path.splitext(name)[1] for name in names if _is_part(name)), "")
-    if suffix:
-        return _SUFFIXES[suffix]
+    remote = is_url(folder)
+    with remote_errors(folder) if remote else nullcontext():
+        system, place = file_system(folder) if remote else (os, folder)
+        for _, _, files in system.walk(place):
+            for name in filter(_is_part, files):
+                return _SUFFIXES[os.path.splitext(name)[1]]
     raise InputError(
         f"{folder} is a folder without files of Parquet (.parquet) or Arrow (.arrow, .feather); "
         f"name the files in it"
@@ -257,3 +254,47 @@ def _holds_arrays(path: str) -> bool:
     with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         return any(name.endswith(".npy") for name in archive.namelist())
     return False
+
+
+# -- text in attributes of HDF5 --------------------------------------------------------------------
+
+# It is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
+# in a heap of the file that has no checksum, and one changed bit there can keep the HDF5 library in
+# an endless loop.
+
+# Attribute of the labels of a data file: the words that their values 0, 1, ... stand for.
+LABEL_NAMES = "label_names"
+# Attribute of a data file: whether its labels are targets of a regression, not classes.
+TARGETS = "targets"
+# Attribute of a data file: the names of its features.
+COLUMNS = "columns"
+# Attribute of a data file: how the columns of a table became its features, as JSON.
+RECORD = "table"
+
+
+def as_text(value: Any) -> str:
+    """Text that HDF5 holds, as bytes or not; it may be a file name that is not UTF-8."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def put_text(attributes: Any, name: str, text: str) -> None:
+    """Store `text` in HDF5 attributes."""
+    attributes[name] = np.bytes_(text.encode("utf-8", "surrogateescape"))
+
+
+def get_text(attributes: Any, name: str) -> str:
+    """Read text that `put_text` or another tool stored; KeyError when there is none."""
+    return as_text(attributes[name])
+
+
+def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
+    """Store several texts as an array of one fixed length, in attributes or as a data set."""
+    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
+    attributes[name] = np.array(encoded, dtype=np.bytes_)
+
+
+def get_texts(attributes: Any, name: str) -> list[str] | None:
+    """Read what `put_texts` or another tool stored; None when there is nothing."""
+    if name not in attributes:
+        return None
+    return [as_text(text) for text in np.ravel(attributes[name]).tolist()]

@@ -22,8 +22,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.data.arrays import ArrayNode, DecodedChunks, FileArray, Group, Node, ReadArray
-from ooc_fw.data.formats import check_regular, format_of, read_head
-from ooc_fw.data.names import as_text
+from ooc_fw.data.formats import as_text, check_regular, format_of, read_head
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
@@ -186,7 +185,8 @@ class HDF5Array(ArrayNode):
     def __init__(self, dataset: Stored) -> None:
         self.stored, self.path = dataset, file_name(dataset)
         self.name, self.attrs = dataset.name, dataset.attrs
-        self.shape, self.dtype, self.chunks = dataset.shape or (), dataset.dtype, dataset.chunks
+        self.shape, self.dtype = dataset.shape or (), dataset.dtype
+        self.chunk_rows = dataset.chunks[0] if dataset.chunks else None
         self.compressed = bool(dataset.id.get_create_plist().get_nfilters())
 
     @property
@@ -211,10 +211,10 @@ class HDF5Array(ArrayNode):
             return in_file
         slices = ReadArray(self.shape, self.dtype, self.read)
         # Words take many times what is stored, and are not kept.
-        if self.compressed and self.chunks and self.dtype.kind != "O":
-            length, n_bytes = self.chunks[0], self.stored.nbytes
-            band_bytes = length * n_bytes // max(1, self.shape[0])
-            if self.chunks[1:] == self.shape[1:] or band_bytes <= _LARGEST_BAND:
+        length, chunks = self.chunk_rows, self.stored.chunks
+        if self.compressed and length and self.dtype.kind != "O":
+            band_bytes = length * self.stored.nbytes // max(1, self.shape[0])
+            if chunks[1:] == self.shape[1:] or band_bytes <= _LARGEST_BAND:
                 slices = DecodedChunks(self.shape, self.dtype, self.read, length)
             else:
                 logger.warning(
@@ -225,7 +225,7 @@ class HDF5Array(ArrayNode):
                     length,
                 )
         # A chunk as compressed and as decompressed, and what is kept.
-        chunk_bytes = math.prod(self.chunks or (0,)) * self.dtype.itemsize
+        chunk_bytes = math.prod(chunks or (0,)) * self.dtype.itemsize
         slices.overhead_bytes = _LIBRARY_CACHE + 2 * chunk_bytes + slices.kept_bytes
         return slices
 

@@ -1,4 +1,4 @@
-"""Label values: which of them a file can hold, and their translation into codes of classes.
+"""Labels of rows and names of features: which a file can hold, and which belong together.
 
 Files keep numeric labels as float64 and others as UTF-8. Whole numbers beyond 2**53 may round to a
 neighbour, which would merge two classes.
@@ -7,15 +7,21 @@ neighbour, which would merge two classes.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterator
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
+logger = logging.getLogger(__name__)
+
+_SHOWN = 3  # names in a message
 LABEL_BYTES = 8 << 20  # about the bytes of labels that are read together
 _FIRST_LABELS = 1 << 10  # labels of the first block, by which the others are sized
 _RENUMBERED = 8 << 20  # codes that are renumbered at once, rather than with a copy of all
@@ -101,7 +107,7 @@ def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray
         if codes is not None:
             codes[start : start + len(labels)] = places
     if len(found) == 1:
-        raise _one_class(source.name, found[0])
+        raise one_class(source.name, found[0])
     return found
 
 
@@ -147,7 +153,8 @@ def read_targets(source: RowSource) -> Float64Array:
     return targets
 
 
-def _one_class(name: str, label: object) -> InputError:
+def one_class(name: str, label: object) -> InputError:
+    """The error for rows that have one label only."""
     return InputError(
         f"all rows of {name} have the label {format_label(label)}; training needs rows of two "
         f"classes"
@@ -187,51 +194,73 @@ def check_labels(labels: AnyArray, start: int, name: str) -> None:
         raise InputError(f"the label of row {start + place} of {name} is {what}; remove it")
 
 
-class TwoLabels:
-    """The labels of a stream as -1 and +1.
+# -- features by name ----------------------------------------------------------------------------
 
-    If no two `classes` are given, in increasing order, the value that comes first is -1, even if it
-    turns out to be the larger one. Signs may be exchanged at the end: the problem is the same.
+
+def feature_places(
+    own: Sequence[str] | None,
+    features: Sequence[str] | None,
+    name: str,
+    warn: Callable[..., object] = logger.warning,
+) -> Int64Array | None:
+    """Columns of the rows `name`, called `own`, that are `features`, in the order of these.
+
+    None where the columns are to be taken as they are: because the names are equal, or because only
+    one side has names, which is said by `warn`. Where no name is common, numbers from 0 on are no
+    names. Columns that are no features are left out, which is said, too. InputError is raised for
+    features that are missing, and for names that occur twice in another order.
     """
+    if own is None or features is None or not {*own} & {*features}:
+        own, features = _unless_numbers(own), _unless_numbers(features)
+    if own is None and features is None:
+        return None
+    if own is None or features is None:
+        sides = (name, "the training data") if own is None else ("the training data", name)
+        warn(
+            "no names of features in %s, unlike %s (%s): columns are matched by their position",
+            *sides,
+            _some(features or own or ()),
+        )
+        return None
+    own, features = tuple(own), tuple(features)
+    if own == features:
+        return None
+    counts = Counter(own)
+    missing = [feature for feature in features if feature not in counts]
+    if missing:
+        raise InputError(
+            f"{name} lacks {len(missing)} of the {len(features)} features of the training data "
+            f"({_some(missing)}); give rows with all of them, under the same names"
+        )
+    known = Counter(features)
+    repeated = [feature for feature in known if max(known[feature], counts[feature]) > 1]
+    if repeated:
+        first = next(k for k, pair in enumerate(zip_longest(own, features)) if len({*pair}) > 1)
+        raise InputError(
+            f"{name} has other features than the training data from column {first} on, and they "
+            f"cannot be found by name, since some names occur twice ({_some(repeated)}); put the "
+            f"columns in the order of the training data"
+        )
+    extra = [feature for feature in own if feature not in known]
+    if extra:
+        warn(
+            "%s has %d features that the training data do not have (%s); they are left out",
+            name,
+            len(extra),
+            _some(extra),
+        )
+    place = {feature: k for k, feature in enumerate(own)}
+    return np.array([place[feature] for feature in features], dtype=np.int64)
 
-    def __init__(self, name: str, classes: AnyArray | None = None) -> None:
-        self.name = name
-        self.known = [] if classes is None else list(classes)  # values of -1 and +1, if known
 
-    @property
-    def classes(self) -> AnyArray:
-        """Both values in increasing order; InputError if fewer than two are known."""
-        if len(self.known) < 2:
-            raise _one_class(self.name, self.known[0])
-        return np.sort(np.array(self.known))
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether names only number the columns, as for a table without a header."""
+    return all(name == str(k) for k, name in enumerate(names))
 
-    @property
-    def swapped(self) -> bool:
-        """Whether -1 stands for the larger value."""
-        return bool(self.known[0] > self.known[1])
 
-    def encode(self, labels: AnyArray, first_row: int = 0, after: str = "") -> Int8Array:
-        """Give -1 or +1 for each label.
+def _unless_numbers(names: Sequence[str] | None) -> Sequence[str] | None:
+    return None if names is None or are_numbers(names) else names
 
-        InputError is raised for a label that is missing or neither of the two; it names the row,
-        counted from `first_row`, and its place `after` in the input. `known` is as before then.
-        """
-        known = list(self.known)
-        signs = np.zeros(len(labels), dtype=np.int8)
-        while True:
-            for value, sign in zip(known, (-1, 1), strict=False):
-                signs[labels == value] = sign
-            rest = np.flatnonzero(signs == 0)
-            if len(rest) == 0:
-                self.known = known
-                return signs
-            label = labels[rest[0]]
-            missing = label != label  # NaN
-            if len(known) == 2 or missing:
-                why = "every row needs one" if missing else "the two classes are {} and {}"
-                raise InputError(
-                    f"row {first_row + rest[0]} of {self.name}{after} has the label "
-                    f"{format_label(label)}, but {why.format(*map(format_label, known))}; leave "
-                    f"such rows out"
-                )
-            known.append(label)
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SHOWN], *["..."] * (len(names) > _SHOWN)])

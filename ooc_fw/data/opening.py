@@ -6,7 +6,7 @@ given to `open_source`            read by an `ArraySource`, or a `CSRSource` if 
 path of HDF5, h5py file or group  ``hdf5.py``: data sets, by file offset where possible
 path or group of zarr             ``zarrs.py``: chunks that are decoded once
 array of Dask and the like        ``zarrs.py``: blocks that are computed once
-path of .npy, numpy memory map    ``npy.py``: one table, by file offset
+path of .npy, numpy memory map    ``arrays.py``: one table, by file offset
 AnnData object                    the rows in it, whatever they are
 numpy array, scipy sparse matrix  the array itself
 ================================  =================================================================
@@ -30,7 +30,16 @@ import h5py
 import numpy as np
 
 from ooc_fw.data import hdf5, zarrs
-from ooc_fw.data.arrays import FileArray, Node, Sliceable
+from ooc_fw.data.arrays import (
+    ArrayNode,
+    Node,
+    NpzGroup,
+    NumpyArray,
+    Sliceable,
+    find_in_map,
+    open_npy,
+    recipe_of,
+)
 from ooc_fw.data.containers import (
     Labels,
     Missing,
@@ -40,9 +49,15 @@ from ooc_fw.data.containers import (
     place_of_names,
     without_missing,
 )
-from ooc_fw.data.formats import check_regular, detect_format, format_of, is_store, is_url, read_head
-from ooc_fw.data.names import as_text
-from ooc_fw.data.npy import NpzGroup, NumpyArray, find_in_map, open_npy
+from ooc_fw.data.formats import (
+    as_text,
+    check_regular,
+    detect_format,
+    format_of,
+    is_store,
+    is_url,
+    read_head,
+)
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource
 from ooc_fw.data.views import SubsetSource, complement, draw_parts
@@ -96,7 +111,7 @@ def open_source(
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         names = x_name, (y_name if given is None else None), missing_labels
-        source = _open_path(path, given, *names)
+        source: RowSource = _open_path(path, given, *names)
         place = path if is_url(path) else os.path.abspath(path)
         source.reopen_by(_open_path, place, None, *names)
         return source
@@ -108,14 +123,17 @@ def open_source(
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
     if zarrs.is_chunked(data):
-        return _open_chunked(data, given)
+        return _open_array(zarrs.ChunkedArray(data), given)
     columns = names_of_frame(data)
     array = _as_array(data, "array")
     if columns is not None and array.dtype.kind == "O":  # columns of several types
         with suppress(AttributeError, TypeError, ValueError):  # words are refused below
             array = np.asarray(data.astype(np.float64))
     table = find_in_map(array) if array.size and array.ndim == 2 else None
-    source = ArraySource(array, given) if table is None else _open_table(table, given)
+    if table is None:
+        source = ArraySource(array, given)
+    else:
+        source = _open_array(NumpyArray(table.path, table), given)
     source.columns = columns
     return source
 
@@ -240,29 +258,17 @@ def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
     return source
 
 
-def _open_table(table: Any, labels: Sliceable | None) -> RowSource:
-    """Rows of a table at a known place of a file."""
-    source = open_container(NumpyArray(table.path, table), labels)
-    place = table.shape, table.dtype, tuple(table.offsets), None, table.strides
-    source.reopen_by(_reopen_table, os.path.abspath(table.path), *place)
+def _open_array(node: ArrayNode, labels: Sliceable | None = None) -> RowSource:
+    """Rows of an array that is open."""
+    source = open_container(node, labels)
+    if (recipe := recipe_of(node)) is not None:
+        source.reopen_by(_reopen_array, recipe)
     return source
 
 
-def _reopen_table(*place: Any) -> RowSource:
-    return _open_table(FileArray(*place), None)
-
-
-def _open_chunked(array: Any, labels: Sliceable | None) -> RowSource:
-    """Rows of an array in chunks."""
-    source = open_container(zarrs.ChunkedArray(array), labels)
-    if (recipe := zarrs.recipe_of(array)) is not None:
-        source.reopen_by(_reopen_chunked, recipe)
-    return source
-
-
-def _reopen_chunked(recipe: bytes) -> RowSource:
+def _reopen_array(recipe: bytes) -> RowSource:
     """Open the array of a recipe that this program made, in a process that it started."""
-    return _open_chunked(pickle.loads(recipe), None)
+    return _open_array(pickle.loads(recipe))
 
 
 def _kind_of(path: str) -> str:

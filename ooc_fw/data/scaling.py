@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.names import get_text, put_text
+from ooc_fw.data.formats import get_text, put_text
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,

@@ -6,7 +6,6 @@ The arrays of Dask, and others in chunks, are read alike. Neither package is imp
 from __future__ import annotations
 
 import bz2
-import io
 import lzma
 import math
 import os
@@ -36,7 +35,6 @@ _DECOMPRESSORS: dict[str, Any] = {
     "lzma": lzma.LZMADecompressor,
 }
 _WORD_BYTES = 512  # that the memory plan counts for each word of a decoded chunk
-_RECIPE_BYTES = 16 << 20  # largest recipe of an array; one with more holds the values themselves
 
 
 def open_zarr(path: str) -> Node:
@@ -106,10 +104,12 @@ class ZarrArray(_ZarrNode, ArrayNode):
     """
 
     compressed = True
+    chunk_rows: int
 
     def __init__(self, stored: Any, path: str) -> None:
         super().__init__(stored, path)
-        self.shape, self.dtype, self.chunks = stored.shape, np.dtype(stored.dtype), stored.chunks
+        self.shape, self.dtype = stored.shape, np.dtype(stored.dtype)
+        self.chunk_rows = int(stored.chunks[0])
         self._sizes = stored.shards or stored.chunks
         self._root = getattr(stored.store, "root", None)  # folder of a store that is one
 
@@ -137,9 +137,9 @@ class ZarrArray(_ZarrNode, ArrayNode):
             )
         self._most = _LARGEST_CHUNK if self.is_text else max(_SMALL_CHUNK, 2 * chunk_bytes)
         dtype = np.dtype(object) if self.is_text else self.dtype
-        slices = DecodedChunks(self.shape, dtype, self._decode, int(self.stored.chunks[0]))
+        slices = DecodedChunks(self.shape, dtype, self._decode, self.chunk_rows)
         if self.is_text:
-            slices.kept_bytes = _WORD_BYTES * min(int(self.stored.chunks[0]), self.shape[0])
+            slices.kept_bytes = _WORD_BYTES * min(self.chunk_rows, self.shape[0])
         return slices
 
     def _decode(self, start: int, stop: int) -> AnyArray:
@@ -237,7 +237,7 @@ class ChunkedArray(ArrayNode):
     def __init__(self, array: Any) -> None:
         self._array, self._is_dask = array, _is_dask(array)
         self.path = "dask array" if self._is_dask else "array of chunks"
-        self.shape, self.dtype, self.chunks = array.shape, np.dtype(array.dtype), array.chunks
+        self.shape, self.dtype = array.shape, np.dtype(array.dtype)
         if self._is_dask and any(math.isnan(length) for length in array.shape):
             raise InputError(
                 f"the lengths of the {self.path} are unknown; call compute_chunk_sizes()"
@@ -248,12 +248,13 @@ class ChunkedArray(ArrayNode):
                 f"make them numpy arrays with map_blocks"
             )
 
+        lengths = array.chunks[0]
+        self.chunk_rows = max(lengths) if self._is_dask else lengths
+        self._ends = np.cumsum(lengths, dtype=np.int64) if self._is_dask else lengths
+
     def open(self) -> DecodedChunks:
         """See `ArrayNode.open`."""
-        ends = self._array.chunks[0]
-        if self._is_dask:
-            ends = np.cumsum(ends, dtype=np.int64)
-        return DecodedChunks(self.shape, self.dtype, self._decode, ends)
+        return DecodedChunks(self.shape, self.dtype, self._decode, self._ends)
 
     def _decode(self, start: int, stop: int) -> AnyArray:
         if self._is_dask:
@@ -269,29 +270,3 @@ def unreadable_rows(place: str, start: int, stop: int, error: Exception) -> Dama
     return DamageError(
         f"rows {start} to {stop - 1} of {place} cannot be read ({error}); write it again"
     )
-
-
-class _Limited(io.BytesIO):
-    """Memory for at most `_RECIPE_BYTES`; OverflowError beyond."""
-
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > _RECIPE_BYTES:
-            raise OverflowError
-        return super().write(data)
-
-
-def recipe_of(array: Any) -> bytes | None:
-    """How another process makes the same array of the files that it is read from.
-
-    None for an array whose values are in memory, and for one that cannot be sent.
-    """
-    try:
-        from cloudpickle import dump  # which Dask brings, and which takes functions of any kind
-    except ImportError:
-        from pickle import dump
-    packed = _Limited()
-    try:
-        dump(array, packed)
-    except Exception:  # whatever the functions and stores of an array raise
-        return None
-    return packed.getvalue()

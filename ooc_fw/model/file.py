@@ -33,8 +33,8 @@ import numpy.typing as npt
 
 from ooc_fw.data.containers import open_rows
 from ooc_fw.data.converted import CONTENT, LIBRARY_VERSIONS, content_crc32
+from ooc_fw.data.formats import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.hdf5 import H5PY_ERRORS, as_node, check_plain_tree, open_file
-from ooc_fw.data.names import COLUMNS, RECORD, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, Rows, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, same_values

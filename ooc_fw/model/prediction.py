@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.names import feature_places
+from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import Counts, Shared, borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows, rows_bytes, take_rows
 from ooc_fw.data.scaling import Scaling

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.data.converted import CONTENT
-from ooc_fw.data.names import RECORD
+from ooc_fw.data.formats import RECORD
 from ooc_fw.model.record import load_model
 
 CITIES = ("Rom", "Köln, am Rhein", "Oslo")

@@ -13,9 +13,11 @@ import time
 import numpy as np
 import pytest
 
+from ooc_fw.cli.stream import TwoLabels
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.model.record import load_model
+from ooc_fw.system.errors import InputError
 
 KEYS = {
     *("status", "method", "kernel", "gamma", "C", "tol", "stopping", "max_support", "n_rows"),
@@ -229,3 +231,22 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
         peaks.append(result["peak_rss_bytes"])
     assert len(text) > 5_000_000
     assert peaks[1] - peaks[0] < 50_000_000
+
+
+def test_labels_as_they_come():
+    labels = TwoLabels("text")
+    assert labels.encode(np.array([3.0, 3.0])).tolist() == [-1, -1]
+    with pytest.raises(InputError, match=r"all rows of text have the label 3;"):
+        labels.classes  # noqa: B018
+    assert labels.encode(np.array([3.0, -7.0])).tolist() == [-1, 1]
+    assert labels.classes.tolist() == [-7, 3]
+    assert labels.swapped
+    with pytest.raises(InputError, match=r"row 12 of text has the label 5, but the two classes"):
+        labels.encode(np.array([3.0, -7.0, 5.0]), 10)
+    assert labels.encode(np.array([-7.0])).tolist() == [1]
+    labels = TwoLabels("text")  # refused ones are not remembered
+    with pytest.raises(InputError, match="row 2 of text has the label 3"):
+        labels.encode(np.array([1.0, 2.0, 3.0]))
+    assert labels.known == []
+    with pytest.raises(InputError, match="row 0 of text has the label nan, but every row needs"):
+        labels.encode(np.array([np.nan]))

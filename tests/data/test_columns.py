@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.names import are_numbers, feature_places
+from ooc_fw.data.labels import are_numbers, feature_places
 from ooc_fw.system.errors import InputError
 
 NAMES = st.lists(st.sampled_from(["a", "b", "c", "0", "1", "2"]), min_size=1, max_size=4)

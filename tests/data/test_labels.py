@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
-from ooc_fw.data.labels import TwoLabels, encode_labels, label_blocks, label_values, read_targets
+from ooc_fw.data.labels import encode_labels, label_blocks, label_values, read_targets
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 
@@ -85,22 +85,3 @@ def test_words_are_read_in_blocks_of_bytes(monkeypatch):
 
 
 # -- labels of streams --------------------------------------------------------------------------
-
-
-def test_labels_as_they_come():
-    labels = TwoLabels("text")
-    assert labels.encode(np.array([3.0, 3.0])).tolist() == [-1, -1]
-    with pytest.raises(InputError, match=r"all rows of text have the label 3;"):
-        labels.classes  # noqa: B018
-    assert labels.encode(np.array([3.0, -7.0])).tolist() == [-1, 1]
-    assert labels.classes.tolist() == [-7, 3]
-    assert labels.swapped
-    with pytest.raises(InputError, match=r"row 12 of text has the label 5, but the two classes"):
-        labels.encode(np.array([3.0, -7.0, 5.0]), 10)
-    assert labels.encode(np.array([-7.0])).tolist() == [1]
-    labels = TwoLabels("text")  # refused ones are not remembered
-    with pytest.raises(InputError, match="row 2 of text has the label 3"):
-        labels.encode(np.array([1.0, 2.0, 3.0]))
-    assert labels.known == []
-    with pytest.raises(InputError, match="row 0 of text has the label nan, but every row needs"):
-        labels.encode(np.array([np.nan]))

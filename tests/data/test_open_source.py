@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ooc_fw.data import arrays, npy
+from ooc_fw.data import arrays
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.system.errors import InputError
@@ -209,7 +209,7 @@ def test_changes_of_a_map_are_seen(tmp_path, mode):
 
 def test_a_file_cut_short_is_an_error_and_kills_no_process(tmp_path):
     path = save(tmp_path, np.tile(X, (1000, 1)))
-    array, source = npy.open_npy(str(path)), open_source(path)
+    array, source = arrays.open_npy(str(path)), open_source(path)
     table = open_source(np.load(path, mmap_mode="r"))
     os.truncate(path, os.path.getsize(path) - 30)
     np.testing.assert_array_equal(array[0:50], X[:50])
