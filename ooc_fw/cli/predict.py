@@ -91,34 +91,21 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace, model: Model, in_lines: bool) -> None:
     """Refuse what the model does not give, or the output cannot hold."""
     labels_in_lines = in_lines and not (args.decision or args.probability)
-    for is_wrong, sentence in (
-        (
-            args.json and args.output == "-",
-            "--json needs -o FILE, where the predictions go",
-        ),
-        (
-            in_lines and args.decision and args.probability,
-            "lines hold decision values or probabilities, not both; leave one out, or give -o "
-            "FILE.csv or FILE.h5",
-        ),
-        (
-            labels_in_lines and any(re.search("[\r\n]", name) for name in _names(model)),
-            f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv "
-            f"or FILE.h5",
-        ),
-        (
-            args.probability and not model.calibrated,
-            f"the model {args.model} gives no probabilities; train it with ooc-fw train "
-            f"--probability",
-        ),
-        (
-            args.decision and model.task == "regression",
-            f"the model {args.model} is one of regression, which has predictions only; leave out "
-            f"--decision",
-        ),
-    ):
-        if is_wrong:
-            raise InputError(sentence)
+    broken = labels_in_lines and any(re.search("[\r\n]", name) for name in _names(model))
+    reasons = {
+        "--json needs -o FILE, where the predictions go": args.json and args.output == "-",
+        "lines hold decision values or probabilities, not both; leave one out, or give -o FILE.csv "
+        "or FILE.h5": in_lines and args.decision and args.probability,
+        f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv or "
+        f"FILE.h5": broken,
+        f"the model {args.model} gives no probabilities; train it with ooc-fw train "
+        f"--probability": args.probability and not model.calibrated,
+        f"the model {args.model} is one of regression, which has predictions only; leave out "
+        f"--decision": args.decision and model.task == "regression",
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise InputError(reason)
 
 
 def run_export(args: argparse.Namespace) -> int:
