@@ -1,1 +1,1 @@
-"""The exact duality gap: a pass over all rows, and which rows need not be looked at again."""
+"""The exact duality gap: a pass over all rows, and which rows the next one may leave out."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -109,7 +109,7 @@ class SupportWeights:
 
 @dataclass(frozen=True)
 class Search:
-    """What a pass over the data looks for, and where."""
+    """What a pass over the data seeks, and where."""
 
     tol: float  # relative gap above which a row counts as a violator
     n_worst: int = 0  # number of violators to remember
@@ -161,8 +161,9 @@ class _Findings:
     least: float  # least float64 gradient; infinite where all rows are above the support
     rounding: float  # bound on its error
     n_violators: int
-    worst: Int64Array  # increasing numbers of the worst violators that are no support vectors
-    worst_grads: Float64Array
+    # Increasing numbers of the worst violators that are no support vectors.
+    worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
     bounds: Bounds | None = None  # of all rows of one block that are no support vectors
 
     def merged(self, block: _Findings, n_worst: int) -> _Findings:
@@ -219,14 +220,14 @@ def _screen_bounds(
     kernel: Kernel,
     decisions: DecisionFunctions,
     groups: Groups,
-    found: Approximation,
+    fast: Approximation,
 ) -> Bounds:
     """What a `Screen` keeps of rows, given lower bounds on their gradients."""
-    nearest = found.nearest
-    diagonal = kernel.diagonal(found.x.norms)
+    nearest = fast.nearest
+    diagonal = kernel.diagonal(fast.x.norms)
     if nearest is None:
         return Bounds.outwards(lower, diagonal[groups])
-    square = 2 * (diagonal - nearest.value + decisions.value_bound(found.x))
+    square = 2 * (diagonal - nearest.value + decisions.value_bound(fast.x))
     distance = np.sqrt(np.maximum(square, 0.0))
     return Bounds.outwards(lower, diagonal[groups], nearest.place[groups], distance[groups])
 
@@ -250,7 +251,7 @@ def _sweep_block(
     read = Counts(len(rows), rows_bytes(rows))
     others, ids = block.others()
     if len(ids) == 0:
-        return _Findings(math.inf, 0.0, 0, ids, np.empty(0)), read
+        return _Findings(math.inf, 0.0, 0), read
     if len(ids) < read.rows:
         rows = take_rows(rows, others)
     y = block.labels[others]
@@ -258,9 +259,9 @@ def _sweep_block(
     # 1. Gradients from float32 kernel values, and bounds on their errors.
     distinct, groups = distinct_rows(rows)
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
-    found = decisions.approximate(distinct, with_nearest)
-    grad, error = y * found.values[groups], found.bound[groups]
-    n_distinct = len(found.x)
+    fast = decisions.approximate(distinct, with_nearest)
+    grad, error = y * fast.values[groups], fast.bound[groups]
+    n_distinct = len(fast.x)
 
     # 2. In float64 those that may be the least of all.
     least, rounding = math.inf, 0.0
@@ -276,7 +277,7 @@ def _sweep_block(
     violators = np.flatnonzero(grad < target.threshold)
     bounds = None
     if target.with_bounds:
-        bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, found)
+        bounds = _screen_bounds(grad - error, target.kernel, decisions, groups, fast)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
     findings = _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
     return findings, read._replace(evaluations=n_distinct * decisions.n_vertices)
@@ -335,18 +336,17 @@ def certify(
         screen.store(row_ids, Bounds.outwards(lower, diagonal, places, no_distance))
 
     n_violators = int(np.count_nonzero(support.grad < target.threshold))
-    none = np.empty(0, dtype=np.int64)
-    findings = _Findings(least, support.rounding, n_violators, none, np.empty(0))
+    findings = _Findings(least, support.rounding, n_violators)
     blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
     rows_seen = 0
     shared = Shared(decisions, partial(_decisions, engine.recipe(), rows, alpha, labels))
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
         over = partial(workers.over, source, _sweep_block, blocks, count=engine.count)
-        for block, found in over(shared, target):
-            findings = findings.merged(found, search.n_worst)
-            if screen is not None and found.bounds is not None:
-                screen.store(block.others()[1], found.bounds)
+        for block, in_block in over(shared, target):
+            findings = findings.merged(in_block, search.n_worst)
+            if screen is not None and in_block.bounds is not None:
+                screen.store(block.others()[1], in_block.bounds)
             rows_seen += block.stop - block.start
             if on_block is not None:
                 on_block(rows_seen)
@@ -362,9 +362,7 @@ def certificate_of_all(
     `slack` is alpha_i / C_i; `rounding` bounds the error of each gradient. Violators are not looked
     for.
     """
-    none = np.empty(0, dtype=np.int64)
-    findings = _Findings(float(grad.min()), rounding, 0, none, np.empty(0))
-    return _certificate(alpha, slack, grad, findings)
+    return _certificate(alpha, slack, grad, _Findings(float(grad.min()), rounding, 0))
 
 
 def _rho(alpha: Float64Array, slack: Float64Array, grad: Float64Array) -> float:

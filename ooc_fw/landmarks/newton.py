@@ -182,7 +182,7 @@ class Preconditioner:
         self._known[:] = False
 
     def change_penalties(self, problem: SpanProblem, factor: float) -> None:
-        """Take penalties that are `factor` times those of now."""
+        """Take penalties that are `factor` times the present ones."""
         for array in (self._matrices, self._diagonals, self._factors):
             array *= factor
         self._problem, self._known[:] = problem, False

@@ -220,9 +220,9 @@ def _pass_block(
     u, scalars = np.zeros((k, len(landmarks))), np.zeros((4, k))
     x, z = engine.prepare(rows, exact), landmarks.exact if exact else landmarks.fast
     n_strips = longest = 0
-    for (terms, found, length), sums in engine.strips(x, z, w, use):
+    for (terms, of_strip, length), sums in engine.strips(x, z, w, use):
         u += sums + terms[:, None]
-        scalars += found
+        scalars += of_strip
         n_strips, longest = n_strips + 1, max(longest, length)
     error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
     largest = 1 + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
@@ -283,12 +283,12 @@ class Passes:
         u, scalars = np.zeros_like(b), np.zeros((4, len(b)))
         error, largest, depth = 0.0, 0.0, 0
         began = time.perf_counter()
-        for block, found in self._map(blocks, b, exact):
-            decisions[block.start : block.stop] = found.decisions
-            u += found.u
-            scalars += found.scalars
-            error, largest = max(error, found.error), max(largest, found.largest)
-            depth = max(depth, found.depth)
+        for block, sums in self._map(blocks, b, exact):
+            decisions[block.start : block.stop] = sums.decisions
+            u += sums.u
+            scalars += sums.scalars
+            error, largest = max(error, sums.error), max(largest, sums.largest)
+            depth = max(depth, sums.depth)
         seconds = time.perf_counter() - began
         if exact:
             self.exact_seconds = max(self.exact_seconds, seconds)
@@ -322,8 +322,8 @@ class Passes:
             for start, stop in block_slices(problem.source, 0, problem.n_rows)
             if active[start:stop].any()
         ]
-        for _, found in self._map(blocks, d, exact):
-            product += found.u
+        for _, sums in self._map(blocks, d, exact):
+            product += sums.u
         return product
 
     def _map(

@@ -205,15 +205,15 @@ def _arrays(source: RowSource) -> Iterator[npt.NDArray[Any]]:
             yield np.ascontiguousarray(rows)
 
 
-def check_same_run(path: str | os.PathLike[str], before: Identity, now: Identity) -> None:
-    """Raise InputError, naming the differences, unless a checkpoint is of the run of now."""
+def check_same_run(path: str | os.PathLike[str], before: Identity, this: Identity) -> None:
+    """Raise InputError, naming the differences, unless a checkpoint is of this run."""
     same = "give the same"
     for kind, other, advice in (
         ("data", "other data", "give the data it was made from (copied with their time of change)"),
         ("kernel", "another kernel", same),
         ("options", "other options", same),
     ):
-        old, new = before[kind], now[kind]
+        old, new = before[kind], this[kind]
         differences = ", ".join(
             f"{key} {old.get(key)!r} (now {new.get(key)!r})"
             for key in {**old, **new}

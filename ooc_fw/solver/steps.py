@@ -311,7 +311,7 @@ class Partan(StepRule):
     def _aligned(
         self, active: ActiveSet, before: dict[str, Float64Array]
     ) -> dict[str, Float64Array]:
-        """The iterate before over the vertices of now; new ones have weight 0 in it."""
+        """The iterate before over the present vertices; new ones have weight 0 in it."""
         alpha, grad = before["alpha"], before["grad"]
         new = len(active) - len(alpha)
         if new > 0:
