@@ -7,12 +7,10 @@ import contextlib
 import os
 import shlex
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import h5py
 import numpy as np
-from tqdm import tqdm
 
 from ooc_fw.cli import common
 from ooc_fw.cli.arguments import arguments_of
@@ -56,6 +54,7 @@ from ooc_fw.kernels.functions import make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
+from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.system.errors import InputError
@@ -171,7 +170,7 @@ def describe_checkpoint(path: str) -> dict[str, Any]:
 
 def describe_data(args: argparse.Namespace) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
-    with common.open_data(args) as source:
+    with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
         storage = _storage(args.data, args.x_name)
         data = DataFacts(
             n_rows=source.n_rows,
@@ -184,7 +183,6 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             caches_chunks=bool(source.decoders),
             total_bytes=source.decoded_bytes,
         )
-        watch = partial(tqdm, desc="reading a sample", delay=2, leave=False, disable=None)
         average = source.statistics and source.statistics.average_squared_distance
         facts = {
             "kind": "data",
@@ -199,7 +197,7 @@ def describe_data(args: argparse.Namespace) -> dict[str, Any]:
             "chunk_rows": source.chunk_rows,
             "choice": _choice(source),
         }
-        return facts | _inspection(inspect_labels(source), inspect_source(source, watch), data)
+        return facts | _inspection(inspect_labels(source), inspect_source(source), data)
 
 
 def _choice(source: RowSource) -> str | None:

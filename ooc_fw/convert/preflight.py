@@ -11,7 +11,7 @@ import io
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +70,6 @@ LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category",
 """Frequent names of columns of labels."""
 
 _SHOWN = 5
-
-Watch = Callable[[Sequence[tuple[int, int]]], Iterable[tuple[int, int]]]
-"""Passes ranges of rows on, as tqdm does."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +147,12 @@ def measure_labels(blocks: Iterable[AnyArray]) -> Labels:
     return Labels(dict(sorted(counts.items())), n_runs, n_missing)
 
 
-def inspect_source(source: RowSource, watch: Watch = iter) -> Findings:
-    """Measure all rows of a small source, or a sample; DamageError if it cannot be read.
-
-    `watch` passes the stretches of rows on, and may show how many there are.
-    """
+def inspect_source(source: RowSource) -> Findings:
+    """Measure all rows of a small source, or a sample; DamageError if it cannot be read."""
     bad: list[str] = []
     rows = (
         rows
-        for start, stop in watch(sample_slices(source))
+        for start, stop in sample_slices(source)
         for first, last in block_slices(source, start, stop)
         for rows in _readable_rows(source, first, last, bad)
     )
