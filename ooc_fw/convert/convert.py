@@ -59,9 +59,7 @@ rows, with an index for each value, would hardly be smaller."""
 _SPOOL_BYTES = {np.float32: 1.5, np.float64: 2.5}
 """Bytes in the spool for a byte of text, by the type of the values; an upper estimate."""
 
-_TEXT_BYTES = 4
-"""Bytes of text for a byte of compressed input; an estimate."""
-
+_TEXT_BYTES = 4  # bytes of text for a byte of compressed input; an estimate
 _DISK_ERRORS = [
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EPERM", "EACCES")

@@ -47,9 +47,7 @@ from ooc_fw.data.statistics import ColumnRanges, ColumnSums
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
-PIECE_BYTES = 2 << 20
-"""Bytes of rows that are scaled and written at once."""
-
+PIECE_BYTES = 2 << 20  # bytes of rows that are scaled and written at once
 MAX_FEATURES = 1 << 26
 """Widest file. Statistics take up to 64 bytes per column, and one stray index must not exhaust
 memory."""
@@ -57,9 +55,7 @@ memory."""
 WIDE = 1 << 14
 """Number of columns above which ranges are not merged block by block: merging would take longer."""
 
-MAX_CLASSES = 4096
-"""Different labels; more of them are targets of a regression."""
-
+MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 FEW_LABELS = 8
 """Up to this many different labels, counting one after the other is faster than sorting."""
 
@@ -260,8 +256,7 @@ BUCKET_BYTES = 16 << 20
 MAX_BUCKET_BITS = 8
 """At most 256 files are open at a time; larger data are split once more when they are read back."""
 
-UNKNOWN_SIZE_BITS = 6
-"""Bits of a bucket's number where the size of the input is unknown."""
+UNKNOWN_SIZE_BITS = 6  # bits of a bucket's number where the size of the input is unknown
 
 
 Keys: TypeAlias = Callable[[Int64Array, int], npt.NDArray[np.uint64]]

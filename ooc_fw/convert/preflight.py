@@ -25,47 +25,29 @@ from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import DamageError, InputError
 
-SAMPLE_BYTES = 64 << 20
-"""Bytes of rows, in RAM, that are sampled."""
-
-STRETCHES = 64
-"""Parts of a large file from which its sample is read."""
-
-MAX_DECODED = 1 << 30
-"""Bytes that are decoded for the sample where compressed chunks are large,"""
-
-FEWEST_STRETCHES = 4
-"""unless so few stretches decode more."""
-
+SAMPLE_BYTES = 64 << 20  # bytes of rows, in RAM, that are sampled
+STRETCHES = 64  # parts of a large file from which its sample is read
+MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed chunks are large,
+FEWEST_STRETCHES = 4  # unless so few stretches decode more
 SAMPLE_SEED = 0
 
-LABELS = 1 << 20
-"""Labels that are read at once."""
-
+LABELS = 1 << 20  # labels that are read at once
 SWAMPED = 0.1
 """A column is swamped if its spread and its range are below this share of the largest ones."""
 
 BAD_ROWS = 1000
 """Number of rows with values that are not finite after which the search for more ends."""
 
-TEXT_BYTES = 32 << 20
-"""Bytes of rows, in RAM, that are read from the beginning of a text."""
-
+TEXT_BYTES = 32 << 20  # bytes of rows, in RAM, that are read from the beginning of a text
 FOREIGN = "numbers with commas"
 """Kind of a column whose numbers have decimal commas or separators of thousands."""
 
-RAW_SQUARE = 100.0
-"""Squared distance of two rows, per column, above which there is advice on gamma."""
-
-UNRELATED = 1e-6
-"""Kernel values below which two rows have nothing in common."""
-
+RAW_SQUARE = 100.0  # squared distance of two rows, per column, above which there is advice on gamma
+UNRELATED = 1e-6  # kernel values below which two rows have nothing in common
 MANY_CLASSES = 100
 """Number of classes, or of words in a column of labels, above which they are no classes."""
 
-FEW_ROWS = 20
-"""With fewer rows than these, categories cannot be told from names."""
-
+FEW_ROWS = 20  # with fewer rows than these, categories cannot be told from names
 LABEL_NAMES = ("label", "labels", "class", "classes", "target", "y", "category", "outcome")
 """Frequent names of columns of labels."""
 

@@ -22,27 +22,17 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, take_r
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
 
-BLOCK_BYTES = 4 << 20
-"""Bytes of text, or of cells as float64, that are read at once."""
-
-MAX_BLOCK_ROWS = 1 << 16
-"""Rows of a table that are read at once, however narrow they are."""
-
+BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
+MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
 MAX_COLUMNS = 1 << 20
 """Columns of a table; each has a name, and takes some 500 bytes before the first row is read."""
 
-MAX_NAME = 4096
-"""Letters of a name of a column, of a category or of a label."""
-
+MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
 MAX_ROW_BYTES = 64 << 20
 """Longest row. A row is parsed whole, and memory must not depend on the input."""
 
-MAX_LISTED = 12
-"""Columns that a message lists."""
-
-EXAMPLES = 3
-"""Skipped lines of a block that are reported word for word."""
-
+MAX_LISTED = 12  # columns that a message lists
+EXAMPLES = 3  # skipped lines of a block that are reported word for word
 _WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None")
 
 MISSING = ("", *_WORDS, "?", "-")
@@ -51,9 +41,7 @@ MISSING = ("", *_WORDS, "?", "-")
 MISSING_LABELS = frozenset(MISSING) - {"-"}
 """Words that are missing labels: "-" may be the opposite of "+"."""
 
-SPARSE = ""
-"""Name of the rows in a block of a table that is one array of sparse rows."""
-
+SPARSE = ""  # name of the rows in a block of a table that is one array of sparse rows
 NUMBERS, WORDS, TEXT = USABLE = ("numbers", "words", "text")
 """What a column holds. Text may turn out to be numbers or words; a label is read as words."""
 
@@ -295,8 +283,7 @@ class ParsedBlock:
     skipped: tuple[str, ...]  # what was wrong with the first few of them
 
 
-Parse = Callable[[Any], ParsedBlock]
-"""Makes rows of a block; for any thread."""
+Parse = Callable[[Any], ParsedBlock]  # makes rows of a block; for any thread
 
 
 class Encoder(ABC):
@@ -414,8 +401,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 
 THREADS_NAME = "ooc-fw-prep"
 
-MAX_THREADS = 4
-"""With more threads, the one thread that reads and writes is the bottleneck."""
+MAX_THREADS = 4  # with more threads, the one thread that reads and writes is the bottleneck
 
 
 def ordered_map(

@@ -154,12 +154,8 @@ def _standard_input() -> io.BufferedReader:
 
 # --- LIBSVM ---------------------------------------------------------------------------------------
 
-NO_LIMIT = INT32_MAX + 1
-"""Number of columns that text can name."""
-
-MIN_PAIR_BYTES = 4
-"""A blank, a digit, a colon and a digit."""
-
+NO_LIMIT = INT32_MAX + 1  # number of columns that text can name
+MIN_PAIR_BYTES = 4  # a blank, a digit, a colon and a digit
 _TOKEN = re.compile(rb"[^\s#]*")
 _SHOWN_BYTES = 40
 

@@ -30,14 +30,9 @@ from ooc_fw.system.errors import DamageError, InputError
 
 RowsOf: TypeAlias = Callable[[int, int], Range]
 
-READ_BYTES = 4 << 20
-"""Bytes that are read and compared at once."""
-
-LABELS = 1 << 20
-"""Labels that are read at once from a file without checksums."""
-
-SHOWN = 20
-"""Damaged places of an array that are reported one by one."""
+READ_BYTES = 4 << 20  # bytes that are read and compared at once
+LABELS = 1 << 20  # labels that are read at once from a file without checksums
+SHOWN = 20  # damaged places of an array that are reported one by one
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,7 @@ from ooc_fw.system.files import DropBehind, atomic_path, flush_to_disk
 
 FORMAT_VERSION = 1
 
-CHUNK_BYTES = 2 << 20
-"""Size of a chunk of any array."""
-
+CHUNK_BYTES = 2 << 20  # size of a chunk of any array
 CHUNK_CACHE_BYTES = 2 * CHUNK_BYTES
 """Cache of each data set. A data set is written front to back and needs only the chunk at hand; the
 default of HDF5 is larger and fills up over the first million rows."""
