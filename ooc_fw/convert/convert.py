@@ -360,12 +360,11 @@ def _write_file(
         total[label if values is None else float(values[int(label)])] += count
     counts = dict(sorted(total.items()))
     writer = DatasetWriter(file, layout)
-    found = write_rows(job, writer, layout, scaling, values)
+    write_rows(job, writer, layout, scaling, values)
     if job.encoder.columns is not None:
         put_texts(file.attrs, COLUMNS, job.encoder.columns)
     if job.encoder.record is not None:
         job.encoder.record.write(file.attrs)
-    mean, norm = found.mean, found.mean_square_norm
     targets = job.options.targets
-    writer.finish(Summary(counts, job.name, scaling, mean, norm, job.spool.seed, names, targets))
+    writer.finish(Summary(counts, job.name, scaling, job.spool.seed, names, targets))
     return {label if names is None else names[int(label)]: n for label, n in counts.items()}

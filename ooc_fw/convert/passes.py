@@ -42,8 +42,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import StoredStatistics
-from ooc_fw.data.statistics import ColumnRanges, ColumnSums
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -182,15 +181,14 @@ def write_rows(
     layout: Layout,
     scaling: Scaling,
     label_values: Float64Array | None,
-) -> StoredStatistics:
-    """Read the spool back, scale its rows and write them; returns their moments."""
-    moments = ColumnSums(layout.n_features)
+) -> None:
+    """Read the spool back, scale its rows and write them."""
     zero_row = scaling.zero_row(layout.n_features)
-    # Zeros add nothing to the moments, and most values of a dense row may be zeros.
-    sparse_moments = not zero_row.any()
+    # Zeros add nothing to sums, and most values of a dense row may be zeros.
+    sparse_sums = not zero_row.any()
 
     def finish(piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
-        """Rows of a piece as they are stored, and rows of the same moments."""
+        """Rows of a piece as they are stored, and rows of the same sums."""
         data, indices, indptr = piece.rows.data, piece.rows.indices, piece.rows.indptr
         data = scaling.scale_values(data, indices)
         if layout.sparse:  # constant columns have become zeros
@@ -199,18 +197,16 @@ def write_rows(
             return rows, rows, piece
         dense = np.empty(piece.rows.shape, dtype=np.float32)
         write_dense_rows(data, indices, indptr, zero_row, dense)
-        return dense, replace(piece.rows, data=data) if sparse_moments else dense, piece
+        return dense, replace(piece.rows, data=data) if sparse_sums else dense, piece
 
     pieces = _pieces(prefetch(job.spool.blocks(layout.n_features)), layout)
     for rows, summed, piece in ordered_map(finish, pieces):
-        moments.add(summed)
         labels = piece.labels
         if label_values is not None:
             labels = label_values[labels.astype(np.int64)]
-        writer.append(rows, labels, piece.row_ids)
+        writer.append(rows, labels, piece.row_ids, summed)
         if job.meter.pass_bytes is not None:
             job.meter.at(round(writer.fraction_written * job.meter.pass_bytes))
-    return moments.statistics
 
 
 def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:

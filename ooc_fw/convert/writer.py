@@ -69,8 +69,6 @@ class Summary:
     class_counts: dict[float, int]  # rows of each label value
     source: str  # names of the inputs
     scaling: Scaling
-    mean: Float64Array  # of each column, as stored
-    mean_square_norm: float  # of the rows as stored
     seed: int | None = None  # of the shuffle; None for the order of the input
     # Words that the label values 0, 1, ... stand for; None where labels are numbers.
     label_names: Sequence[str] | None = None
@@ -234,6 +232,7 @@ class DatasetWriter:
         self._layout = layout
         self._filter = filter_options(layout.compression)
         self._row = self._stored = 0
+        self._sums = ColumnSums(layout.n_features)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._parts: dict[str, _Appender] = {}
         n_rows, n_features = layout.n_rows, layout.n_features
@@ -265,8 +264,14 @@ class DatasetWriter:
         )
         self._parts[name] = _Appender(dataset, not self._filter, self._pool)
 
-    def append(self, rows: Rows, labels: Float64Array, row_ids: Int64Array) -> None:
-        """Write rows below those written so far; OSError if the disk is full or failing."""
+    def append(
+        self, rows: Rows, labels: Float64Array, row_ids: Int64Array, stored: Rows | None = None
+    ) -> None:
+        """Write rows below those written so far; OSError if the disk is full or failing.
+
+        `stored` are the same rows in a form whose values are summed faster.
+        """
+        self._sums.add(rows if stored is None else stored)
         parts = self._parts
         if "y" in parts:
             parts["y"].append(labels)
@@ -309,10 +314,10 @@ class DatasetWriter:
             attributes["shuffle_seed"] = summary.seed
         put_text(attributes, "source", summary.source)
         put_text(attributes, "compression", self._layout.compression)
-        attributes["mean_square_norm"] = summary.mean_square_norm
+        attributes["mean_square_norm"] = self._sums.statistics.mean_square_norm
         if summary.label_names is not None:
             put_texts(self._file["y"].attrs, LABEL_NAMES, summary.label_names)
-        self._file["mean"] = summary.mean
+        self._file["mean"] = self._sums.statistics.mean
         summary.scaling.write(self._file)
         attributes["complete"] = 1
         write_checksums(self._file, {name: part.checksums() for name, part in self._parts.items()})
@@ -418,7 +423,7 @@ def split(
                 )
                 found: Counter[Any] = Counter()
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
-                writer, sums = DatasetWriter(file, layout), ColumnSums(part.n_features)
+                writer = DatasetWriter(file, layout)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
                     places = part.rows_at(np.arange(start, stop))
@@ -426,7 +431,6 @@ def split(
                     if not labels.targets:
                         found.update(dict(zip(*np.unique(own, return_counts=True), strict=True)))
                     writer.append(rows, own, numbers[start:stop])
-                    sums.add(rows)
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)
@@ -437,14 +441,11 @@ def split(
                     put_texts(file.attrs, COLUMNS, source.columns)
                 if source.table is not None:
                     put_text(file.attrs, RECORD, source.table)
-                moments = sums.statistics
                 writer.finish(
                     Summary(
                         counts,
                         os.path.basename(source.name),
                         source.scaling or Scaling(),
-                        moments.mean,
-                        moments.mean_square_norm,
                         seed if source.shuffled else None,
                         words,
                         labels.targets,

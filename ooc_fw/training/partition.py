@@ -183,8 +183,7 @@ def _on_disk(
         ]
         for code, ids, piece in _by_class(source, codes):
             writers[code].append(piece, np.full(len(piece), float(code)), ids)
-        mean = np.zeros(source.n_features)
         for code, writer in enumerate(writers):
             counts = {float(code): len(rows[code])}
-            writer.finish(Summary(counts, source.name, Scaling(), mean, mean_square_norm=0.0))
+            writer.finish(Summary(counts, source.name, Scaling()))
     return [open_source(path) for path in paths]
