@@ -327,7 +327,7 @@ def _plan(job: Job, first: FirstPass) -> tuple[Layout, Scaling, list[str]]:
         raise InputError(f"{job.name} holds labels only, no features; nothing to learn")
     n_stored, scaling = first.ranges.n_stored, job.scaling
     if job.like is None:
-        scaling = first.ranges.fit(scaling.log1p, n_features)
+        scaling = Scaling.fit(first.ranges, scaling.log1p, n_features)
     dense = job.options.dense
     if dense is None and job.like is not None:
         dense = not job.like.sparse

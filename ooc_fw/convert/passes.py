@@ -46,6 +46,7 @@ from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
+FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 PIECE_BYTES = 2 << 20  # bytes of rows that are scaled and written at once
 MAX_FEATURES = 1 << 26
 """Widest file. Statistics take up to 64 bytes per column, and one stray index must not exhaust
@@ -156,18 +157,34 @@ def _measure(job: Job, parse: Parse, block: Any) -> _Measured:
     parsed = parse(block)
     rows = replace(parsed.rows, data=job.scaling.log_values(parsed.rows.data))
     wide = rows.n_features > WIDE
-    ranges = None if wide else ColumnRanges(job.options.scale).of(rows)
+    ranges = None if wide else ColumnRanges(job.options.scale).add(rows)
     if job.spool.dtype == np.float32:
         rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
     return _Measured(replace(parsed, rows=rows), counts, ranges)
 
 
+def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int64Array:
+    """Columns whose different values become nearly equal when they are rounded to float32.
+
+    `low` and `high` are the ends of their ranges before `scaling`, but for its logarithms.
+    """
+    ends = np.stack([low, high])
+    if scaling.offset is not None and scaling.factor is not None:
+        ends = (ends - scaling.offset) * scaling.factor
+    with np.errstate(over="ignore"):
+        rounded = ends.astype(np.float32)
+        steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
+    exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
+    return np.flatnonzero((low < high) & (steps < FEW_STEPS) & ~exact)
+
+
 def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
     low, high = first.ranges.range(n_features)
+    found = rounded_away(low, high, scaling)
     done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
-    for column in first.ranges.lost(scaling, n_features)[:EXAMPLES].tolist():
+    for column in found[:EXAMPLES].tolist():
         yield (
             f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
             f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "

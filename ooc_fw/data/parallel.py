@@ -9,12 +9,11 @@ that all blocks need are sent as `Shared`. Dask is imported when it has work to 
 from __future__ import annotations
 
 import logging
-import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -25,9 +24,7 @@ Block = TypeVar("Block")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
-_AHEAD = 2  # blocks that wait for each thread
-_CLUSTER_AHEAD = 4  # blocks that wait for each worker of a cluster, which is further away
-_KEPT = 3  # shared objects that a process keeps after the blocks that used them
+_AHEAD, _CLUSTER_AHEAD = 2, 4  # blocks that wait for each thread, or worker of a cluster
 _SUBTREES = 32  # parts of a graph on a cluster, after each of which progress is told
 _CONNECT_SECONDS = 10  # time limit for the connection to a cluster
 # A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
@@ -42,57 +39,41 @@ class Counts(NamedTuple):
     evaluations: int = 0
 
 
+@dataclass
 class Shared(Generic[Value]):
-    """An object that blocks need: itself in this process, made once in every other one.
+    """An object that blocks need, which its `recipe` makes anew in every other process."""
 
-    The `recipe` is called without arguments there to make an equal object. It is None if the object
-    must stay in this process.
-    """
-
-    def __init__(
-        self, value: Value | None, recipe: Callable[[], Value] | None, token: str | None = None
-    ) -> None:
-        self._value, self._recipe, self._token = value, recipe, token or uuid.uuid4().hex
+    value: Value | None
+    recipe: Callable[[], Value]
 
     def get(self) -> Value:
         """The object, made by the first block that asks for it."""
-        if self._value is None:
-            with _making:
-                if self._token not in dict(_made):
-                    assert self._recipe is not None
-                    _made.append((self._token, self._recipe()))
-                self._value = dict(_made)[self._token]
-        return cast(Value, self._value)
+        if self.value is None:
+            self.value = self.recipe()
+        return self.value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._recipe is None:
-            raise TypeError(f"{self._value!r} cannot be sent to another process")
-        return Shared, (None, self._recipe, self._token)
+        return Shared, (None, self.recipe)
 
 
-# A cluster sends a shared object to a process again when that was without blocks for a while.
-_made: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
-_making = threading.Lock()
-
-
+@dataclass(frozen=True)
 class Workers:
     """Where blocks are worked on: some threads of this process, or the cluster of a Dask `client`.
 
     A cluster repeats the work of a worker that died. It sees files, but no arrays of this process.
     """
 
-    def __init__(self, threads: int, client: Any = None) -> None:
-        self.threads, self.client = threads, client
+    threads: int
+    client: Any = None
 
     def share(self, source: RowSource) -> Shared[RowSource]:
         """A source of rows for all blocks; InputError where other processes cannot open it."""
         if self.client is not None and source.reopen is None:
             raise InputError(
                 f"other processes cannot read the rows of this {source.name}, which are in the "
-                f"memory of this one; run without dask, with dask threads, or give the path of a "
-                f"file"
+                f"memory of this one; run without dask, with dask threads, or give a file's path"
             )
-        return Shared(source, source.reopen)
+        return Shared(source, cast(Any, source.reopen))
 
     def over(
         self,
@@ -119,18 +100,15 @@ class Workers:
                 stack.callback(pool.shutdown, cancel_futures=True)
                 submit, ahead = pool.submit, _AHEAD * self.threads
             else:
-                stack.enter_context(_explained())
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
                 # workers that hold its result die.
                 shared = submit(partial(tuple, shared))
                 ahead = _CLUSTER_AHEAD * max(1, sum(self.client.nthreads().values()))
             futures = _ahead((submit(_work, work, shared, block) for block in blocks), ahead)
-            stack.enter_context(closing(futures))
             for block, future in zip(blocks, futures, strict=True):
                 found, counts = future.result()
                 if self.client is not None:
-                    future.release()
                     source.count(counts.rows, counts.n_bytes)
                     if count is not None:
                         count(counts.evaluations)
@@ -148,46 +126,36 @@ def over_blocks(
     """Merge what ``work(source, block)`` finds in blocks of rows, by one Dask graph.
 
     `merge` takes what was found in neighbouring blocks and modifies neither. `on_rows` is told the
-    number of rows read so far. Errors are those of `Workers.over`, or that a file was changed. A
-    single block here needs no Dask.
+    number of rows read so far. Errors are those of `Workers.over`. A single block needs no Dask.
     """
     source.check_unchanged()
-    before, shared = source.rows_read, (workers.share(source),)
+    before, shared, join = source.rows_read, (workers.share(source),), partial(_join, merge)
 
     def tell(*_: object) -> None:
         if on_rows is not None:
             on_rows(source.rows_read - before)
 
     if workers.client is None and len(blocks) == 1:
-        parts = [_work(work, shared, blocks[0])]
+        total, _ = _work(work, shared, blocks[0])
         tell()
     else:
-        parts = list(_computed(_graphs(work, merge, shared, blocks), workers, source, tell))
+        from dask import delayed
+
+        common = delayed(partial(tuple, shared), pure=False)()
+        visit, delayed_join = delayed(partial(_work, work), pure=False), delayed(join, pure=False)
+        leaves = [visit(common, block) for block in blocks]
+        groups = _subtrees(leaves, 1 if workers.client is None else _SUBTREES)
+        graphs = [merge_tree(len(group), iter(group), delayed_join) for group in groups]
+        parts = _compute(graphs, workers, source, tell)
+        total, _ = merge_tree(len(graphs), parts, join)
     source.check_unchanged()
-    total, _ = merge_tree(parts, partial(_join, merge))
-    return cast(Result, total)
+    return total
 
 
-def _graphs(
-    work: Callable[..., Any], merge: Callable[..., Any], shared: Any, blocks: Sequence[Any]
-) -> list[Any]:
-    """Some subtrees of the tree of merges, as Dask graphs: as many as tell progress well enough."""
-    from dask import delayed
-
-    common = delayed(partial(tuple, shared), pure=False)()
-    visit = delayed(partial(_work, work), pure=False)
-    join = delayed(partial(_join, merge), pure=False)
-    groups = [[visit(common, block) for block in blocks]]
-    while len(groups) < _SUBTREES and all(len(group) > 1 for group in groups):
-        halves = ((group[: len(group) // 2], group[len(group) // 2 :]) for group in groups)
-        groups = [half for pair in halves for half in pair]
-    return [merge_tree(group, join) for group in groups]
-
-
-def _computed(
+def _compute(
     graphs: list[Any], workers: Workers, source: RowSource, tell: Callable[..., None]
 ) -> Iterator[Any]:
-    """What some graphs make, in order; `tell` is called when more rows have been counted."""
+    """What graphs make, in order; `tell` is called when more rows have been counted."""
     import dask
     from dask.callbacks import Callback
 
@@ -195,26 +163,34 @@ def _computed(
         with ThreadPoolExecutor(workers.threads) as pool, Callback(posttask=tell):
             yield from dask.compute(*graphs, scheduler="threads", pool=pool, optimize_graph=False)
         return
-    with _explained():
-        futures = workers.client.compute(graphs, optimize_graph=False)
-        with closing(_ahead(futures, len(futures))) as results:
-            for future in results:
-                found, counts = future.result()
-                source.count(counts.rows, counts.n_bytes)
-                tell()
-                yield found, counts
+    futures = deque(workers.client.compute(graphs, optimize_graph=False))
+    while futures:
+        found, counts = futures.popleft().result()
+        source.count(counts.rows, counts.n_bytes)
+        tell()
+        yield found, counts
 
 
-def merge_tree(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
-    """Merge neighbouring parts in a tree that depends on their number only.
+def merge_tree(n: int, parts: Iterator[Any], merge: Callable[[Any, Any], Any]) -> Any:
+    """Merge `n` neighbouring parts in a tree that depends on their number only.
 
-    >>> merge_tree([1, 2, 3], lambda earlier, later: (earlier, later))
+    Parts are used in order, and one for each level of the tree is held.
+
+    >>> merge_tree(3, iter([1, 2, 3]), lambda earlier, later: (earlier, later))
     (1, (2, 3))
     """
-    if len(parts) == 1:
-        return parts[0]
-    middle = len(parts) // 2
-    return merge(merge_tree(parts[:middle], merge), merge_tree(parts[middle:], merge))
+    if n == 1:
+        return next(parts)
+    earlier = merge_tree(n // 2, parts, merge)
+    return merge(earlier, merge_tree(n - n // 2, parts, merge))
+
+
+def _subtrees(leaves: list[Any], n: int) -> list[list[Any]]:
+    """Leaves of at most `n` subtrees of `merge_tree`, a power of 2."""
+    if n == 1 or len(leaves) == 1:
+        return [leaves]
+    middle = len(leaves) // 2
+    return _subtrees(leaves[:middle], n // 2) + _subtrees(leaves[middle:], n // 2)
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
@@ -237,25 +213,14 @@ def _join(merge: Callable[..., Result], *parts: tuple[Result, Counts]) -> tuple[
     return merge(*found), Counts(*map(sum, zip(*counts, strict=True)))
 
 
-def _ahead(futures: Iterable[Any], number: int) -> Generator[Any, None, None]:
-    """Futures in order, `number` of them made before the first one is needed.
-
-    Those made and not yielded are cancelled when it is closed.
-    """
+def _ahead(futures: Iterable[Any], number: int) -> Iterator[Any]:
+    """Futures in order, `number` of them made before the first one is needed."""
     pending: deque[Any] = deque()
-    try:
-        for future in futures:
-            pending.append(future)
-            if len(pending) >= number:
-                yield pending.popleft()
-        while pending:
+    for future in futures:
+        pending.append(future)
+        if len(pending) >= number:
             yield pending.popleft()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-# -- where to run --------------------------------------------------------------------------------
+    yield from pending
 
 
 @contextmanager
@@ -265,22 +230,21 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
     Parameters
     ----------
     dask : None, {"threads", "processes"}, str, distributed.Client or Workers
-        None and "threads" are threads of this process, "processes" a `distributed.LocalCluster` of
-        processes on this machine; any other text is the address of a `distributed` scheduler,
-        ``tcp://host:8786``. InputError is raised for another value, and if no scheduler answers.
-    threads : int
-        Blocks at a time. A cluster has its own number.
-    here : int, optional
-        Blocks at a time for None, where several threads work on each block.
+        None and "threads" are threads of this process, "processes" a `distributed.LocalCluster`;
+        any other text is the address of a `distributed` scheduler, ``tcp://host:8786``. InputError
+        is raised for another value, and if no scheduler answers.
+    threads, here : int
+        Blocks at a time, and for None if several threads work on each block. A cluster has its own.
     """
     if isinstance(dask, Workers):
         yield dask
     elif dask in (None, "threads"):
         yield Workers(threads if dask or here is None else here)
-    elif hasattr(dask, "submit") and hasattr(dask, "nthreads"):
-        yield Workers(threads, dask)
-    elif isinstance(dask, str) and (dask == "processes" or ":" in dask):
-        with _connected(dask, threads) as client:
+    elif hasattr(dask, "submit") or (
+        isinstance(dask, str) and (dask == "processes" or ":" in dask)
+    ):
+        connection = _connected(dask, threads) if isinstance(dask, str) else nullcontext(dask)
+        with _explained(connection) as client:
             yield Workers(threads, client)
     else:
         raise InputError(
@@ -298,40 +262,40 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
         raise InputError(
             f"dask {where} needs the package distributed; try: pip install 'ooc-fw[cluster]'"
         ) from None
-    with ExitStack() as stack:
-        cluster: Any = where
-        if where == "processes":
-            cluster = distributed.LocalCluster(
-                n_workers=threads,
-                threads_per_worker=1,
-                memory_limit=0,  # workers are not ended for what they need
-                dashboard_address="127.0.0.1:0",  # a free port, without a page to look at
-                scheduler_kwargs={"dashboard": False},
-                preload=_IGNORE_INTERRUPTS,
-                silence_logs=logging.CRITICAL,  # errors are raised in this process
-            )
-            stack.enter_context(cluster)
+    cluster: Any = nullcontext(where)
+    if where == "processes":
+        cluster = distributed.LocalCluster(
+            n_workers=threads,
+            threads_per_worker=1,
+            memory_limit=0,  # workers are not ended for what they need
+            dashboard_address="127.0.0.1:0",  # a free port, without a page to look at
+            scheduler_kwargs={"dashboard": False},
+            preload=_IGNORE_INTERRUPTS,
+            silence_logs=logging.CRITICAL,  # errors are raised in this process
+        )
+    with cluster as address:
         try:
-            client = distributed.Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+            client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(f"no Dask scheduler answers at {where} ({error})") from None
-        stack.enter_context(client)
-        if not client.nthreads():
-            raise InputError(f"the Dask cluster at {where} has no workers; start: dask worker")
-        yield client
+        with client:
+            if not client.nthreads():
+                raise InputError(f"the Dask cluster at {where} has no workers; start: dask worker")
+            yield client
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Explain why a cluster gives up; nothing is said of large graphs."""
-    import dask
-    from distributed import CancelledError, KilledWorker
+def _explained(connection: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Say why a cluster gives up; nothing is said of large graphs."""
+    with connection as client:
+        import dask
+        from distributed import CancelledError, KilledWorker
 
-    try:
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-            yield
-    except (KilledWorker, CancelledError) as error:
-        raise ChildProcessError(
-            f"the cluster gave a task up ({error}); see the logs of its workers, which may have "
-            f"died for want of memory"
-        ) from error
+        try:
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+                yield client
+        except (KilledWorker, CancelledError) as error:
+            raise ChildProcessError(
+                f"the cluster gave a task up ({error}); see the logs of its workers, which may "
+                f"have died for want of memory"
+            ) from error

@@ -1,13 +1,12 @@
 """Scaling of columns: what was done to the training rows is done to any later row.
 
-``x_scaled = (log1p(x) - offset) * factor``, stored alike in data files and models. The numbers are
-chosen by `ooc_fw.data.statistics`.
+``x_scaled = (log1p(x) - offset) * factor``, stored alike in data files and models.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +22,9 @@ from ooc_fw.data.rows import (
     with_values,
 )
 from ooc_fw.system.errors import InputError
+
+if TYPE_CHECKING:
+    from ooc_fw.data.statistics import ColumnRanges
 
 KINDS = ("none", "minmax", "maxabs", "standard")
 
@@ -63,6 +65,27 @@ class Scaling:
                     f"scaling offset and factor differ in shape: {self.offset.shape} and "
                     f"{self.factor.shape}"
                 )
+
+    @classmethod
+    def fit(cls, ranges: ColumnRanges, log1p: bool, n_features: int) -> Scaling:
+        """Choose offset and factor of each column.
+
+        The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
+        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
+        columns, and columns never met, become 0. `log1p` says what was done to the rows before.
+        """
+        if ranges.kind == "none":
+            return cls("none", log1p)
+        low, high = ranges.range(n_features)
+        if ranges.kind == "minmax":
+            offset, spread = low, high - low
+        elif ranges.kind == "maxabs":
+            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
+        else:
+            offset, spread = ranges.moments(n_features)
+        constant = (low == high) | (spread == 0)
+        factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
+        return cls(ranges.kind, log1p, np.where(constant, 0.0, offset), factor)
 
     @property
     def is_identity(self) -> bool:

@@ -9,32 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ooc_fw._core.rows import (
-    COUNT,
-    MAXIMUM,
-    MINIMUM,
-    RANGE_SIZE,
-    RECORD_SIZE,
-    accumulate_dense,
-    accumulate_stored,
-    add_dense,
-    add_sparse,
-    mean_and_deviation,
-    merge_records,
-)
+from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import Counts, borrow_workers, over_blocks, row_slices
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, StoredRows, rows_bytes
+from ooc_fw.data.rows import CSRRows, Float64Array, Rows, StoredRows, rows_bytes
 from ooc_fw.data.scaling import Scaling, check_kind
 from ooc_fw.data.sources import CHUNK_BYTES, ROUNDING, RowSource, StoredStatistics, block_slices
 from ooc_fw.data.views import check_raw
 from ooc_fw.system.errors import InputError
 
 TASK_ROWS = 16384  # rows of one task. It is fixed, because the order of the sums follows from it.
-FEW_STEPS = 64  # a column is lost to rounding if its range has fewer steps of float32 than this
 
 
 class ColumnSums:
@@ -48,9 +35,9 @@ class ColumnSums:
         """Add rows to the sums."""
         self.n_rows += len(rows)
         if isinstance(rows, CSRRows):
-            add_sparse(rows.data, rows.indices, self._sums, self._squares)
+            core.add_sparse(rows.data, rows.indices, self._sums, self._squares)
         else:
-            add_dense(rows, self._sums, self._squares)
+            core.add_dense(rows, self._sums, self._squares)
 
     def merge(self, other: ColumnSums) -> ColumnSums:
         """Add the sums of other rows; returns itself."""
@@ -70,29 +57,23 @@ class ColumnRanges:
 
     def __init__(self, kind: str = "none") -> None:
         check_kind(kind)
-        self.kind = kind
-        self.n_rows = 0
-        self._records = np.zeros((0, RECORD_SIZE if kind == "standard" else RANGE_SIZE))
+        self.kind, self.n_rows = kind, 0
+        self._records = np.zeros((0, core.RECORD_SIZE if kind == "standard" else core.RANGE_SIZE))
 
-    def of(self, rows: StoredRows) -> ColumnRanges:
-        """Ranges of these rows alone, for `merge`, in any thread."""
-        ranges = ColumnRanges(self.kind)
-        ranges.add(rows)
-        return ranges
-
-    def add(self, rows: StoredRows) -> None:
-        """Add rows of float32 or float64."""
+    def add(self, rows: StoredRows) -> ColumnRanges:
+        """Add rows of float32 or float64; returns itself."""
         self._widen(rows.shape[1])
         if isinstance(rows, CSRRows):
-            accumulate_stored(rows.data, rows.indices, self._records)
+            core.accumulate_stored(rows.data, rows.indices, self._records)
         else:
-            accumulate_dense(rows, self._records)
+            core.accumulate_dense(rows, self._records)
         self.n_rows += len(rows)
+        return self
 
     def merge(self, other: ColumnRanges) -> ColumnRanges:
         """Add the rows of another one, gathered for the same scaling; returns itself."""
         self._widen(len(other._records))
-        merge_records(self._records, other._records)
+        core.merge_records(self._records, other._records)
         self.n_rows += other.n_rows
         return self
 
@@ -109,93 +90,53 @@ class ColumnRanges:
         return records
 
     @property
-    def n_features(self) -> int:
-        """An upper bound on the number of columns met."""
-        return len(self._records)
-
-    @property
     def n_stored(self) -> int:
         """Values of all columns that are not zero."""
-        return int(self._records[:, COUNT].sum())
+        return int(self._records[:, core.COUNT].sum())
 
     def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Smallest and largest value of each column; zeros that are not stored count."""
         records = self._wide(n_features)
-        some_zero = records[:, COUNT] < self.n_rows
-        low = np.where(some_zero, np.minimum(records[:, MINIMUM], 0), records[:, MINIMUM])
-        high = np.where(some_zero, np.maximum(records[:, MAXIMUM], 0), records[:, MAXIMUM])
+        some_zero = records[:, core.COUNT] < self.n_rows
+        low = np.where(some_zero, np.minimum(records[:, core.MINIMUM], 0), records[:, core.MINIMUM])
+        high = np.where(
+            some_zero, np.maximum(records[:, core.MAXIMUM], 0), records[:, core.MAXIMUM]
+        )
         return low, high
 
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Mean and (population) standard deviation of each column, gathered for "standard"."""
         mean, deviation = np.empty(n_features), np.empty(n_features)
-        mean_and_deviation(self._wide(n_features), self.n_rows, mean, deviation)
+        core.mean_and_deviation(self._wide(n_features), self.n_rows, mean, deviation)
         return mean, deviation
-
-    def fit(self, log1p: bool, n_features: int) -> Scaling:
-        """Choose offset and factor of each column.
-
-        The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
-        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Constant
-        columns, and columns never met, become 0. `log1p` says what was done to the rows before.
-        """
-        if self.kind == "none":
-            return Scaling("none", log1p)
-        low, high = self.range(n_features)
-        if self.kind == "minmax":
-            offset, spread = low, high - low
-        elif self.kind == "maxabs":
-            offset, spread = np.zeros(n_features), np.maximum(np.abs(low), np.abs(high))
-        else:
-            offset, spread = self.moments(n_features)
-        constant = (low == high) | (spread == 0)
-        factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        return Scaling(self.kind, log1p, np.where(constant, 0.0, offset), factor)
-
-    def lost(self, scaling: Scaling, n_features: int) -> Int64Array:
-        """Columns whose different values become nearly equal when they are rounded to float32.
-
-        Values are rounded after `scaling`; its logarithms must have been taken already.
-        """
-        low, high = self.range(n_features)
-        ends = np.stack([low, high])
-        if scaling.offset is not None and scaling.factor is not None:
-            ends = (ends - scaling.offset) * scaling.factor
-        with np.errstate(over="ignore"):
-            rounded = ends.astype(np.float32)
-            steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
-        exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
-        return np.flatnonzero((low < high) & (steps < FEW_STEPS) & ~exact)
 
 
 # -- passes over a source ------------------------------------------------------------------------
 
+OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
 
 _Found = TypeVar("_Found", ColumnRanges, ColumnSums)
 
 
 def sigma2(
-    source: RowSource,
-    threads: int = 1,
-    *,
-    dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
+    source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
 ) -> float:
     """Average squared distance of two rows.
 
     It comes from the statistics stored in the file, if there are any, else from one pass over all
     rows. If the spread is lost in the rounding of the mean squared norm, one more pass finds it.
     The bits are the same for any number of threads, chunk size, storage and `dask` (see
-    `borrow_workers`). `on_rows` is told the number of rows seen so far. InputError is raised when
-    all rows are equal, so that no kernel width follows from them.
+    `borrow_workers`). InputError is raised when all rows are equal, so that no kernel width follows
+    from them.
     """
-    value = _statistics(source, threads, dask, on_rows).average_squared_distance
+    over_rows = partial(_over_rows, source, threads, dask, on_rows)
+    statistics = source.statistics or over_rows(_column_sums).statistics
+    value = statistics.average_squared_distance
     if value > 0:
         return value
-    gather = partial(_column_ranges, "standard", False, False)
-    ranges = _over_rows(source, threads, dask, on_rows, gather)
-    low, high = ranges.range(source.n_features)
-    _, deviation = ranges.moments(source.n_features)
+    found = over_rows(partial(_column_ranges, "standard", False, False))
+    low, high = found.range(source.n_features)
+    _, deviation = found.moments(source.n_features)
     value = 2 * float(np.sum(np.where(low < high, deviation, 0.0) ** 2))
     if value > 0:
         return value
@@ -212,19 +153,16 @@ def sigma2(
 
 
 def variance(
-    source: RowSource,
-    threads: int = 1,
-    *,
-    dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
+    source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
 ) -> float:
     """Variance of all values of all rows, zeros included, found as by `sigma2`.
 
     InputError is raised where all values are equal.
     """
-    found = _statistics(source, threads, dask, on_rows)
-    mean_square, mean = found.mean_square_norm, float(found.mean.sum()) / source.n_features
-    value = mean_square / source.n_features - mean**2
+    over_rows = partial(_over_rows, source, threads, dask, on_rows)
+    statistics = source.statistics or over_rows(_column_sums).statistics
+    mean_square, mean = statistics.mean_square_norm, statistics.mean.sum() / source.n_features
+    value = float(mean_square / source.n_features - mean**2)
     if value > ROUNDING * mean_square:
         return value
     raise InputError(
@@ -240,57 +178,32 @@ def fit_scaling(
     log1p: bool = False,
     threads: int = 1,
     dask: Any = None,
-    on_rows: Callable[[int], None] | None = None,
+    on_rows: OnRows = None,
 ) -> Scaling:
-    """Choose the scaling of raw rows in one pass, as `ColumnRanges.fit` does, for `ScaledSource`.
+    """Choose the scaling of raw rows in one pass, for `ScaledSource`.
 
-    `threads`, `dask` and `on_rows` are those of `sigma2`. InputError is raised for rows that are
-    scaled already, and when log1p meets a value that is not above -1.
+    `threads` and `dask` are those of `sigma2`. InputError is raised for rows that are scaled
+    already, and when log1p meets a value that is not above -1.
     """
     check_raw(source)
     if kind == "none" and not log1p:
         return Scaling()
     gather = partial(_column_ranges, kind, log1p, True)
-    return _over_rows(source, threads, dask, on_rows, gather).fit(log1p, source.n_features)
-
-
-def _statistics(
-    source: RowSource, threads: int, dask: Any, on_rows: Callable[[int], None] | None
-) -> StoredStatistics:
-    """The statistics of all rows."""
-    if source.statistics is not None:
-        return source.statistics
-    return _over_rows(source, threads, dask, on_rows, _column_sums).statistics
+    ranges = _over_rows(source, threads, dask, on_rows, gather)
+    return Scaling.fit(ranges, log1p, source.n_features)
 
 
 def _over_rows(
     source: RowSource,
     threads: int,
     dask: Any,
-    on_rows: Callable[[int], None] | None,
+    on_rows: OnRows,
     gather: Callable[[RowSource, tuple[int, int]], tuple[_Found, Counts]],
 ) -> _Found:
     """Merge what is gathered from all rows."""
+    blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, _tasks_at_a_time(source, threads)) as workers:
-        blocks = row_slices(source.n_rows, TASK_ROWS)
         return over_blocks(source, gather, _merged, blocks, workers, on_rows)
-
-
-def _tasks_at_a_time(source: RowSource, threads: int) -> int:
-    """Number of tasks that may run together without decoding a chunk twice.
-
-    A task may end in the chunk in which the next one began. Until then the source must keep all
-    chunks that running tasks share; where chunks are smaller than a block, these are the chunks at
-    the borders of blocks.
-    """
-    if source.cache_bytes == 0:
-        return threads
-    row_bytes = max(1, 2 * source.decoded_bytes // source.n_rows)  # may be stored as float64
-    chunk_bytes, task_bytes = source.chunk_rows * row_bytes, TASK_ROWS * row_bytes
-    shared = task_bytes
-    if chunk_bytes < 2 * CHUNK_BYTES:
-        shared = chunk_bytes * (1 + task_bytes // (2 * CHUNK_BYTES))
-    return max(1, min(threads, (source.cache_bytes - chunk_bytes) // shared))
 
 
 def _merged(one: _Found, other: _Found) -> _Found:
@@ -317,3 +230,18 @@ def _column_ranges(
         total.add(logs.logs_of(rows))
         n_bytes += rows_bytes(rows)
     return total, Counts(total.n_rows, n_bytes)
+
+
+def _tasks_at_a_time(source: RowSource, threads: int) -> int:
+    """Number of tasks that may run together without decoding a chunk twice.
+
+    A task may end in the chunk in which the next one began. Until then the source must keep all
+    chunks that running tasks share; where chunks are smaller than a block, these are the chunks at
+    the borders of blocks.
+    """
+    if source.cache_bytes == 0:
+        return threads
+    row_bytes = max(1, 2 * source.decoded_bytes // source.n_rows)  # may be stored as float64
+    chunk_bytes, task_bytes = source.chunk_rows * row_bytes, TASK_ROWS * row_bytes
+    shared = min(task_bytes, chunk_bytes * (1 + task_bytes // (2 * CHUNK_BYTES)))
+    return max(1, min(threads, (source.cache_bytes - chunk_bytes) // shared))

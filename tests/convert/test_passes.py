@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw._core.rows import drop_zeros
-from ooc_fw.convert.passes import count_labels
+from ooc_fw.convert.passes import count_labels, rounded_away
 from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.statistics import ColumnRanges
 
 tables = arrays(
     np.float32,
@@ -33,3 +35,14 @@ def test_zeros_are_dropped_in_place(values, kept):
     rows = CSRRows(stored.data[:n_kept], stored.indices[:n_kept], stored.indptr, stored.n_features)
     assert rows.data.all()
     np.testing.assert_array_equal(rows.toarray(), expected)
+
+
+def test_columns_that_rounding_makes_one_are_found():
+    rng = np.random.default_rng(0)
+    near = rng.uniform(0, 100, size=500)
+    columns = [1.6e9 + near, near, np.full(500, 1.6e9), 2.0**24 - np.arange(500) % 3, 0 * near]
+    X = np.stack(columns, axis=1)
+    for kind, lost in (("none", [0]), ("maxabs", [0]), ("minmax", []), ("standard", [])):
+        ranges = ColumnRanges(kind).add(X)
+        found = rounded_away(*ranges.range(5), Scaling.fit(ranges, False, 5))
+        assert found.tolist() == lost, kind

@@ -148,7 +148,7 @@ def test_scaling_is_that_of_the_converter(tmp_path, kind, log1p, sparse):
     X[:, 1], X[:, 2] = 3.0, 0.0
     ranges = ColumnRanges(kind)
     ranges.add(to_csr(np.log1p(X.astype(np.float64)) if log1p else X))
-    expected = ranges.fit(log1p, X.shape[1])
+    expected = Scaling.fit(ranges, log1p, X.shape[1])
     write = write_sparse if sparse else write_dense
     path = write(tmp_path / "data.h5", X, X[:, 0])
     for dask in (None, "threads"):
