@@ -50,6 +50,7 @@ and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
 how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
+how to add an oracle                   ``solver/oracles.py``: a class, and a line in `ORACLES`
 how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class
 what of a kernel that a user gives     ``kernels/functions.py``: `GivenKernel`
 how does a model become ONNX           ``model/onnx.py``

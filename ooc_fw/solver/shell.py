@@ -319,7 +319,10 @@ class Deadline:
         return measured or _BEYOND_TRAINING * self.evaluations.seconds_for(work)
 
     def kept_for_pass(self, seconds: float) -> float:
-        """Seconds to keep for a pass that takes so many; none for most of the limit."""
+        """Seconds to keep for a pass that takes so many; 0 where it gets no certificate in time.
+
+        A pass that would take more than half of the limit is not worth its time.
+        """
         return _SPARE * seconds if _SPARE * seconds <= _PASS_SHARE * self._max_time else 0.0
 
     def _left_with_grace(self) -> float:
