@@ -190,6 +190,8 @@ class BinaryProblem:
         Positive penalty C_i of a unit squared slack; None is C of the options for all rows.
     one_class : bool
         Whether all labels are +1, for novelty detection without the bias b.
+    partial : bool
+        Whether one of the labels may be missing, as in part of the rows of a stream.
 
     Raises
     ------
@@ -225,6 +227,7 @@ class BinaryProblem:
     kernel: Kernel
     penalties: Float64Array | None = None
     one_class: bool = False
+    partial: bool = False
 
     @property
     def task(self) -> str:
@@ -248,7 +251,7 @@ class BinaryProblem:
 
     def __post_init__(self) -> None:
         n_rows, penalties = self.source.n_rows, self.penalties
-        labels = check_signs(self.labels, n_rows, both=not self.one_class)
+        labels = check_signs(self.labels, n_rows, both=not (self.one_class or self.partial))
         if self.one_class and (labels < 0).any():
             raise InputError("a problem of one class has the labels +1 only")
         object.__setattr__(self, "labels", labels)

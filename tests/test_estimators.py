@@ -552,7 +552,7 @@ def test_partial_fit_with_weights_agrees_with_fit(table):
 def test_partial_fit_takes_no_balance_of_rows_to_come(table):
     with pytest.raises(InputError, match="give class_weight a weight for each label"):
         FrankWolfeSVC(class_weight="balanced").partial_fit(*table, classes=CLASSES)
-    with pytest.raises(InputError, match="stopping 'meb' needs one weight"):
+    with pytest.raises(InputError, match="and one penalty for all rows; use"):
         FrankWolfeSVC(stopping="meb", tol=1e-2, class_weight={3: 2.0}).partial_fit(
             *table, classes=CLASSES
         )

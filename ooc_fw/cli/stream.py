@@ -21,10 +21,10 @@ from ooc_fw.data.sources import CSRSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.solver.stream import MAX_SUPPORT, Stream
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import signal_of
 from ooc_fw.system.memory import peak_rss_bytes
+from ooc_fw.training.streams import MAX_SUPPORT, Stream
 
 logger = logging.getLogger(__name__)
 

@@ -31,14 +31,19 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.run import Warm
 from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.solver.stream import MAX_SUPPORT
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.choice import read_classes
 from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.penalties import check_sample_weight, class_factors, row_penalties
 from ooc_fw.training.result import describe
-from ooc_fw.training.streams import PairStreams, solutions_of, support_of_classes, union_of_vectors
+from ooc_fw.training.streams import (
+    MAX_SUPPORT,
+    PairStreams,
+    solutions_of,
+    support_of_classes,
+    union_of_vectors,
+)
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -419,8 +424,8 @@ class FrankWolfeSVC(_FittedSVC):
         dropped. Where more than `max_support` remain, training continues with a random share of the
         rows, past and future. Equal rows with one label count once, so that chunks may come again:
         when none of them holds a violator any more, and none was forgotten, the model is that of
-        `fit` on all different rows, within `tol`. See `ooc_fw.solver.stream`. Each pair of classes
-        has a stream of its own.
+        `fit` on all different rows, within `tol`. See `ooc_fw.training.streams`. Each pair of
+        classes has a stream of its own.
 
         Parameters
         ----------

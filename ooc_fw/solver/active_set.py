@@ -232,11 +232,22 @@ class ActiveSet(VertexTable):
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
+    def renumber(self, penalties: Penalties | None) -> None:
+        """Take rows 0, 1, ... of another source as the vertices, which are equal to them."""
+        self.ids[:] = np.arange(len(self))
+        self._places = {place: place for place in range(len(self))}
+        self._penalties, self.pinned[:] = penalties, False
+        if penalties is not None:
+            largest = max(self._precision.largest_C, float(penalties.max()))
+            self._precision.largest_C = largest
+
     def change_penalty(self, C: float) -> None:
         """Take another penalty of all rows, with the same weights; O(m).
 
         Kernel values stay, unless the other penalty needs or allows another type of them.
         """
+        if C == self._C:
+            return
         change = 1 / C - 1 / self._C
         self._C, self._penalties = C, None
         self.diag[:] += change

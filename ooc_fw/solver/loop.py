@@ -145,7 +145,7 @@ class Path(ExitStack):
     are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
     C. The parameters are those of `solve_problem`, but rows have no penalties, and C of the options
     is not used. Several paths in one process share the memory plan made before the first: what one
-    took is there for the next.
+    took is there for the next. `active`, if any, has the first vertices and their weights.
     """
 
     def __init__(
@@ -154,23 +154,27 @@ class Path(ExitStack):
         options: TrainOptions,
         session: Session | None = None,
         plan: MemoryPlan | None = None,
+        active: ActiveSet | None = None,
     ) -> None:
         super().__init__()
         self._session = session or Session()
-        prepared = prepare(problem, options, self._session, plan)
+        arithmetic = None if active is None else active.engine.arithmetic
+        prepared = prepare(problem, options, self._session, plan, arithmetic)
         self._setting = self.enter_context(prepared)
-        self._active: ActiveSet | None = None
+        self.active = active
+        if active is not None:
+            active.engine = self._setting.engine
 
     def solve(self, C: float, warm: Warm | None = None) -> Solution:
         """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""
         setting = replace(self._setting, options=replace(self._setting.options, C=C))
-        if self._active is not None:
-            self._active.change_penalty(C)
+        if self.active is not None:
+            self.active.change_penalty(C)
             warm = None
         session = replace(self._session, started=time.perf_counter())
-        run = _Run(setting, session, self._active)
+        run = _Run(setting, session, self.active)
         run.count_from(SolverState())
-        self._active = run.state.active
+        self.active, self.progress = run.state.active, run.progress
         return run.solve(warm)
 
 

@@ -15,7 +15,7 @@ from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sampling import ChunkSampler, Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource
 from ooc_fw.data.views import CachedSource
-from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
@@ -70,10 +70,12 @@ def prepare(
     options: TrainOptions,
     session: Session,
     plan: MemoryPlan | None = None,
+    arithmetic: Arithmetic | None = None,
 ) -> Iterator[Setting]:
     """Choose everything that a run needs; the engine and the workers are closed at the end.
 
-    The parameters are those of `ooc_fw.solver.loop.solve_problem`; `plan` is made here by default.
+    The parameters are those of `ooc_fw.solver.loop.solve_problem`; `plan` and
+    `arithmetic` are chosen here by default.
     """
     source = problem.source
     method, lmo, choice = choose_method(options, source.n_rows)
@@ -85,10 +87,11 @@ def prepare(
         plan = _plan_before(MemoryPlan(**before[1]["plan"]), plan, session.resume)
     options = replace(options, threads=min(options.threads, plan.max_threads))
     sampler = make_sampler(source, problem.labels)
-    n_probe = few_rows(source, _PROBE_ROWS)
-    probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
-    with ExitStack() as stack:
+    if arithmetic is None:
+        n_probe = few_rows(source, _PROBE_ROWS)
+        probe = source.take(sampler.sample(n_probe, np.random.default_rng(options.seed)))
         arithmetic = choose_arithmetic(problem.kernel, probe)
+    with ExitStack() as stack:
         engine = stack.enter_context(Engine(problem.kernel, options.threads, arithmetic))
         workers = None
         if session.dask is not None:

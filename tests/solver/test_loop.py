@@ -25,9 +25,9 @@ from ooc_fw.solver.loop import solve
 from ooc_fw.solver.setup import choose_method
 from ooc_fw.solver.state import Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.solver.stream import Stream
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import Terminated, terminating
+from ooc_fw.training.streams import Stream
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, kernel_values, make_problem, minimise
 

@@ -13,9 +13,8 @@ from ooc_fw.kernels.functions import RBF, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import Status
-from ooc_fw.solver.stream import Stream, vertex_ids
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.streams import PairStreams
+from ooc_fw.training.streams import PairStreams, Stream, vertex_ids
 from tests.support.reference import SmallProblem, make_problem, to_csr
 
 TOL = 1e-4
@@ -237,7 +236,7 @@ def test_bounds_that_cannot_be_kept(problem, monkeypatch, caplog):
     with pytest.raises(InputError, match="at least 2 support vectors"):
         open_stream(problem, max_support=1)
     monkeypatch.setattr("ooc_fw.solver.kernel_rows._WIDEST", 1)
-    monkeypatch.setattr("ooc_fw.solver.stream.kernel_rows_budget", lambda: 2 * 50**2)
+    monkeypatch.setattr("ooc_fw.training.streams.kernel_rows_budget", lambda: 2 * 50**2)
     stream = taught(problem, 100, max_support=1000)
     assert "kernel rows of 40 support vectors, not of 1000" in caplog.text
     assert len(stream.solution.alpha) <= 40
@@ -363,7 +362,7 @@ def test_a_stream_settles_at_a_large_penalty():
 
 
 def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch, caplog):
-    monkeypatch.setattr("ooc_fw.solver.stream._PASSES", 1)
+    monkeypatch.setattr("ooc_fw.solver.loop._IDLE_ROUNDS", 0)
     stream = open_stream(problem)
     stream.learn(cut(problem, 80, 160))
     assert stream.solution.status is Status.UNSETTLED
