@@ -21,7 +21,7 @@ from ooc_fw.convert.readers import (
     block_rows,
     check_columns,
 )
-from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray, open_npy
+from ooc_fw.data.arrays import ArrayNode, Group, Node, ReadArray
 from ooc_fw.data.containers import (
     Column,
     Missing,
@@ -35,9 +35,9 @@ from ooc_fw.data.containers import (
     open_rows,
 )
 from ooc_fw.data.converted import is_converted
-from ooc_fw.data.formats import format_of, open_bytes, stored_bytes
+from ooc_fw.data.formats import stored_bytes
 from ooc_fw.data.hdf5 import check_no_model, structure_errors
-from ooc_fw.data.opening import open_node
+from ooc_fw.data.opening import open_labels, open_node
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.options import ConvertOptions
@@ -68,7 +68,7 @@ class ArrayReader(TypedReader):
             elif isinstance(root, ArrayNode):
                 self._arrays[options.x_name] = root.open()
             if options.labels is not None:
-                self._arrays[options.y_name] = self._open_label_file()
+                self._arrays[options.y_name] = open_labels(os.fspath(options.labels))
             self._name_columns()
             failed.pop_all()
 
@@ -128,15 +128,6 @@ class ArrayReader(TypedReader):
             return values
 
         return ReadArray((len(labels.values),), object, read)
-
-    def _open_label_file(self) -> Any:
-        path = os.fspath(self._options.labels or "")
-        with open_bytes(path) as file:
-            if format_of(file.read(8)) != "npy":
-                raise InputError(f"the labels {path} must be a .npy file")
-        labels = open_npy(path)
-        self.resources.callback(labels.close)
-        return labels
 
     def _name_columns(self) -> None:
         """Name the columns, and check that all of them have the same length."""

@@ -348,14 +348,6 @@ def number_values(values: Sequence[Any]) -> tuple[Int64Array, list[Any]]:
     return np.array([codes[value] for value in values], dtype=np.int64), list(codes)
 
 
-def keep_stored(rows: CSRRows, kept: AnyArray, n_features: int) -> CSRRows:
-    """Rows of some of the stored values, by a mask."""
-    if kept.all() and n_features == rows.n_features:
-        return rows
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return CSRRows(rows.data[kept], rows.indices[kept], before[rows.indptr], n_features)
-
-
 def name_columns(reader: str, names: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Names of columns, numbers in place of empty names; InputError where two are alike."""
     check_columns(reader, len(names))

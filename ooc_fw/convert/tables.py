@@ -35,7 +35,6 @@ from ooc_fw.convert.readers import (
     TableReader,
     Wanted,
     Words,
-    keep_stored,
     listed,
     ordered_map,
 )
@@ -61,7 +60,7 @@ from ooc_fw.data.hdf5 import (
     open_file,
 )
 from ooc_fw.data.labels import feature_places, is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError, unreadable

@@ -39,7 +39,7 @@ from ooc_fw.data.converted import (
     rows_of_pointers,
 )
 from ooc_fw.data.formats import as_text
-from ooc_fw.data.hdf5 import check_no_model
+from ooc_fw.data.hdf5 import check_no_model, structure_errors
 from ooc_fw.data.rows import check_real, check_shape, check_width
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowPointers, RowSource
 from ooc_fw.data.views import SubsetSource, ranges_of
@@ -61,7 +61,6 @@ _OTHER_LABELS = "name another (--label or --y-name, or y_name= in Python)"
 def open_container(
     root: Node,
     labels: Sliceable | None = None,
-    *,
     x_name: str = "X",
     y_name: str | None = "y",
     missing_labels: Missing = "refuse",
@@ -70,17 +69,24 @@ def open_container(
 
     `labels` replace those called `y_name`, where None stands for none.
     """
+    with structure_errors(root.path):
+        return _open_container(root, labels, x_name, y_name, missing_labels)
+
+
+def _open_container(
+    root: Node, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
+) -> RowSource:
     rows = find_rows(root, x_name)
     sums = read_checksums(root.stored) if is_converted(root) else NO_SUMS
-    found = None if labels is None else Labels(labels)
-    if found is None and y_name is not None and isinstance(root, Group) and rows is not root:
-        found = find_labels(root, y_name, sums)
-    if found is not None:
-        labels = found.values
-        check_missing(found, f"{root.path}: {y_name!r}", missing_labels)
-    own = x_name == "X"  # what a converted file says is of these rows
-    source = open_rows(rows, labels, sums if own else NO_SUMS)
-    if own and is_converted(root):
+    named = None if labels is None else Labels(labels)
+    if named is None and y_name is not None and isinstance(root, Group) and rows is not root:
+        named = find_labels(root, y_name, sums)
+    if named is not None:
+        labels = named.values
+        check_missing(named, f"{root.path}: {y_name!r}", missing_labels)
+    is_table = x_name == "X"  # what a converted file says is of these rows
+    source = open_rows(rows, labels, sums if is_table else NO_SUMS)
+    if is_table and is_converted(root):
         adopt(source, root, sums)
     if isinstance(root, Group):
         if source.columns is None:
@@ -90,7 +96,7 @@ def open_container(
                 f"name its labels (--label, or y_name= in Python): it has {', '.join(known)}"
             )
     source.check_unchanged()  # all arrays were found in one and the same file
-    return source if found is None else without_missing(source, found)
+    return source if named is None else without_missing(source, named)
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -348,7 +354,7 @@ def without_missing(source: RowSource, labels: Labels) -> RowSource:
         return source
     labelled = SubsetSource(source, ranges_of(np.flatnonzero(~labels.missing)))
     labelled.stamps = source.stamps
-    labelled.own(source.close)
+    labelled.on_close(source.close)
     return labelled
 
 

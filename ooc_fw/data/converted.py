@@ -148,8 +148,8 @@ class Checksums:
     def mismatches(self, block: AnyArray, start: int) -> Int64Array:
         """Numbers of the changed stretches in a block of whole ones that begins at row `start`."""
         first = start // self.length
-        found = crc32s(block, self.length)
-        return first + np.flatnonzero(found != self.values[first : first + len(found)])
+        sums = crc32s(block, self.length)
+        return first + np.flatnonzero(sums != self.values[first : first + len(sums)])
 
 
 NO_SUMS: Mapping[str, Checksums] = {}  # checksums of a file that has none

@@ -236,17 +236,17 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
         return text  # the first bytes of a pipe can be read only once
     head = read_head(path)
-    found = format_of(head)
-    if found in ("npy", "parquet", "arrow"):
-        return found
-    if found == "zip":
+    kind = format_of(head)
+    if kind in ("npy", "parquet", "arrow"):
+        return kind
+    if kind == "zip":
         return "npz" if path.endswith(".npz") or _holds_arrays(path) else "libsvm"
-    if found == "checkpoint" or is_hdf5(path):
+    if kind == "checkpoint" or is_hdf5(path):
         return "hdf5"
     if is_table or _CSV_NAME.search(path):
         return "csv"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
-    is_text = found is None and b"\0" not in head
+    is_text = kind is None and b"\0" not in head
     return "csv" if is_text and _SEPARATED.search(line) and not _PAIR.search(line) else "libsvm"
 
 

@@ -196,11 +196,11 @@ class HDF5Array(ArrayNode):
 
     def files(self) -> dict[str, int | None]:
         """See `Node.files`."""
-        found: dict[str, int | None] = {}
+        files: dict[str, int | None] = {}
         if is_plain_file(self.stored.file):
             # The file that is open: another one may have its name by now.
-            found[self.path] = self.stored.file.id.get_vfd_handle()
-        return found | dict.fromkeys(check_storage(self.stored))
+            files[self.path] = self.stored.file.id.get_vfd_handle()
+        return files | dict.fromkeys(check_storage(self.stored))
 
     def open(self) -> FileArray | ReadArray:
         """See `ArrayNode.open`."""
@@ -411,18 +411,18 @@ def _check_virtual(dataset: Stored, within: tuple[tuple[str, str], ...]) -> list
     files: dict[str, None] = {}
     for source in dict.fromkeys(part.file_name for part in parts):
         inside = source == "."
-        found = path if inside else _locate(source, this[0])
-        if found is None:
+        place = path if inside else _locate(source, this[0])
+        if place is None:
             raise InputError(
                 f"{what} needs the file {source}, which is not there; put it back, or write the "
                 f"data set again"
             )
-        with nullcontext(dataset.file) if inside else open_file(found) as file:
+        with nullcontext(dataset.file) if inside else open_file(place) as file:
             for part in parts:
                 if part.file_name == source:
-                    others = _check_part(file, part, f"{what} needs", found, (*within, this))
+                    others = _check_part(file, part, f"{what} needs", place, (*within, this))
                     files |= dict.fromkeys(others)
-        files |= {} if inside else {found: None}
+        files |= {} if inside else {place: None}
     return list(files)
 
 
@@ -462,8 +462,7 @@ def _locate(name: str, of: str) -> str | None:
         places = [name, *places, os.path.join(folder, os.path.basename(name))]
     else:
         places += [os.path.join(folder, name), name]
-    found = next((place for place in places if os.path.isfile(place)), None)
-    return None if found is None else os.path.realpath(found)
+    return next((os.path.realpath(place) for place in places if os.path.isfile(place)), None)
 
 
 def _cover(shape: tuple[int, ...], spaces: list[Any]) -> bool:

@@ -85,30 +85,30 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Int64Array]:
 
 def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray:
     """Label values of `encode_labels`; their places are written into `codes`, if given."""
-    found = source.labels(0, 1)
-    check_labels(found, 0, source.name)
+    classes = source.labels(0, 1)
+    check_labels(classes, 0, source.name)
     for start, labels in label_blocks(source):
-        places, known = _places(labels, found)
+        places, known = _places(labels, classes)
         if not known.all():
             check_labels(labels, start, source.name)
-            more = np.union1d(found, labels[~known])
+            more = np.union1d(classes, labels[~known])
             if len(more) > MAX_CLASSES:
                 raise InputError(
                     f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
                     f"targets of a regression, train with --task regression (FrankWolfeSVR in "
                     f"Python)"
                 )
-            moved = np.searchsorted(more, found)
+            moved = np.searchsorted(more, classes)
             if codes is not None:
                 for part in np.array_split(codes[:start], 1 + start // _RENUMBERED):
                     part[:] = moved[part]
-            found = more
-            places, _ = _places(labels, found)
+            classes = more
+            places, _ = _places(labels, classes)
         if codes is not None:
             codes[start : start + len(labels)] = places
-    if len(found) == 1:
-        raise one_class(source.name, found[0])
-    return found
+    if len(classes) == 1:
+        raise one_class(source.name, classes[0])
+    return classes
 
 
 def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
@@ -124,12 +124,12 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
 
 def are_targets(source: RowSource) -> bool:
     """Whether labels are numbers with more different values than there may be classes."""
-    found = np.empty(0)
+    values = np.empty(0)
     for _, labels in label_blocks(source):
         if labels.dtype.kind not in "biuf":
             return False
-        found = np.union1d(found, labels)
-        if len(found) > MAX_CLASSES:
+        values = np.union1d(values, labels)
+        if len(values) > MAX_CLASSES:
             return True
     return False
 
@@ -137,13 +137,13 @@ def are_targets(source: RowSource) -> bool:
 def read_targets(source: RowSource) -> Float64Array:
     """Labels as targets of a regression; InputError for words and for what is not finite."""
     targets = np.empty(source.n_rows)
-    for start, found in label_blocks(source):
-        if found.dtype.kind not in "biuf":
+    for start, labels in label_blocks(source):
+        if labels.dtype.kind not in "biuf":
             raise InputError(
-                f"the labels of {source.name} are words, such as {format_label(found[0])}, and a "
+                f"the labels of {source.name} are words, such as {format_label(labels[0])}, and a "
                 f"regression needs numbers; name another column"
             )
-        targets[start : start + len(found)] = found
+        targets[start : start + len(labels)] = labels
     wrong = np.flatnonzero(~np.isfinite(targets))
     if len(wrong) > 0:
         raise InputError(
@@ -161,18 +161,18 @@ def one_class(name: str, label: object) -> InputError:
     )
 
 
-def _places(labels: AnyArray, found: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """Place of each label in `found`, and whether it is there."""
-    if len(found) <= _FEW_CLASSES:
+def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Place of each label in `classes`, and whether it is there."""
+    if len(classes) <= _FEW_CLASSES:
         places = np.zeros(len(labels), dtype=np.int64)
-        known = labels == found[0]
-        for place, value in enumerate(found[1:], start=1):
+        known = labels == classes[0]
+        for place, value in enumerate(classes[1:], start=1):
             here = labels == value
             places[here] = place
             known |= here
         return places, known
-    places = np.minimum(np.searchsorted(found, labels), len(found) - 1)
-    return places, found[places] == labels
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    return places, classes[places] == labels
 
 
 def check_labels(labels: AnyArray, start: int, name: str) -> None:
@@ -198,34 +198,34 @@ def check_labels(labels: AnyArray, start: int, name: str) -> None:
 
 
 def feature_places(
-    own: Sequence[str] | None,
+    columns: Sequence[str] | None,
     features: Sequence[str] | None,
     name: str,
     warn: Callable[..., object] = logger.warning,
 ) -> Int64Array | None:
-    """Columns of the rows `name`, called `own`, that are `features`, in the order of these.
+    """Places of `features` among the `columns` of the rows `name`, in the order of the features.
 
     None where the columns are to be taken as they are: because the names are equal, or because only
     one side has names, which is said by `warn`. Where no name is common, numbers from 0 on are no
     names. Columns that are no features are left out, which is said, too. InputError is raised for
     features that are missing, and for names that occur twice in another order.
     """
-    if own is None or features is None or not {*own} & {*features}:
-        own, features = _unless_numbers(own), _unless_numbers(features)
-    if own is None and features is None:
+    if columns is None or features is None or not {*columns} & {*features}:
+        columns, features = _unless_numbers(columns), _unless_numbers(features)
+    if columns is None and features is None:
         return None
-    if own is None or features is None:
-        sides = (name, "the training data") if own is None else ("the training data", name)
+    if columns is None or features is None:
+        sides = (name, "the training data") if columns is None else ("the training data", name)
         warn(
             "no names of features in %s, unlike %s (%s): columns are matched by their position",
             *sides,
-            _some(features or own or ()),
+            _some(features or columns or ()),
         )
         return None
-    own, features = tuple(own), tuple(features)
-    if own == features:
+    columns, features = tuple(columns), tuple(features)
+    if columns == features:
         return None
-    counts = Counter(own)
+    counts = Counter(columns)
     missing = [feature for feature in features if feature not in counts]
     if missing:
         raise InputError(
@@ -235,13 +235,13 @@ def feature_places(
     known = Counter(features)
     repeated = [feature for feature in known if max(known[feature], counts[feature]) > 1]
     if repeated:
-        first = next(k for k, pair in enumerate(zip_longest(own, features)) if len({*pair}) > 1)
+        first = next(k for k, pair in enumerate(zip_longest(columns, features)) if len({*pair}) > 1)
         raise InputError(
             f"{name} has other features than the training data from column {first} on, and they "
             f"cannot be found by name, since some names occur twice ({_some(repeated)}); put the "
             f"columns in the order of the training data"
         )
-    extra = [feature for feature in own if feature not in known]
+    extra = [feature for feature in columns if feature not in known]
     if extra:
         warn(
             "%s has %d features that the training data do not have (%s); they are left out",
@@ -249,7 +249,7 @@ def feature_places(
             len(extra),
             _some(extra),
         )
-    place = {feature: k for k, feature in enumerate(own)}
+    place = {feature: k for k, feature in enumerate(columns)}
     return np.array([place[feature] for feature in features], dtype=np.int64)
 
 

@@ -107,7 +107,7 @@ def open_source(
         return _open_annotated(data, labels, x_name, y_name, missing_labels)
     if _is_name(labels):
         y_name, labels = labels, None
-    given = None if labels is None else _open_labels(labels)
+    given = None if labels is None else open_labels(labels)
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         names = x_name, (y_name if given is None else None), missing_labels
@@ -117,9 +117,9 @@ def open_source(
         return source
     names = x_name, y_name, missing_labels
     if isinstance(data, h5py.Group | h5py.Dataset):
-        return _open_rows(hdf5.as_node(data), given, *names)
+        return open_container(hdf5.as_node(data), given, *names)
     if zarrs.is_zarr(data) and not hasattr(data, "shape"):
-        return _open_rows(zarrs.as_node(data), given, *names)
+        return open_container(zarrs.as_node(data), given, *names)
     if hasattr(data, "tocsr"):
         return CSRSource(data.tocsr(), given)
     if zarrs.is_chunked(data):
@@ -183,8 +183,8 @@ def train_test_split(
     second = open_source(data, labels, x_name=x_name, y_name=y_name) if opened else first
     test = SubsetSource(second, test_ranges)
     if opened:  # each part has a file of its own, so that either may be closed first
-        train.own(first.close)
-        test.own(second.close)
+        train.on_close(first.close)
+        test.on_close(second.close)
     return train, test
 
 
@@ -238,23 +238,13 @@ def open_node(path: str, kind: str, resources: ExitStack) -> Node:
     return NumpyArray(path, array)
 
 
-def _open_rows(
-    node: Node, labels: Sliceable | None, x_name: str, y_name: str | None, missing_labels: Missing
-) -> RowSource:
-    """Rows in an array or group."""
-    with hdf5.structure_errors(node.path):
-        return open_container(
-            node, labels, x_name=x_name, y_name=y_name, missing_labels=missing_labels
-        )
-
-
 def _open_path(path: str, labels: Sliceable | None, *names: Any) -> RowSource:
-    """Rows in a file or store; `names` are those of `_open_rows`."""
+    """Rows in a file or store; `names` are those of `open_container`."""
     kind = "zarr" if is_store(path) else _kind_of(path)
     with ExitStack() as resources:
         with hdf5.structure_errors(path):
-            source = _open_rows(open_node(path, kind, resources), labels, *names)
-        source.own(resources.pop_all().close)
+            source = open_container(open_node(path, kind, resources), labels, *names)
+        source.on_close(resources.pop_all().close)
     return source
 
 
@@ -321,7 +311,8 @@ def _first_bytes(path: str) -> bytes:
     return head
 
 
-def _open_labels(labels: Any) -> Sliceable:
+def open_labels(labels: Any) -> Sliceable:
+    """Labels given apart from the rows: a .npy file by its path, a data set, or an array."""
     if isinstance(labels, h5py.Dataset):
         node = hdf5.as_node(labels)
         return labels_in(node, f"the labels {node.place}", {}).values
@@ -329,16 +320,16 @@ def _open_labels(labels: Any) -> Sliceable:
         name = os.fspath(labels)
         if format_of(_first_bytes(name)) != "npy":
             raise InputError(f"the labels {name} must be a .npy file; write it with numpy.save")
-        found: Any = open_npy(name)
+        array: Any = open_npy(name)
     else:
-        name, found = "labels", _as_array(labels, "labels")
-    if len(found.shape) != 1:
+        name, array = "labels", _as_array(labels, "labels")
+    if len(array.shape) != 1:
         raise InputError(
-            f"{name} must have one dimension, not {len(found.shape)}; give one label a row"
+            f"{name} must have one dimension, not {len(array.shape)}; give one label a row"
         )
-    if found.dtype.kind not in "biufSUO":
-        raise InputError(f"{name} are of type {found.dtype}; give numbers or text")
-    return found  # type: ignore[no-any-return]
+    if array.dtype.kind not in "biufSUO":
+        raise InputError(f"{name} are of type {array.dtype}; give numbers or text")
+    return array  # type: ignore[no-any-return]
 
 
 def _as_array(data: Any, name: str) -> AnyArray:
@@ -360,17 +351,17 @@ def _open_annotated(
     data: Any, labels: Any, x_name: str, y_name: str, missing_labels: Missing
 ) -> RowSource:
     """Rows of an AnnData object, and a column of its ``obs`` or other labels."""
-    found, name = None, labels if isinstance(labels, str) else y_name
+    column, name = None, labels if isinstance(labels, str) else y_name
     if labels is not None and not isinstance(labels, str):
-        found = Labels(_open_labels(labels))
+        column = Labels(open_labels(labels))
     elif isinstance(labels, str) or y_name != "y":
-        found = _annotated_labels(data, name)
-        check_missing(found, repr(name), missing_labels)
+        column = _annotated_labels(data, name)
+        check_missing(column, repr(name), missing_labels)
     rows = _annotated_rows(data, x_name)
-    source = open_source(rows, None if found is None else found.values)
+    source = open_source(rows, None if column is None else column.values)
     if place_of_names(x_name) is not None:
         source.columns = [as_text(word) for word in data.var_names]
-    return source if found is None else without_missing(source, found)
+    return source if column is None else without_missing(source, column)
 
 
 def _annotated_rows(data: Any, x_name: str) -> Any:

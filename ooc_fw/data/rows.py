@@ -101,12 +101,19 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
 
 def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
     """Sparse rows of the columns at `places`, none of them twice, in that order."""
-    new = np.full(rows.n_features, -1, dtype=np.int64)
+    new = np.full(rows.n_features, -1, dtype=np.int32)
     new[places] = np.arange(len(places))
     indices = new[rows.indices]
-    kept = indices >= 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
-    return canonical_csr(rows.data[kept], indices[kept], indptr, len(places), "it")
+    part = keep_stored(replace(rows, indices=indices), indices >= 0, len(places))
+    return canonical_csr(part.data, part.indices, part.indptr, len(places), "it")
+
+
+def keep_stored(rows: CSRRows, is_kept: AnyArray, n_features: int) -> CSRRows:
+    """Sparse rows of some of their stored values, in so many columns."""
+    if is_kept.all():
+        return replace(rows, n_features=n_features)
+    before = np.concatenate([[0], np.cumsum(is_kept)])
+    return CSRRows(rows.data[is_kept], rows.indices[is_kept], before[rows.indptr], n_features)
 
 
 def concat_rows(blocks: Sequence[Rows]) -> Rows:

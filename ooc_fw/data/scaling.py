@@ -18,6 +18,7 @@ from ooc_fw.data.rows import (
     Float64Array,
     Rows,
     StoredRows,
+    keep_stored,
     values_of,
     with_values,
 )
@@ -222,11 +223,7 @@ class Scaling:
 def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:
     """Rows cut, or filled up with zeros, to `n_features` columns."""
     if isinstance(rows, CSRRows):
-        keep = rows.indices < n_features
-        if keep.all():
-            return replace(rows, n_features=n_features)
-        kept_before = np.concatenate([[0], np.cumsum(keep)])
-        return CSRRows(rows.data[keep], rows.indices[keep], kept_before[rows.indptr], n_features)
+        return keep_stored(rows, rows.indices < n_features, n_features)
     if rows.shape[1] == n_features:
         return rows
     fitted = np.zeros((len(rows), n_features), dtype=rows.dtype)

@@ -218,12 +218,12 @@ class RowSource(ABC):
     def _same_file(self, read: Callable[..., _Found], *part: Any) -> _Found:
         """Read; the files must be as they were opened, or they explain damage that was met."""
         try:
-            found = read(*part)
+            rows = read(*part)
         except DamageError:
             self.check_unchanged()
             raise
         self.check_unchanged()
-        return found
+        return rows
 
     @property
     def read_bytes(self) -> int:
@@ -241,8 +241,8 @@ class RowSource(ABC):
     @property
     def bytes_read(self) -> int:
         """Bytes (uncompressed) fetched from storage so far, a compressed chunk always whole."""
-        own = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
-        return own + sum(parent.bytes_read for parent in self._parents)
+        n_bytes = self._bytes_read + sum(decoder.bytes_decoded for decoder in self.decoders)
+        return n_bytes + sum(parent.bytes_read for parent in self._parents)
 
     def count(self, n_rows: int, n_bytes: int) -> None:
         """Add what another process read of these rows to the counters."""
@@ -291,9 +291,9 @@ class RowSource(ABC):
         """Count the memory that reading an array takes, and close it with the source."""
         self.overhead_bytes += array.overhead_bytes
         self.cache_bytes += array.kept_bytes
-        self.own(array.close)
+        self.on_close(array.close)
 
-    def own(self, release: Callable[[], object]) -> None:
+    def on_close(self, release: Callable[[], object]) -> None:
         """Call `release` when the source is closed."""
         self._resources.callback(release)
 

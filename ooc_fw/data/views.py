@@ -152,7 +152,7 @@ class _WholeSource(RowSource):
             parents=(source,),
         )
         self.source, self._labels, self.ids = source, source._labels, source.ids
-        self.own(source.close)
+        self.on_close(source.close)
 
 
 def check_raw(source: RowSource) -> None:
@@ -224,7 +224,7 @@ class CachedSource(_WholeSource):
         self._block_rows = max(source.chunk_rows, self._rows_in(CHUNK_BYTES))
         self.max_gap = self.span_rows = self._block_rows
         self._blocks: dict[int, Rows] = {}
-        self.own(self._blocks.clear)
+        self.on_close(self._blocks.clear)
 
     def _fetch(self, start: int, stop: int) -> Rows:
         if not self.keeps or start == stop:

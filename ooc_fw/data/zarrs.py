@@ -174,11 +174,11 @@ def _check_files(path: str) -> None:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                own = not entry.is_symlink()
-                if own and entry.is_dir():
+                inside_it = not entry.is_symlink()
+                if inside_it and entry.is_dir():
                     folders.append(entry.path)
                 elif not (entry.is_file() or entry.is_dir()) or not (
-                    own or os.path.realpath(entry.path).startswith(inside)
+                    inside_it or os.path.realpath(entry.path).startswith(inside)
                 ):
                     raise InputError(
                         f"{entry.path} is a pipe, a device, or a link that leads out of the store "
