@@ -68,29 +68,6 @@ class Shared(NamedTuple):
     lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
 
 
-class _Scan(NamedTuple):
-    """What the scan for an away vertex reads, arrays of shape (m,), given the vertex i.
-
-    `row` times units[0] are the kernel values of i, and the type of `units` is that of the
-    arithmetic on them.
-    """
-
-    grad: Any
-    away: Any
-    diag: Any
-    row: Any
-    units: Any
-
-
-class _Chosen(NamedTuple):
-    """Vertex i, for which another is sought: g_i, the scale of gradients, Q_ii and 2 y_i."""
-
-    grad: Any
-    scale: Any
-    diag: Any
-    twice_label: Any
-
-
 # -- a barrier, where threads meet every few microseconds ----------------------------------------
 
 # Each thread counts its arrivals in a cell of its own, and waits until the cells of all others have
@@ -153,7 +130,11 @@ def meet(cells, thread):
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
-    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex."""
+    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
+
+    `chosen` is the vertex i that another is sought for: g_i, the scale of gradients, Q_ii and
+    2 y_i. `row` times units[0] are its kernel values, in arithmetic of the type of `units`.
+    """
     number = units.dtype.type
     unit = units[0]
     g_i, scale, q_ii, twice_y_i = chosen
@@ -165,7 +146,10 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
 
 @njit(cache=True, nogil=True)
 def _search_away(scan, chosen, lanes, start, stop):
-    """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own."""
+    """Largest gain among vertices start..stop: of its lane, the lane, the place or -1, its own.
+
+    `scan` has what `_raise_to_gains` reads of all vertices: grad, away, diag, row and units.
+    """
     grad, away, diag, row, units = scan
     lanes[:] = 0
     for s in range(start, stop, LANES):
@@ -200,8 +184,8 @@ def second_order_away(vertices, away, block, i, scale, lanes):
     After Allende, Frandi, Nanculef, Sartori, A novel Frank-Wolfe algorithm, algorithm 5.
     """
     _, grad, diag, labels = vertices
-    chosen = _Chosen(grad[i], scale, diag[i], labels[i] + labels[i])
-    scan = _Scan(grad, away, diag, block.values[block.slots[i], : grad.size], block.units)
+    chosen = grad[i], scale, diag[i], labels[i] + labels[i]
+    scan = grad, away, diag, block.values[block.slots[i], : grad.size], block.units
     return _search_away(scan, chosen, lanes, 0, grad.size)[2]
 
 
@@ -215,7 +199,7 @@ def _find_away(shared, thread, facts, labels, i, chosen, lanes):
     grad = shared.vertices.grad
     start, stop = _share(grad.size, facts.shape[0], thread)
     row = shared.block.values[shared.block.slots[i], : grad.size]
-    scan = _Scan(grad, labels, shared.scanned.diag, row, shared.block.units)
+    scan = grad, labels, shared.scanned.diag, row, shared.block.units
     largest, lane, place, gain = _search_away(scan, chosen, lanes, start, stop)
     noted = facts[thread]
     noted[0], noted[1], noted[2], noted[3] = largest, lane, place, gain
@@ -355,7 +339,7 @@ def take_steps(shared, thread):
             missing = i
             break
         twice_y = shared.scanned.labels[i] + shared.scanned.labels[i]
-        chosen = _Chosen(real(least), real(1.0 / rho), shared.scanned.diag[i], twice_y)
+        chosen = real(least), real(1.0 / rho), shared.scanned.diag[i], twice_y
         away = shared.scanned.away
         best = _find_away(shared, thread, shared.facts[_AWAY], away, i, chosen, lanes)
         if best[2] < 0:

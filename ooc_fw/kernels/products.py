@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -318,14 +318,6 @@ _VertexTile: TypeAlias = tuple[slice, Operand, _Product]
 """Places of some vertices, these vertices, and their product."""
 
 
-class _Tiles(NamedTuple):
-    """Tiles of the vertices `z`, and the bytes of those whose products are loaded; else 0."""
-
-    z: Operand
-    tiles: list[_VertexTile]
-    loaded_bytes: int
-
-
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
@@ -339,7 +331,8 @@ class Workspace(threading.local):
         # By number of features; all zeros between loads, so that products share them.
         self._places: dict[int, Int32Array] = {}
         self._memory = np.empty(0, dtype=np.uint8)
-        self._latest: list[_Tiles] = []  # tiles of the last vertices, latest first
+        # The vertices met last, latest first, with their tiles and the bytes of loaded products.
+        self._latest: list[tuple[Operand, list[_VertexTile], int]] = []
 
     def products(
         self, x: Operand, z: Operand, height: int
@@ -371,7 +364,7 @@ class Workspace(threading.local):
         The products may be overwritten; they stay until the workspace is used again. Columns beyond
         the vertices are padding.
         """
-        _, tiles, loaded_bytes = self._vertex_tiles(x, z)
+        tiles, loaded_bytes = self._vertex_tiles(x, z)
         shapes = [product.tile_shape(len(x), len(zt)) for _, zt, product in tiles]
         room = self._buffer(sum(n * m for n, m in shapes), x.method.dtype)
         for (cols, zt, product), (n, m) in zip(tiles, shapes, strict=True):
@@ -380,19 +373,18 @@ class Workspace(threading.local):
                 product.into(x, tile)
             yield cols, zt, tile[: len(x)]
 
-    def _vertex_tiles(self, x: Operand, z: Operand) -> _Tiles:
+    def _vertex_tiles(self, x: Operand, z: Operand) -> tuple[list[_VertexTile], int]:
         """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
-        for tiles_of in self._latest:
-            if tiles_of.z is z:
-                return tiles_of
+        for vertices, tiles, n_bytes in self._latest:
+            if vertices is z:
+                return tiles, n_bytes
         width, n_features = self.width(x, z), x.values.shape[1]
         slices = [slice(i, min(i + width, len(z))) for i in range(0, len(z), width)]
         n_bytes = np.dtype(x.method.dtype).itemsize * n_features * len(z)
-        room = _LOADED_BYTES - n_bytes
-        self._latest = [of for of in self._latest if of.loaded_bytes > 0]
-        while self._latest and sum(of.loaded_bytes for of in self._latest) > room:
+        self._latest = [latest for latest in self._latest if latest[2] > 0]
+        while self._latest and sum(size for *_, size in self._latest) > _LOADED_BYTES - n_bytes:
             self._latest.pop()
-        if room >= 0:
+        if n_bytes <= _LOADED_BYTES:
             sparse = isinstance(z.values, CSRRows)
             tiles = [
                 (cols, z[cols], self._new_product(sparse, x.method, n_features, {}))
@@ -401,10 +393,9 @@ class Workspace(threading.local):
             for _, zt, product in tiles:
                 product.load(zt)
         else:
-            tiles = [(cols, z[cols], self._product(x)) for cols in slices]
-        tiles_of = _Tiles(z, tiles, n_bytes if room >= 0 else 0)
-        self._latest = [tiles_of, *self._latest] if room >= 0 else [tiles_of]
-        return tiles_of
+            tiles, n_bytes = [(cols, z[cols], self._product(x)) for cols in slices], 0
+        self._latest.insert(0, (z, tiles, n_bytes))
+        return tiles, n_bytes
 
     def _buffer(self, size: int, dtype: type) -> AnyArray:
         """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
