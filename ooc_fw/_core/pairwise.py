@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -19,7 +20,6 @@ from numba.extending import intrinsic
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.steps import KernelBlock, Vertices, kernel_value
-from ooc_fw._core.types import Float64Array, Int64Array
 
 LANES = 512
 """Extrema that a scan keeps side by side, so that the compiler vectorises it."""
@@ -63,8 +63,8 @@ class Shared(NamedTuple):
     first_use: int
     tol: float
     max_steps: int
-    cells: Int64Array  # where the threads meet
-    facts: Float64Array  # (3, n_threads, _FACTS): what each found last
+    cells: npt.NDArray[np.int64]  # where the threads meet
+    facts: npt.NDArray[np.float64]  # (3, n_threads, _FACTS): what each found last
     lanes: Any  # (n_threads, LANES): scratch of each, of the precision of the gradient
 
 
@@ -74,7 +74,7 @@ class Shared(NamedTuple):
 # come as far. What a thread wrote before it arrived is seen by all others after they have met.
 
 
-def new_barrier(n_threads: int) -> Int64Array:
+def new_barrier(n_threads: int) -> npt.NDArray[np.int64]:
     """Cells of a barrier at which `n_threads` meet."""
     return np.zeros((n_threads, _LINE), dtype=np.int64)
 

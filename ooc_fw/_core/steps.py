@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
-from ooc_fw._core.types import FloatArray, Int64Array
 
 _TILE = 64  # side of the squares by which a block is transposed, in values
 _STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
@@ -24,10 +24,10 @@ class Vertices(NamedTuple):
     float32: the precision of `grad` is that of the scans.
     """
 
-    alpha: FloatArray
-    grad: FloatArray
-    diag: FloatArray
-    labels: FloatArray
+    alpha: npt.NDArray[Any]
+    grad: npt.NDArray[Any]
+    diag: npt.NDArray[Any]
+    labels: npt.NDArray[Any]
 
 
 class KernelBlock(NamedTuple):
@@ -45,8 +45,8 @@ class KernelBlock(NamedTuple):
 
     values: Any
     units: Any
-    slots: Int64Array
-    used: Int64Array
+    slots: npt.NDArray[np.int64]
+    used: npt.NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)

@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core.loading import njit
-from ooc_fw._core.types import Float64Array, Int32Array, Int64Array
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 
@@ -101,8 +100,8 @@ class Expected(NamedTuple):
     index_base: int
     width_limit: int
     above: float
-    known_at: Int64Array
-    known: Float64Array
+    known_at: npt.NDArray[np.int64]
+    known: npt.NDArray[np.float64]
 
 
 class ParsedRows(NamedTuple):
@@ -113,10 +112,10 @@ class ParsedRows(NamedTuple):
     colons.
     """
 
-    labels: Float64Array
-    indptr: Int64Array
-    indices: Int32Array
-    values: Float64Array
+    labels: npt.NDArray[np.float64]
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float64]
 
 
 @njit(cache=True, nogil=True)

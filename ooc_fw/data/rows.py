@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core.types import Float32Array as Float32Array
-from ooc_fw._core.types import Float64Array as Float64Array
-from ooc_fw._core.types import FloatArray as FloatArray
-from ooc_fw._core.types import Int8Array as Int8Array
-from ooc_fw._core.types import Int32Array as Int32Array
-from ooc_fw._core.types import Int64Array as Int64Array
 from ooc_fw.system.errors import InputError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Int8Array: TypeAlias = npt.NDArray[np.int8]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
