@@ -74,7 +74,7 @@ def suited(model: Model, source: RowSource) -> RowSource:
 
 
 def by_name(model: Model, source: RowSource) -> RowSource:
-    """Rows of `source` with the features of the model, see `ooc_fw.data.columns`."""
+    """Rows of `source` with the features of the model, see `ooc_fw.data.labels.feature_places`."""
     places = feature_places(source.columns, model.columns, source.name, model.warn_once)
     return source if places is None else ColumnSource(source, places)
 
