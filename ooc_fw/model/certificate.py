@@ -96,7 +96,7 @@ def certify_landmarks(
     check_training_rows(model, problem.source, problem.codes)
     derived = None  # penalties that follow from those of the landmarks
     if problem.penalties is None:
-        derived = row_penalties(model, problem.codes)
+        derived = derived_penalties(model, problem.codes)
         problem = replace(problem, penalties=derived)
     span_problem, n_rows = SpanProblem.of(problem, model.C), problem.source.n_rows
     if not 0 < classifiers[0].jitter:
@@ -132,7 +132,7 @@ def regression_problem(model: Model, source: RowSource) -> RegressionProblem:
     return RegressionProblem(source, targets, model.kernel, model.epsilon / model.spread)
 
 
-def row_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
+def derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
 
     The file has those of the landmarks and which rows have none, and where the former are one

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.certificate import certify_landmarks, row_penalties
+from ooc_fw.model.certificate import certify_landmarks, derived_penalties
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
@@ -174,7 +174,7 @@ def test_where_blocks_are_read_changes_no_bit(tmp_path):
 def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes):
     X, problem = make_problem(n_classes, weights="classes")
     model = train(problem)
-    np.testing.assert_array_equal(row_penalties(model, problem.codes), problem.penalties)
+    np.testing.assert_array_equal(derived_penalties(model, problem.codes), problem.penalties)
     found = certify(model, dataclasses.replace(problem, penalties=None))
     np.testing.assert_allclose(found.primal, objectives(model, X, problem)[0], rtol=1e-6)
 
