@@ -14,7 +14,7 @@ from bench.micro.timing import best_seconds
 from bench.report import table
 from ooc_fw.convert.convert import convert
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sampling import SliceSampler
+from ooc_fw.data.views import SliceSampler
 
 SAMPLE = 194
 TEXT_BYTES = 32 << 20

@@ -27,8 +27,8 @@ from ooc_fw.data.rows import (
     distinct_rows,
     take_rows,
 )
-from ooc_fw.data.sampling import BlockSampler, block_sampler
 from ooc_fw.data.sources import iter_blocks
+from ooc_fw.data.views import BlockSampler, block_sampler
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.state import Resumable, StepKind

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ooc_fw.data.rows import Int64Array, Rows
-from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
+from ooc_fw.data.views import choose_sampler
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel

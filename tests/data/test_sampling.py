@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.sampling import (
+from ooc_fw.data.views import (
     MAX_CHUNKS,
     MAX_SLICES,
     ChunkSampler,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ooc_fw.solver.oracles
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows, take_rows
-from ooc_fw.data.sampling import BlockSampler, ScatteredSampler
+from ooc_fw.data.views import BlockSampler, ScatteredSampler
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.active_set import ActiveSet
