@@ -271,12 +271,12 @@ def _choose_features(
     meter: Meter,
 ) -> TableRecord | None:
     """Features of tables; None for an array of sparse rows."""
-    if first.sparse and like is None and (options.one_hot or options.drop or options.impute):
-        raise InputError(
-            f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
-            f"--drop and --impute out"
-        )
     if first.sparse:
+        if like is None and (options.one_hot or options.drop or options.impute):
+            raise InputError(
+                f"{first.name} holds sparse rows, all columns of which are taken; leave --one-hot, "
+                f"--drop and --impute out"
+            )
         return None
     if like is not None:
         record = like.record

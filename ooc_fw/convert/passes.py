@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,10 @@ FEW_LABELS = 8
 """Up to this many different labels, counting one after the other is faster than sorting."""
 
 
+_Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
+"""A block, its rows of each label, and its ranges unless it is too wide for them to be merged."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What both passes need; `scaling` is complete with `like`, else it tells log1p alone."""
@@ -78,14 +82,6 @@ class Job:
     def name(self) -> str:
         """The inputs, for messages."""
         return ", ".join(reader.name for reader in self.readers)
-
-
-class _Measured(NamedTuple):
-    """A block, and what is computed from it alone."""
-
-    parsed: ParsedBlock
-    class_counts: dict[Any, int]
-    ranges: ColumnRanges | None  # None for blocks that are too wide to be merged
 
 
 @dataclass
@@ -161,7 +157,7 @@ def _measure(job: Job, parse: Parse, block: Any) -> _Measured:
     if job.spool.dtype == np.float32:
         rows = replace(rows, data=as_float32(rows.data))
     counts = {} if job.options.targets else count_labels(parsed.labels)
-    return _Measured(replace(parsed, rows=rows), counts, ranges)
+    return replace(parsed, rows=rows), counts, ranges
 
 
 def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int64Array:

@@ -208,14 +208,39 @@ def read_like(path: str) -> TrainingFile:
         raise strange from None
     try:
         with opened as file:
-            return _read_model(file) if is_model(file) else _read_data(file)
+            return _read_training_file(file)
     except InputError:
         raise
     except H5PY_ERRORS as error:
         raise unreadable(path, error) or strange from None
 
 
-def _read_data(file: h5py.File) -> TrainingFile:
+def _read_training_file(file: h5py.File) -> TrainingFile:
+    """What a file says; its labels are numbers or words."""
+    path, from_model = file.filename, is_model(file)
+    rows, scaling, stored = _open_model(file) if from_model else _open_data(file)
+    names, record, targets = stored
+    sparse = isinstance(rows, h5py.Group)
+    n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
+    columns: Sequence[str] | None = get_texts(file if from_model else file.attrs, COLUMNS)
+    if columns is None:
+        columns = feature_names(HDF5Group(file), "X", n_features)
+    if record is not None and len(record.features) != n_features:
+        raise DamageError(
+            f"{path} is damaged: the columns of its table make {len(record.features)} features, "
+            f"and it has {n_features}; restore a copy or write it again"
+        )
+    classes = None
+    if names is not None and not targets:
+        texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
+        classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
+    return TrainingFile(
+        path, n_features, sparse, scaling, classes, columns, record, targets, from_model
+    )
+
+
+def _open_data(file: h5py.File) -> tuple[Any, Scaling, tuple[Any, TableRecord | None, bool]]:
+    """Rows and scaling of a data file; names of its labels, its record, whether it has targets."""
     path = file.filename
     if "format_version" in file.attrs and file.attrs.get("complete") != 1:
         raise InputError(f"{path} is an unfinished conversion; convert it again")
@@ -226,58 +251,31 @@ def _read_data(file: h5py.File) -> TrainingFile:
     names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
     if names is None:
         names = file.attrs.get("class_names")
-    record = TableRecord.read(file.attrs, path)
-    targets = bool(file.attrs.get(TARGETS, False))
-    known: dict[str, Any] = {"record": record, "targets": targets}
-    known["columns"] = get_texts(file.attrs, COLUMNS)
-    names = None if targets else names
-    return _training_file(file, rows, Scaling.read(file) or Scaling(), names, **known)
+    known = names, TableRecord.read(file.attrs, path), bool(file.attrs.get(TARGETS, False))
+    return rows, Scaling.read(file) or Scaling(), known
 
 
-def _read_model(file: h5py.File) -> TrainingFile:
-    name = file.filename
+def _open_model(file: h5py.File) -> tuple[Any, Scaling, tuple[Any, TableRecord | None, bool]]:
+    """As `_open_data`, of a model."""
+    path = file.filename
     try:
         check_plain_tree(file)
     except InputError as error:
-        raise InputError(f"{name} is not a usable model file: {error}") from None
+        raise InputError(f"{path} is not a usable model file: {error}") from None
     if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
-        raise InputError(f"{name} is damaged: it does not match its checksum; restore a copy")
+        raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
     scaling = Scaling.read(file)
     if scaling is None:
         raise InputError(
-            f"{name} is a model that does not know how its training data were scaled; give the "
+            f"{path} is a model that does not know how its training data were scaled; give the "
             f"converted training file with --like"
         )
-    names, record = file.attrs["class_names"], None
+    record = None
     if RECORD in file:
         text = file[RECORD][...].tobytes().decode("utf-8")
-        record = TableRecord.from_json(text, name, get_texts(file, COLUMNS))
-    targets = "spread" in file.attrs
-    known: dict[str, Any] = {"record": record, "is_model": True, "targets": targets}
-    known["columns"] = get_texts(file, COLUMNS)
-    names = None if targets else names
-    return _training_file(file, file["support_vectors"], scaling, names, **known)
-
-
-def _training_file(
-    file: h5py.File, rows: Any, scaling: Scaling, names: Any, **known: Any
-) -> TrainingFile:
-    """What a file says; `names` are its labels as stored, numbers or words."""
-    sparse = isinstance(rows, h5py.Group)
-    n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
-    if known["columns"] is None:
-        known["columns"] = feature_names(HDF5Group(file), "X", n_features)
-    record = known["record"]
-    if record is not None and len(record.features) != n_features:
-        raise DamageError(
-            f"{file.filename} is damaged: the columns of its table make {len(record.features)} "
-            f"features, and it has {n_features}; restore a copy or write it again"
-        )
-    classes = None
-    if names is not None:
-        texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
-        classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
-    return TrainingFile(file.filename, n_features, sparse, scaling, classes, **known)
+        record = TableRecord.from_json(text, path, get_texts(file, COLUMNS))
+    known = file.attrs["class_names"], record, "spread" in file.attrs
+    return file["support_vectors"], scaling, known
 
 
 # --- which columns --------------------------------------------------------------------------------
@@ -639,27 +637,14 @@ class TableEncoder(Encoder):
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
-            labels = self._numbers_of(labels) if self._targets else self._codes_of(labels)
+            assert self._codes is not None
+            labels = _numbers_of(labels) if self._targets else self._codes.encode(labels)
         rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._features(cells)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
         return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
-
-    def _codes_of(self, labels: Words) -> Float64Array:
-        assert self._codes is not None
-        return self._codes.encode(labels)
-
-    def _numbers_of(self, labels: Words) -> Float64Array:
-        """Targets that are written as text."""
-        for word in labels.values:
-            if not _is_label_number(word):
-                raise InputError(
-                    f"the label {word!r} is no number, and --targets are numbers; name another "
-                    f"column with --label"
-                )
-        return np.array([float(word) for word in labels.values])[labels.codes]
 
     def _bad_rows(self, cells: Cells) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""
@@ -766,3 +751,14 @@ def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
     # Code -1 takes the last of these places.
     missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
     return missing[labels.codes]
+
+
+def _numbers_of(labels: Words) -> Float64Array:
+    """Targets that are written as text."""
+    for word in labels.values:
+        if not _is_label_number(word):
+            raise InputError(
+                f"the label {word!r} is no number, and --targets are numbers; name another "
+                f"column with --label"
+            )
+    return np.array([float(word) for word in labels.values])[labels.codes]
