@@ -20,6 +20,7 @@ import numpy as np
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
 from ooc_fw.convert.passes import count_labels
 from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted
+from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices
 from ooc_fw.data.statistics import ColumnRanges
@@ -31,7 +32,6 @@ MAX_DECODED = 1 << 30  # bytes that are decoded for the sample where compressed 
 FEWEST_STRETCHES = 4  # unless so few stretches decode more
 SAMPLE_SEED = 0
 
-LABELS = 1 << 20  # labels that are read at once
 SWAMPED = 0.1
 """A column is swamped if its spread and its range are below this share of the largest ones."""
 
@@ -106,10 +106,9 @@ class Findings:
 
 def inspect_labels(source: RowSource) -> Labels | None:
     """Read all labels; None where there are none."""
-    n_rows = source.n_rows
-    starts = range(0, n_rows, LABELS)
-    blocks = (source.labels(start, min(n_rows, start + LABELS)) for start in starts)
-    return measure_labels(blocks) if source.has_labels else None
+    if not source.has_labels:
+        return None
+    return measure_labels(labels for _, labels in iter_labels(source))
 
 
 def measure_labels(blocks: Iterable[AnyArray]) -> Labels:

@@ -24,6 +24,7 @@ from ooc_fw.data.converted import (
 )
 from ooc_fw.data.formats import is_hdf5
 from ooc_fw.data.hdf5 import HDF5Array, HDF5Group, close_file, open_file, structure_errors
+from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp, iter_blocks, rows_of_values
 from ooc_fw.system.errors import DamageError, InputError
@@ -31,7 +32,6 @@ from ooc_fw.system.errors import DamageError, InputError
 RowsOf: TypeAlias = Callable[[int, int], Range]
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once
-LABELS = 1 << 20  # labels that are read at once from a file without checksums
 SHOWN = 20  # damaged places of an array that are reported one by one
 
 
@@ -178,6 +178,5 @@ def _read_all(
             meter.at(source.decoded_bytes * (start + len(rows)) // n_rows)
         yield ArrayReport(x_name, source.bytes_read, -(-n_rows // source.chunk_rows))
         if source.has_labels:
-            starts = range(0, n_rows, LABELS)
-            labels = (source.labels(start, min(n_rows, start + LABELS)) for start in starts)
-            yield ArrayReport(y_name, sum(part.nbytes for part in labels), 1)
+            n_bytes = sum(labels.nbytes for _, labels in iter_labels(source))
+            yield ArrayReport(y_name, n_bytes, 1)

@@ -63,7 +63,7 @@ def inexact_label(label: object, where: str = "") -> InputError:
     )
 
 
-def label_blocks(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
+def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
     """All labels as (first row, labels), about `LABEL_BYTES` at a time."""
     start, n_rows = 0, min(_FIRST_LABELS, source.n_rows)
     while start < source.n_rows:
@@ -87,7 +87,7 @@ def label_values(source: RowSource, codes: Int64Array | None = None) -> AnyArray
     """Label values of `encode_labels`; their places are written into `codes`, if given."""
     classes = source.labels(0, 1)
     check_labels(classes, 0, source.name)
-    for start, labels in label_blocks(source):
+    for start, labels in iter_labels(source):
         places, known = _places(labels, classes)
         if not known.all():
             check_labels(labels, start, source.name)
@@ -125,7 +125,7 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str) -> Int64Array:
 def are_targets(source: RowSource) -> bool:
     """Whether labels are numbers with more different values than there may be classes."""
     values = np.empty(0)
-    for _, labels in label_blocks(source):
+    for _, labels in iter_labels(source):
         if labels.dtype.kind not in "biuf":
             return False
         values = np.union1d(values, labels)
@@ -137,7 +137,7 @@ def are_targets(source: RowSource) -> bool:
 def read_targets(source: RowSource) -> Float64Array:
     """Labels as targets of a regression; InputError for words and for what is not finite."""
     targets = np.empty(source.n_rows)
-    for start, labels in label_blocks(source):
+    for start, labels in iter_labels(source):
         if labels.dtype.kind not in "biuf":
             raise InputError(
                 f"the labels of {source.name} are words, such as {format_label(labels[0])}, and a "

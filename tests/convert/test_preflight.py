@@ -16,6 +16,7 @@ from ooc_fw.convert.preflight import (
     measure_labels,
     sample_slices,
 )
+from ooc_fw.data import labels as labels_module
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.options import ConvertOptions
@@ -113,7 +114,8 @@ def test_scaled_columns_outweigh_none():
 
 
 def test_labels_are_counted_in_blocks(monkeypatch):
-    monkeypatch.setattr(preflight, "LABELS", 7)
+    monkeypatch.setattr(labels_module, "_FIRST_LABELS", 7)
+    monkeypatch.setattr(labels_module, "LABEL_BYTES", 56)
     y = np.array([1.0] * 20 + [2.0] * 20 + [np.nan] + [3.0] * 9)
     labels = inspect_labels(open_source(np.ones((50, 1)), y))
     assert labels.counts == {1: 20, 2: 20, 3: 9}
