@@ -42,7 +42,7 @@ from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.solver.steps import LEAST_BATCH
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.interrupt import interruption
+from ooc_fw.system.interrupt import DeferredInterrupt, interruption
 from ooc_fw.system.memory import MemoryPlan, kernel_rows_budget
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,8 @@ class _Candidates(NamedTuple):
             np.add.at(sums, first[inverse], alpha)
         weights = np.ones(len(ids)) if weights is None else weights
         assert places is not None
-        return cls(ids, labels, weights, places, sums, rows).take(np.sort(first))
+        every = cls(ids, labels, weights, places, sums, rows)
+        return every if len(first) == len(ids) else every.take(np.sort(first))
 
     def take(self, chosen: Int64Array) -> _Candidates:
         """Some of the rows."""
@@ -194,7 +195,7 @@ class Stream:
         if max_support < 2:
             raise InputError(f"a stream needs at least 2 support vectors, not {max_support}")
         diagonal = 2 + 1 / options.C if self.kernel.constant_diagonal else None
-        StoppingTest(options.stopping, options.tol, diagonal)
+        StoppingTest(options.stopping, options.tol, diagonal)  # refuses what cannot be used
         if options.C != self.options.C or max_support != self.max_support:
             self._active = None
         if max_support != self.max_support:
@@ -317,7 +318,7 @@ class Stream:
         learned = self.admits(new.ids)
         if known is not None:
             learned &= ~np.isin(new.ids, known.ids)
-        rows = new.take(np.flatnonzero(learned))
+        rows = new if learned.all() else new.take(np.flatnonzero(learned))
         if known is not None:
             rows = known.with_rows(rows)
         penalties = None if (rows.weights == 1).all() else C * rows.weights
@@ -350,11 +351,14 @@ class Stream:
             for callback in callbacks:
                 callback(self.progress.copy())
 
-        session = Session([tell] if callbacks else [])
-        with Path(problem, options, session, self._plan, active) as path:
+        interrupt = (
+            DeferredInterrupt()
+        )  # its signal may arrive after the last look of the run at it
+        session = Session([tell] if callbacks else [], interrupt=interrupt)
+        with interrupt, Path(problem, options, session, self._plan, active) as path:
             solution = path.solve(C, warm)
-        if solution.status is Status.INTERRUPTED:
-            raise interruption(solution.signal)
+        if interrupt.noted is not None or solution.status is Status.INTERRUPTED:
+            raise interruption(interrupt.noted)
         tell(path.progress)
         self._active = active = path.active
         assert active is not None
@@ -387,6 +391,7 @@ class Stream:
                 x = engine.prepare(rows.rows[part], exact=True)
                 sums = engine.weighted_sum(x, z, beta) + beta.sum()
                 least = min(least, float((rows.labels[part] * sums).min()))
+            self.progress.kernel_evaluations += engine.evaluations
         return relative_gap(solution.rho, least)
 
     def _choose_form(self, rows: Rows) -> None:

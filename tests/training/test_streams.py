@@ -1,6 +1,7 @@
 """Chunks that come by once: against the exact optimum, brute-force gaps and each other."""
 
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import RBF, make_kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.loop import solve
+from ooc_fw.solver.loop import Path, solve
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.streams import PairStreams, Stream, vertex_ids
@@ -67,8 +68,11 @@ forms = pytest.mark.parametrize("form", [np.asarray, to_csr])
 
 
 @forms
+@pytest.mark.parametrize("full_rows", [2048, 0])
 @pytest.mark.parametrize("name", ["rbf", "poly", "linear", "laplacian"])
-def test_chunks_that_come_again_lead_to_the_optimum(name, form):
+def test_chunks_that_come_again_lead_to_the_optimum(name, form, full_rows, monkeypatch):
+    """Also where all chunks are trained on as large ones are."""
+    monkeypatch.setattr("ooc_fw.training.streams._FULL_ROWS", full_rows)
     problem = make_problem(make_kernel(name, gamma=0.5), n_rows=120, C=2.0, density=0.7)
     stream = open_stream(problem)
     for _ in range(12):
@@ -181,6 +185,21 @@ def test_classes_may_come_one_after_the_other(problem):
     assert assert_consistent(stream.solution, rest).gap <= TOL
 
 
+def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
+    stream, chunks = taught(problem, 100), list(cut(problem, 100))
+    before, solve_path = stream.solution, Path.solve
+
+    def solve_and_signal(path, *arguments):
+        solution = solve_path(path, *arguments)
+        signal.raise_signal(signal.SIGINT)
+        return solution
+
+    monkeypatch.setattr(Path, "solve", solve_and_signal)
+    with pytest.raises(KeyboardInterrupt):
+        stream.learn(chunks)
+    assert stream.solution is before
+
+
 # -- the bound ---------------------------------------------------------------------------------
 
 
@@ -188,7 +207,9 @@ def big_problem():
     return make_problem(RBF(gamma=1.0), n_rows=2400, C=4.0, overlap=2.0)
 
 
-def test_support_stays_within_its_bound():
+@pytest.mark.parametrize("full_rows", [2048, 0])
+def test_support_stays_within_its_bound(full_rows, monkeypatch):
+    monkeypatch.setattr("ooc_fw.training.streams._FULL_ROWS", full_rows)
     problem = big_problem()
     stream = open_stream(problem, max_support=60, tol=1e-3)
     largest = []
