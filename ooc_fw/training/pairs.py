@@ -161,16 +161,16 @@ class PairTrainer(ExitStack):
     def _tell(self, k: int, solution: Solution) -> None:
         """Tell callbacks of a pair that was small, and is done."""
         self._interrupt.defer()
-        names = "objective", "sampled_gap", "certified_gap", "rows_read", "bytes_read"
         state = SolverState(
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
+            objective=solution.objective,
+            certified_gap=solution.certified_gap,
             n_active=solution.rows_read,
             n_support=len(solution.alpha),
+            rows_read=solution.rows_read,
             kernel_evaluations=solution.kernel_evaluations,
             elapsed_s=solution.seconds,
-            steps=dict(solution.steps),
-            **{name: getattr(solution, name) for name in names},
         )
         self._callbacks.of(k)(state)
         self._callbacks.end(k)

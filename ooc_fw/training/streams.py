@@ -8,7 +8,8 @@ for each chunk of rows
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -232,20 +233,10 @@ class Stream:
         an interrupt everything is as it was before the first chunk. InputError is raised for labels
         other than -1 and +1, or values too large for the kernel in float32.
         """
-        before = dict(vars(self))
-        try:
+        with _undone_by_errors([self]):
             for chunk in (Chunk(*given) for given in chunks):
                 if len(chunk.rows) > 0:
                     self._learn(chunk, callbacks)
-        except BaseException:
-            self.restore(before)
-            raise
-
-    def restore(self, before: dict[str, Any]) -> None:
-        """Be as before; an active set that has been trained since is made anew."""
-        same = self._active is before["_active"] and self._vertices is before["_vertices"]
-        self.__dict__.update(before)
-        self._active = self._active if same else None
 
     def admits(self, ids: Int64Array) -> npt.NDArray[np.bool_]:
         """Which rows, by their `vertex_ids`, are learned from, shape (n_rows,)."""
@@ -398,14 +389,15 @@ class Stream:
         """Choose whether rows are held dense or sparse, and how wide, if anything has changed."""
         if rows.shape[1] > self.n_features:
             self._active, self.n_features = None, rows.shape[1]
-        if self._active is None:
-            known = self._vertices
-            probe = (rows if known is None else known.rows)[:_PROBE_ROWS]
-            stored = probe.data if isinstance(probe, CSRRows) else probe
-            few = np.count_nonzero(stored) < _DENSE_FROM * len(probe) * self.n_features
-            self._sparse = isinstance(rows, CSRRows) and bool(few)
-            if known is not None:
-                self._vertices = known._replace(rows=self._in_form(known.rows))
+        if self._active is not None:
+            return
+        known = self._vertices
+        probe = (rows if known is None else known.rows)[:_PROBE_ROWS]
+        n_stored = np.count_nonzero(probe.data if isinstance(probe, CSRRows) else probe)
+        few = n_stored < _DENSE_FROM * len(probe) * self.n_features
+        self._sparse = isinstance(rows, CSRRows) and bool(few)
+        if known is not None:
+            self._vertices = known._replace(rows=self._in_form(known.rows))
 
     def _in_form(self, rows: Rows) -> Rows:
         """Rows as they are held: dense or sparse, and as wide as the widest so far."""
@@ -415,6 +407,21 @@ class Stream:
         rows = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
         wide = CSRRows(rows.data, rows.indices, rows.indptr, self.n_features)
         return wide if self._sparse else wide.toarray()
+
+
+@contextmanager
+def _undone_by_errors(streams: Sequence[Stream]) -> Iterator[None]:
+    """Have streams be as before if what is done within fails."""
+    states = [dict(vars(stream)) for stream in streams]
+    try:
+        yield
+    except BaseException:
+        for stream, state in zip(streams, states, strict=True):
+            before, active = state["_active"], stream._active
+            if active is not before or stream._vertices is not state["_vertices"]:
+                state["_active"] = None  # it has been trained since, and is made anew
+            stream.__dict__.update(state)
+        raise
 
 
 def vertex_ids(rows: Rows, labels: Int8Array, weights: Float64Array | None = None) -> Int64Array:
@@ -487,8 +494,8 @@ class PairStreams:
         self.kernel, self.n_rows = kernel, n_rows
         self._pairs = class_pairs(n_classes)
         self._streams = [
-            Stream(kernel, options, max_support, solution=own, n_rows=n_rows)
-            for own in solutions or [None] * len(self._pairs)
+            Stream(kernel, options, max_support, solution=solution, n_rows=n_rows)
+            for solution in solutions or [None] * len(self._pairs)
         ]
 
     def retune(self, options: TrainOptions, max_support: int) -> None:
@@ -508,37 +515,20 @@ class PairStreams:
         `weights` are factors of the penalty of each row; rows of weight 0 are left out. After an
         error everything is as it was before.
         """
-        before = [dict(vars(stream)) for stream in self._streams], self.n_rows
-        try:
+        with _undone_by_errors(self._streams):
             for start, rows in iter_blocks(source, 0, source.n_rows, POOL_BYTES):
-                part = slice(start, start + len(rows))
-                own = None if weights is None else weights[part]
-                self._learn(rows, codes[part], own, callbacks)
-                self.n_rows += len(rows)
-        except BaseException:
-            for stream, state in zip(self._streams, before[0], strict=True):
-                stream.restore(state)
-            self.n_rows = before[1]
-            raise
-
-    def _learn(
-        self,
-        rows: Rows,
-        codes: Int64Array,
-        weights: Float64Array | None,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        for (negative, positive), stream in zip(self._pairs, self._streams, strict=True):
-            of_pair = (codes == negative) | (codes == positive)
-            if weights is not None:
-                of_pair &= weights > 0
-            where = np.flatnonzero(of_pair)
-            if len(where) == 0:
-                continue
-            labels = np.where(codes[where] == positive, 1, -1).astype(np.int8)
-            own = rows if len(where) == len(rows) else take_rows(rows, where)
-            factors = None if weights is None else weights[where]
-            stream.learn([Chunk(own, labels, factors, self.n_rows + where)], callbacks)
+                for pair, stream in zip(self._pairs, self._streams, strict=True):
+                    of_pair = np.isin(codes[start : start + len(rows)], pair)
+                    if weights is not None:
+                        of_pair &= weights[start : start + len(rows)] > 0
+                    places = np.flatnonzero(of_pair)
+                    pair_rows = rows if of_pair.all() else take_rows(rows, places)
+                    places += start
+                    labels = np.where(codes[places] == pair[1], 1, -1).astype(np.int8)
+                    factors = None if weights is None else weights[places]
+                    chunk = Chunk(pair_rows, labels, factors, self.n_rows + places)
+                    stream.learn([chunk], callbacks)
+            self.n_rows += source.n_rows
 
     def solutions(self) -> list[PairSolution]:
         """Solution of each pair; of a pair without any row yet, one that takes its first class.
@@ -548,7 +538,7 @@ class PairStreams:
         others.
         """
         known = next(stream.solution for stream in self._streams if stream.solution is not None)
-        found = []
+        solutions = []
         for pair, stream in zip(self._pairs, self._streams, strict=True):
             solution, stands_in = stream.solution, stream.solution is None
             if solution is None:
@@ -557,8 +547,8 @@ class PairStreams:
                 other.learn([Chunk(row, np.array([-1], dtype=np.int8), places=known.rows[:1])])
                 solution = other.solution
             assert solution is not None
-            found.append(PairSolution(*pair, solution, stands_in))
-        return found
+            solutions.append(PairSolution(*pair, solution, stands_in))
+        return solutions
 
 
 def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution | None]:
@@ -566,8 +556,8 @@ def solutions_of(model: Model, pairs: Sequence[PairSolution]) -> list[Solution |
     return [
         None
         if pair.stands_in
-        else replace(pair.solution, support_vectors=take_rows(model.support_vectors, own.sv))
-        for pair, own in zip(pairs, model.classifiers, strict=True)
+        else replace(pair.solution, support_vectors=take_rows(model.support_vectors, classifier.sv))
+        for pair, classifier in zip(pairs, model.classifiers, strict=True)
     ]
 
 
