@@ -259,6 +259,7 @@ class Stream:
         self.progress = self.progress.copy()
         self.progress.rows_read += n_rows
         self.progress.bytes_read += rows_bytes(rows)
+        self._make_room(new, callbacks)
         solution = self._train(new, callbacks)
         while solution.status is Status.SUPPORT_LIMIT:
             self._forget(self._threshold * 4 // 5)
@@ -302,6 +303,24 @@ class Stream:
         )
         for callback in callbacks:
             callback(work.copy())
+
+    def _make_room(self, new: _Candidates, callbacks: Sequence[Callback]) -> None:
+        """Forget vertices before a large chunk that likely has too many of them.
+
+        A part of it, which surely fits, tells how many.
+        """
+        known = np.empty(0, dtype=np.int64) if self._vertices is None else self._vertices.ids
+        rows = np.flatnonzero(self.admits(new.ids) & ~np.isin(new.ids, known))
+        room = self._capacity - len(known)
+        if len(rows) <= room:
+            return
+        self._train(new.take(rows[:room]), callbacks)
+        assert self._vertices is not None
+        ids = self._vertices.ids
+        share = np.count_nonzero(np.isin(new.ids[rows[:room]], ids)) / max(1, room)
+        expected = len(ids) + share * (len(rows) - room)
+        if expected > self._capacity:
+            self._forget(int(self._threshold * self._capacity / expected))
 
     def _train(self, new: _Candidates, callbacks: Sequence[Callback]) -> Solution:
         """Train on the vertices, and on those of the new rows that are learned from."""
