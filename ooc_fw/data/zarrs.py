@@ -109,7 +109,7 @@ class ZarrArray(_ZarrNode, ArrayNode):
     def __init__(self, stored: Any, path: str) -> None:
         super().__init__(stored, path)
         self.shape, self.dtype = stored.shape, np.dtype(stored.dtype)
-        self.chunk_rows = int(stored.chunks[0])
+        self.chunk_rows = int(stored.chunks[0]) if stored.chunks else 1
         self._sizes = stored.shards or stored.chunks
         self._root = getattr(stored.store, "root", None)  # folder of a store that is one
 

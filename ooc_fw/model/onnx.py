@@ -63,18 +63,18 @@ def to_onnx(model: Model, *, double_input: bool = True) -> bytes:
     if len(model.classifiers) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
         place = scores.apply("ArgMax", axis=1, keepdims=0)
-        graph.output("decision", decision, "DOUBLE", shape)
+        shown, shape_shown = decision, shape
     else:
-        single = decision.apply("Squeeze", np.array([1]))
+        shown, shape_shown = decision.apply("Squeeze", np.array([1])), shape[:1]
         above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
-        place = single.apply(above, 0.0).apply("Cast", to=_INT64)
-        graph.output("decision", single, "DOUBLE", shape[:1])
+        place = shown.apply(above, 0.0).apply("Cast", to=_INT64)
     classes, kind = model.classes, "DOUBLE"
     if classes.dtype.kind != "f":
         classes, kind = classes.astype(object), "STRING"
     elif (classes == classes.astype(np.int64)).all():
         classes, kind = classes.astype(np.int64), "INT64"
     graph.output("label", graph.add("Gather", classes, place), kind, shape[:1])
+    graph.output("decision", shown, "DOUBLE", shape_shown)
     if model.calibrated:
         graph.output("probabilities", _probabilities(model, decision), "DOUBLE", shape)
     return graph.serialise(model.n_features, double_input)

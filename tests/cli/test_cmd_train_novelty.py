@@ -27,7 +27,7 @@ def test_train_predict_certify(ooc_fw, data_file, tmp_path):
     assert again["rho"] == pytest.approx(found["rho"], rel=1e-9)
     about = json.loads(ooc_fw("info", model, "--json").out)
     assert (about["task"], about["offset"]) == ("novelty", found["offset"])
-    assert load_model(model).one_class
+    assert load_model(model).task == "novelty"
 
 
 def test_labels_are_not_looked_at(ooc_fw, tmp_path):

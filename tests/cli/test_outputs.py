@@ -141,7 +141,7 @@ def test_info_of_a_model_of_several_classes(ooc_fw, many):
 
 
 def test_evaluate_lists_mistakes_where_the_matrix_is_too_wide(ooc_fw, many, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "50")
     result = json.loads(ooc_fw("evaluate", *reversed(many), "--json").out)
     matrix = np.array(result["confusion"])
     assert matrix.shape == (14, 14)
