@@ -140,10 +140,10 @@ class PartsReader(TypedReader):
                     f"{part.path} lacks column {name!r} of the other files of {self.name}; leave "
                     f"the column out, write the file again, or move it elsewhere"
                 )
-            own = part.schema.field(stored).type
-            if _kind(own) != self.kinds[name] and not self._pa.types.is_null(own):
+            kind = part.schema.field(stored).type
+            if _kind(kind) != self.kinds[name] and not self._pa.types.is_null(kind):
                 raise InputError(
-                    f"column {name!r} of {part.path} is of type {own}, unlike that of the other "
+                    f"column {name!r} of {part.path} is of type {kind}, unlike that of the other "
                     f"files of {self.name}; write them with one type"
                 )
 
@@ -350,9 +350,9 @@ class CSVReader(TextInput, TableReader):
             begins = data.endswith((b"\n", self._delimiter.encode()))
             self._quoting = scanning.BEGIN if begins else scanning.PLAIN
             return end
-        found = self._scan(data, self._quoting)
-        self._quoting = found.state
-        return found.end
+        rows = self._scan(data, self._quoting)
+        self._quoting = rows.state
+        return rows.end
 
     def _scan(self, text: bytes, state: int = scanning.BEGIN) -> scanning.RowEnds:
         """Follow the quotes through a part of the text."""
@@ -424,7 +424,7 @@ class CSVReader(TextInput, TableReader):
         """As `parse`, to the same result; names or skips what cannot be read."""
         wanted = self.wanted
         place = {name: j for j, name in enumerate(self.columns)}
-        kept: list[list[str]] = []
+        rows: list[list[str]] = []
         places: list[str] = []
         numbers: list[list[float | None]] = []
         skipped: list[str] = []
@@ -433,8 +433,8 @@ class CSVReader(TextInput, TableReader):
             where = f"{self.name}, line {line}"
             try:
                 cells = self._read_line(raw)
-                found = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
-                bad = {name: cells[place[name]] for name, x in found.items() if x is None}
+                values = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
+                bad = {name: cells[place[name]] for name, x in values.items() if x is None}
                 if bad:
                     raise InputError(_words_error(bad, wanted.like))
             except InputError as error:
@@ -445,16 +445,16 @@ class CSVReader(TextInput, TableReader):
                     raise InputError(message) from None
                 skipped.append(message)
                 continue
-            kept.append(cells)
+            rows.append(cells)
             places.append(where)
-            numbers.append(list(found.values()))
+            numbers.append(list(values.values()))
 
         def words(name: str) -> Words:
-            return collect_words(*number_values([cells[place[name]] for cells in kept]))
+            return collect_words(*number_values([cells[place[name]] for cells in rows]))
 
         return Cells(
-            np.zeros(len(kept)) if wanted.label is None else words(wanted.label),
-            np.array(numbers, dtype=np.float64).reshape(len(kept), len(wanted.numbers)),
+            np.zeros(len(rows)) if wanted.label is None else words(wanted.label),
+            np.array(numbers, dtype=np.float64).reshape(len(rows), len(wanted.numbers)),
             tuple(map(words, wanted.words)),
             places.__getitem__,
             tuple(skipped),

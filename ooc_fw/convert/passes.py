@@ -178,9 +178,9 @@ def rounded_away(low: Float64Array, high: Float64Array, scaling: Scaling) -> Int
 def lost_columns(job: Job, first: FirstPass, scaling: Scaling, n_features: int) -> Iterator[str]:
     """Sentences on columns whose values float32 cannot tell apart."""
     low, high = first.ranges.range(n_features)
-    found = rounded_away(low, high, scaling)
+    lost = rounded_away(low, high, scaling)
     done = "" if scaling.kind == "none" else f" after --scale {scaling.kind}"
-    for column in found[:EXAMPLES].tolist():
+    for column in lost[:EXAMPLES].tolist():
         yield (
             f"{job.encoder.feature_name(column)}: its values, from {low[column]:.17g} to "
             f"{high[column]:.17g}, cannot be told apart in float32{done}; give --scale standard, "
@@ -205,8 +205,8 @@ def write_rows(
         data, indices, indptr = piece.rows.data, piece.rows.indices, piece.rows.indptr
         data = scaling.scale_values(data, indices)
         if layout.sparse:  # constant columns have become zeros
-            kept = drop_zeros(data, indices, indptr)
-            rows = CSRRows(data[:kept], indices[:kept], indptr, layout.n_features)
+            n_stored = drop_zeros(data, indices, indptr)
+            rows = CSRRows(data[:n_stored], indices[:n_stored], indptr, layout.n_features)
             return rows, rows, piece
         dense = np.empty(piece.rows.shape, dtype=np.float32)
         write_dense_rows(data, indices, indptr, zero_row, dense)

@@ -79,14 +79,14 @@ class TextInput(readers.Reader):
                 status = os.fstat(self._raw.fileno())
                 self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         try:
-            found = format_of(self._raw.peek(_LONGEST_MAGIC))
+            kind = format_of(self._raw.peek(_LONGEST_MAGIC))
         except OSError as error:
             self.close()
             raise unreadable(self.name, error) or error from error
-        if found in _NOT_TEXT:
+        if kind in _NOT_TEXT:
             self.close()
-            raise InputError(f"{self.name} {_NOT_TEXT[found]}")
-        opener = _OPENERS.get(found)
+            raise InputError(f"{self.name} {_NOT_TEXT[kind]}")
+        opener = _OPENERS.get(kind)
         self.compressed = opener is not None
         self._stream: Any = self._raw if opener is None else opener(self._raw, "rb")
 
@@ -284,9 +284,9 @@ def _message(block: TextBlock, problem: Problem, cursor: np.ndarray) -> str:
     else:
         token = _token(block.text, int(cursor[TOKEN]))
         shown = token[:_SHOWN_BYTES].decode("ascii", "backslashreplace")
-        pattern, other = _FURTHER_REASONS.get(problem, (_TOKEN, ""))
-        found = other if pattern.fullmatch(token) else ""
-        reason = (found or _REASONS[problem]).format(shown + "..." * (len(token) > _SHOWN_BYTES))
+        pattern, other = _FURTHER_REASONS.get(problem, (_TOKEN, _REASONS[problem]))
+        sentence = other if pattern.fullmatch(token) else _REASONS[problem]
+        reason = sentence.format(shown + "..." * (len(token) > _SHOWN_BYTES))
     return f"{block.name}, line {block.first_line + cursor[compiled.LINE]}: {reason}"
 
 

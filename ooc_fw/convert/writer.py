@@ -365,7 +365,7 @@ class _Labels:
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
     """Ranges of the rows that a file lists, counted from 0: text with a number a line, or .npy."""
     try:
-        found = (
+        numbers = (
             np.load(path) if path.endswith(".npy") else np.loadtxt(path, dtype=np.int64, ndmin=1)
         )
     except FileNotFoundError:
@@ -374,10 +374,10 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
         raise InputError(
             f"{path} does not list row numbers ({error}); write one a line, counted from 0"
         ) from None
-    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) == 0:
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) == 0:
         raise InputError(f"{path} must list whole numbers, one row a line")
-    rows = np.unique(found.astype(np.int64))
-    if len(rows) < len(found):
+    rows = np.unique(numbers.astype(np.int64))
+    if len(rows) < len(numbers):
         raise InputError(f"{path} names a row twice; name each once")
     if rows[0] < 0 or rows[-1] >= source.n_rows:
         wrong = rows[0] if rows[0] < 0 else rows[-1]
@@ -421,20 +421,20 @@ def split(
                     compression,
                     source.has_labels,
                 )
-                found: Counter[Any] = Counter()
+                total: Counter[Any] = Counter()
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
                 writer = DatasetWriter(file, layout)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
                     places = part.rows_at(np.arange(start, stop))
-                    own = labels.stored(places)
+                    stored = labels.stored(places)
                     if not labels.targets:
-                        found.update(dict(zip(*np.unique(own, return_counts=True), strict=True)))
-                    writer.append(rows, own, numbers[start:stop])
+                        total.update(dict(zip(*np.unique(stored, return_counts=True), strict=True)))
+                    writer.append(rows, stored, numbers[start:stop])
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)
-                counts = {float(label): int(n) for label, n in sorted(found.items())}
+                counts = {float(label): int(n) for label, n in sorted(total.items())}
                 words = None if labels.words is None else labels.words.tolist()
                 counts = counts if source.has_labels else {}
                 if source.columns is not None:
