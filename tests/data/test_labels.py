@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.data import labels as labels_module
-from ooc_fw.data.labels import encode_labels, label_blocks, label_values, read_targets
+from ooc_fw.data.labels import encode_labels, iter_labels, label_values, read_targets
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 
@@ -79,7 +79,7 @@ def test_words_are_read_in_blocks_of_bytes(monkeypatch):
     words = np.array([f"{k % 3:0>1000}" for k in range(5000)])
     source = open_source(np.eye(5000, 1), words)
     monkeypatch.setattr(labels_module, "LABEL_BYTES", 400_000)
-    lengths = [len(labels) for _, labels in label_blocks(source)]
+    lengths = [len(labels) for _, labels in iter_labels(source)]
     assert (lengths[0], set(lengths[1:-1]), sum(lengths)) == (1024, {100}, 5000)
     assert label_values(source).tolist() == sorted(set(words.tolist()))
 
