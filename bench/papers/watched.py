@@ -18,11 +18,11 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.oracles import FullLMO, Request
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.run import RunState, start
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import prepare
 from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import SolverState, Status
+from ooc_fw.solver.workspace import prepare
 
 _GROWTH = 1.01  # factor of the iterations between two points that are kept
 _COLUMN_BYTES = 4 << 30
@@ -37,7 +37,7 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
     points: list[tuple[int, float, float]] = []
     with open_source(data.X, data.y) as source:
         problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
-        with prepare(problem, options, Session()) as setting:
+        with prepare(problem, plan_exact(problem, options), Session()) as setting:
             state = RunState.begin(setting, Deadline(None, time.perf_counter()), SolverState())
             start(state, None)
             active, most = state.active, options.max_iter or math.inf

@@ -55,12 +55,11 @@ from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions, KernelOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.progress import Waiting
-from ooc_fw.solver.session import Session
 from ooc_fw.solver.shell import load_checkpoint
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
-from ooc_fw.training.choice import choose
-from ooc_fw.training.estimate import SAMPLE_ROWS, draw_sample
+from ooc_fw.training.classification import SAMPLE_ROWS, draw_sample
+from ooc_fw.training.fit import make_plan
 
 SHOWN = 12  # classes, columns and the like that are listed for people; --json lists all
 
@@ -212,7 +211,7 @@ def _choice(source: RowSource) -> str | None:
         )
         kernel = make_kernel(defaults.kernel, gamma=gamma)
         problem = ClassificationProblem(source, codes, kernel, None, classes)
-        return choose(problem, options, Session()).reason
+        return make_plan(problem, options).kind
     return None
 
 

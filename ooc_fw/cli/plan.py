@@ -16,24 +16,16 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.kernel_rows import value_type
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import few_rows, is_quantised
-from ooc_fw.system.memory import (
-    LandmarkPlan,
-    MemoryPlan,
-    format_bytes,
-    least_bytes,
-    memory_total,
-    plan_memory,
-)
-from ooc_fw.training.choice import (
+from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact
+from ooc_fw.system.memory import format_bytes, least_bytes, memory_total, plan_memory
+from ooc_fw.training.classification import (
     LANDMARK_PASSES,
-    choose,
-    landmark_plan,
+    PASSES,
+    expect_support,
+    kernel_speed,
     landmark_seconds,
-    workload_of,
 )
-from ooc_fw.training.estimate import PASSES, expect_support, kernel_speed
+from ooc_fw.training.fit import make_plan, task_of
 
 _CALIBRATION_SECONDS = 0.5
 """Seconds for reading rows, and again for computing kernel values."""
@@ -51,61 +43,65 @@ def run(args: argparse.Namespace) -> int:
         common.open_data(args) as source,
         common.open_workers(args) as workers,
     ):
-        problem, plan = read_problem(args, source, options, workers)
-        options = replace(options, threads=min(options.threads, plan.max_threads))
-        session = Session(resume=args.resume)
-        choice = choose(problem, options, session)
-        if isinstance(plan, LandmarkPlan):  # that of an exact run is the least one
-            work = workload_of(problem, options, session)
-            exact = plan_memory(work, least_bytes(work), memory_total())
-        else:
-            exact = plan
-        if choice.landmarks is not None:
-            plan = landmark_plan(problem, options, session, choice.landmarks)
+        problem = read_problem(args, task_of("classification"), source, options, workers)
+        plan = make_plan(problem, options, Session(resume=args.resume))
+        exact = _exact(problem, plan)
         result = {
-            "choice": choice.reason,
-            "kind": "exact" if choice.landmarks is None else "landmarks",
-            "landmarks": choice.landmarks,
-            "memory_limit": plan.limit,
-            "memory": plan.terms(),
-            "max_vertices": exact.max_vertices,
-            "max_threads": plan.max_threads,
-            **_estimate(problem, options, exact, choice.landmarks),
+            "choice": plan.kind,
+            "kind": "exact" if plan.landmarks is None else "landmarks",
+            "landmarks": plan.landmarks,
+            "memory_limit": plan.memory.limit,
+            "memory": plan.memory.terms(),
+            "max_vertices": exact.exact_memory.max_vertices,
+            "max_threads": plan.memory.max_threads,
+            **_estimate(problem, exact, plan.landmarks),
         }
-    common.print_result(args, result, [choice.reason, "", *_lines(result)])
+    common.print_result(args, result, [plan.kind, "", *_lines(result)])
     return DONE
 
 
-def _estimate(
-    problem: ClassificationProblem, options: TrainOptions, plan: MemoryPlan, landmarks: int | None
-) -> dict[str, Any]:
+def _exact(problem: ClassificationProblem, plan: Plan) -> Plan:
+    """The plan itself, or that of the exact model in the place of a landmark model."""
+    if plan.landmarks is None:
+        return plan
+    work, limit = plan.memory.work, plan.memory.limit
+    if limit is not None:
+        limit = max(limit, least_bytes(work))
+    options, memory = replace(plan.given, landmarks=None), plan_memory(work, limit, memory_total())
+    return plan_exact(problem, options, memory=memory)
+
+
+def _estimate(problem: ClassificationProblem, plan: Plan, landmarks: int | None) -> dict[str, Any]:
     """Speed of this machine, the support to expect, and upper limits of what a run costs."""
-    source, kernel = problem.source, problem.kernel
+    source, kernel, options = problem.source, problem.kernel, plan.options
+    memory = plan.exact_memory
     rows, rows_a_second = _read_rows(source)
     values_a_second, largest_value = kernel_speed(
         kernel, rows[: few_rows(source, _KERNEL_ROWS)], options.threads, _CALIBRATION_SECONDS
     )
     timeless = replace(options, max_time=None)
     # Landmarks may be all that there is room for.
-    most = plan.max_vertices if landmarks is None else few_rows(source, plan.max_vertices)
+    most = memory.max_vertices
+    if landmarks is not None:
+        most = few_rows(source, most)
     expected = expect_support(problem, timeless, Session(), source.n_rows, most)
-    support = min(plan.max_vertices, int(expected.share * source.n_rows))
+    support = min(memory.max_vertices, int(expected.share * source.n_rows))
     largest_C = options.C if problem.penalties is None else float(problem.penalties.max())
-    quantised = is_quantised(options, kernel, source.n_rows)
     vectors = support if landmarks is None else landmarks
     reading = source.n_rows / rows_a_second
     sweep = source.n_rows * vectors / values_a_second + reading
     seconds = PASSES * sweep
     if landmarks is not None:
         seconds = landmark_seconds(problem, landmarks, values_a_second) + LANDMARK_PASSES * reading
-    value_bytes = value_type(support, largest_C, largest_value, quantised).itemsize
+    value_bytes = value_type(support, largest_C, largest_value, plan.quantised).itemsize
     return {
         "rows_per_second": rows_a_second,
         "kernel_values_per_second": values_a_second,
         "support_share_of_sample": expected.share,
         "support_at_most": support,
         "kernel_value_bytes": value_bytes,
-        "kernel_values_fit": landmarks is not None or value_bytes * support**2 <= plan.kernel_rows,
+        "kernel_values_fit": landmarks is not None
+        or value_bytes * support**2 <= memory.kernel_rows,
         "sweep_bytes": source.decoded_bytes,
         "sweep_seconds_at_most": sweep,
         "seconds_at_most": seconds,

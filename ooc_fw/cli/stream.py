@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.cli import common, runs
+from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.labels import one_class
@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{option} has no part in --stream; leave one of them out")
 
     options = common.record_from(TrainOptions, args, certify=False)
-    place = runs.model_place(args)
+    place = train.model_place(args)
     labels = TwoLabels("standard input" if args.data == "-" else args.data)
-    log = runs.open_log(args, options)
-    with runs.run_progress(args, options, args.started, log) as progress:
+    log = train.open_log(args, options)
+    with train.run_progress(args, options, args.started, log) as progress:
         stream, number = _learn(args, options, labels, progress.callbacks)
         classes = labels.classes  # InputError unless there are two
         output, solution, kernel = place.of(number != 0), stream.solution, stream.kernel
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         if log is not None:
             log.write("end", result)
     if not args.quiet:
-        common.print_lines(runs.summary(result))
+        common.print_lines(train.summary(result))
     if number:
         logger.warning(
             "interrupted: the model is that of the first %d rows%s",
@@ -108,7 +108,7 @@ def _learn(
             signs = labels.encode(values, n_rows, place)
             if stream is None:
                 first = CSRSource(rows, name="the first block of text")
-                kernel = runs.kernel_from(args, first, options.threads, None)
+                kernel = train.kernel_from(args, first, options.threads, None)
                 support = MAX_SUPPORT if options.max_support is None else options.max_support
                 stream = Stream(kernel, options, support)
             stream.learn([(rows, signs)], callbacks)

@@ -1,40 +1,43 @@
-"""``ooc-fw train``: from a data file to a model file."""
+"""``ooc-fw train``: from a data file to a model file; and what commands that train share."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import logging
+import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from ooc_fw.cli import common, runs
+from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.parallel import Workers
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.model.record import Model
-from ooc_fw.options import TrainOptions
-from ooc_fw.problem import ClassificationProblem
-from ooc_fw.report.progress import Waiting
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import warn_of_gamma
-from ooc_fw.solver.shell import Deadline
+from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.options import TaskOptions, TrainOptions, option_fields
+from ooc_fw.problem import Problem, row_penalties
+from ooc_fw.report.progress import EventLog, Progress, RowProgress, Waiting
+from ooc_fw.solver.plan import Plan, Session
+from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
+from ooc_fw.solver.workspace import warn_of_gamma
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.system.files import remove_abandoned
+from ooc_fw.system.files import Output, check_outputs, remove_abandoned
 from ooc_fw.system.interrupt import signal_of
-from ooc_fw.system.memory import LandmarkPlan, MemoryPlan, format_bytes, peak_rss_bytes
-from ooc_fw.training.choice import choose, read_classes
-from ooc_fw.training.fit import Fit, fit
+from ooc_fw.system.memory import format_bytes, peak_rss_bytes
+from ooc_fw.training.fit import TASKS, Fit, Task, describe, fit, make_plan, task_of
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
 from ooc_fw.training.pairs import describe_method
-from ooc_fw.training.penalties import row_penalties
-from ooc_fw.training.result import describe
 
 logger = logging.getLogger(__name__)
 
@@ -48,110 +51,112 @@ def run(args: argparse.Namespace) -> int:
         from ooc_fw.cli import stream
 
         return stream.run(args)
-    _check_options(args)
+    task, options = _check(args)
+    checkpoint = checkpoint_plan(args)
     remove_abandoned()
-    if args.task == "novelty":
-        from ooc_fw.cli import novelty
-
-        return novelty.run(args)
-    if args.task == "regression":
-        from ooc_fw.cli import regression
-
-        return regression.run(args)
-
-    options = common.record_from(TrainOptions, args)
-    checkpoint = runs.checkpoint_plan(args)
-    missing = ""  # reason why the model gives no probabilities
-    number: int | None = None  # of the signal that ended the run
-    with common.open_data(args) as source, common.open_workers(args) as workers:
-        place = runs.model_place(args)
+    labels = "labels" not in task.without[1]
+    with common.open_data(args, labels=labels) as source, common.open_workers(args) as workers:
+        place = model_place(args)
         with source.limited(Deadline(options.max_time, args.started).check):
-            problem, plan = read_problem(args, source, options, workers)
+            problem = read_problem(args, task, source, options, workers)
         if args.probability:
-            check_can_hold_out(problem.classes, problem.codes)
-        _announce(problem, plan, args.quiet)
-        own = with_time_for_sigmoids(options) if args.probability else options
+            check_can_hold_out(problem)
+        _describe_data(problem)
+        within = with_time_for_sigmoids(options) if args.probability else options
         session = Session((), workers, args.started, checkpoint, args.resume)
-        deadline = session.deadline(own)
+        deadline = session.deadline(within)
         with source.limited(deadline.check), Waiting("the choice of the model", quiet=args.quiet):
-            choice = choose(problem, own, session)
-        if not args.quiet:
-            print(choice.reason, file=sys.stderr, flush=True)  # before it takes its time
+            plan = make_plan(problem, within, session)
+        if not args.quiet and args.task == "classification":
+            _announce(plan)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features}
-        log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
-        own, options = choice.settle(own), choice.settle(options)
-        with runs.run_progress(args, options, args.started, log) as progress:
+        facts |= {} if args.task == "classification" else {"task": args.task}
+        log = open_log(args, options, **facts, kernel=problem.kernel.to_dict())
+        with run_progress(args, options, args.started, log) as progress:
             session = dataclasses.replace(session, callbacks=progress.callbacks)
-            fitted = fit(problem, own, session)
-            model = fitted.model
-            # Until it gives probabilities, the model does not replace one that may give them.
-            output = place.of(args.probability or model.status == Status.INTERRUPTED)
-            model.save(output)
-            trained = time.perf_counter()
-            if args.probability:
-                model, missing, number = _calibrate(args, fitted, problem, options, session)
-                if number is None:
-                    model.save(place.output)
-                    if output != place.output:
-                        output.unlink()
-                        output = place.output
-            result = {
-                **describe(fitted, problem, options),
-                "choice": choice.reason,
-                "seconds": time.perf_counter() - args.started,
-                "peak_rss_bytes": peak_rss_bytes(),
-                "model": str(output),
-            }
-            if args.probability:
-                seconds = time.perf_counter() - trained
-                result |= {"calibrated": model.calibrated, "calibration_seconds": seconds}
+            fitted = fit(problem, within, session, plan=plan)
+            result, output, number = _save(args, fitted, options, session, place)
             if log is not None:
                 log.write("end", result)
     if not args.quiet:
-        common.print_lines(_summary(fitted, options, result))
-    if not Status(model.status).reached:
-        why = fitted.explain(options)
-        logger.warning("%s; the model is valid but less exact%s", why, place.note(output))
-    if missing:
-        logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
+        common.print_lines(_summary(fitted, result))
+    why = fitted.why_inexact()
+    if why is not None:
+        warn_inexact(why, place.note(output))
     common.print_result(args, result, [output])
-    if number is None and model.status == Status.INTERRUPTED:
+    if number is None and fitted.model.status == Status.INTERRUPTED:
         number = fitted.signal or signal.SIGINT
     return DONE if number is None else 128 + number
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    """Refuse what belongs to streams, or to another task."""
+def _check(args: argparse.Namespace) -> tuple[Task, TrainOptions]:
+    """Task and options; what belongs to streams, or to another task, is refused."""
     if args.data == "-" or args.zero_based:
         option = "--zero-based" if args.zero_based else "text on standard input"
         raise InputError(f"{option} goes with --stream only; add that, or convert the text")
-    if args.epsilon is not None and args.task != "regression":
-        raise InputError("--epsilon goes with --task regression; add that, or leave it out")
-    if args.contamination is not None and args.task != "novelty":
-        raise InputError("--contamination goes with --task novelty; add that, or leave it out")
+    task = task_of(args.task)
+    for name in option_fields(TaskOptions):
+        if getattr(args, name) is not None and name not in task.fields:
+            owner = next(other for other in TASKS if name in task_of(other).fields)
+            raise InputError(f"--{name} goes with --task {owner}; add that, or leave it out")
+    why, names = task.without
+    for name in names:
+        if getattr(args, name):
+            option = name.replace("_", "-")
+            raise InputError(f"--task {args.task} {why}; leave out --{option}")
+    options = common.record_from(TrainOptions, args)
+    task.check(options)
+    return task, options
 
 
 def read_problem(
-    args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
-) -> tuple[ClassificationProblem, MemoryPlan | LandmarkPlan]:
-    """Problem of the arguments, after passes over labels and for statistics, and its memory."""
-    weighted = args.class_weight is not None
-    classes, codes, plan = read_classes(source, options, weighted=weighted)
-    penalties = _penalties(args, classes, codes)
-    threads = min(options.threads, plan.max_threads)
-    kernel = runs.kernel_from(args, source, threads, workers)
-    return ClassificationProblem(source, codes, kernel, penalties, classes), plan
+    args: argparse.Namespace,
+    task: Task,
+    source: RowSource,
+    options: TrainOptions,
+    workers: Workers | None,
+) -> Any:
+    """Problem of the arguments, after passes over labels and for statistics."""
+    answers, threads = task.read(source, options, weighted=args.class_weight is not None)
+    penalties = None if args.class_weight is None else _penalties(args, **answers)
+    kernel = kernel_from(args, source, threads, workers)
+    given = {name: getattr(args, name) for name in task.fields}
+    given = {name: value for name, value in given.items() if value is not None}
+    return task.problem(source=source, kernel=kernel, penalties=penalties, **answers, **given)
 
 
-def _announce(problem: ClassificationProblem, plan: MemoryPlan | LandmarkPlan, quiet: bool) -> None:
-    """Say what the problem is, and warn of a gamma that does not fit the rows."""
-    kernel_rows = getattr(plan, "kernel_rows", 0)
-    if plan.limit is None and kernel_rows > _MUCH_MEMORY and not quiet:
-        size = format_bytes(kernel_rows)
-        print(
-            f"without --memory, the kernel values of an exact model may take up to {size}",
-            file=sys.stderr,
-        )
+def _penalties(
+    args: argparse.Namespace, codes: npt.NDArray[Any], class_labels: npt.NDArray[Any]
+) -> Float64Array | None:
+    """Penalty of each row, from class weights."""
+    weights = args.class_weight
+    if isinstance(weights, dict) and class_labels.dtype.kind in "biuf":
+        try:
+            weights = {float(label): weight for label, weight in weights.items()}
+        except ValueError:
+            raise InputError(
+                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
+                f"{common.format_labels(class_labels.tolist())}"
+            ) from None
+    return row_penalties(args.C, class_labels, codes, weights)
+
+
+def kernel_from(
+    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
+) -> Kernel:
+    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+
+    def value_of(statistic: Callable[..., float]) -> float:
+        with RowProgress("statistics", source.n_rows, quiet=args.quiet) as progress:
+            return statistic(source, threads, dask=workers, on_rows=progress)
+
+    average, spread = partial(value_of, sigma2), partial(value_of, variance)
+    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread)
+    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
+
+
+def _describe_data(problem: Problem) -> None:
+    """Log what the problem is, and warn of a gamma that does not fit the rows."""
     source, kernel = problem.source, problem.kernel
     logger.info(
         "%s: %d rows, %d features, %s as held in memory; kernel %s",
@@ -164,50 +169,182 @@ def _announce(problem: ClassificationProblem, plan: MemoryPlan | LandmarkPlan, q
     warn_of_gamma(source, kernel)
 
 
-def _calibrate(
+def _announce(plan: Plan) -> None:
+    """Say what will be trained before it takes its time, and what memory it may take."""
+    lines = [plan.kind] if plan.kind else []
+    kernel_rows = getattr(plan.memory, "kernel_rows", 0)
+    if plan.memory.limit is None and kernel_rows > _MUCH_MEMORY:
+        size = format_bytes(kernel_rows)
+        lines += [f"without --memory, the kernel values of an exact model may take up to {size}"]
+    common.print_lines(lines)
+
+
+def _save(
     args: argparse.Namespace,
     fitted: Fit,
-    problem: ClassificationProblem,
     options: TrainOptions,
     session: Session,
-) -> tuple[Model, str, int | None]:
-    """The model with probabilities; or without, the reason, and the signal that is the reason."""
-    model = fitted.model
-    if model.status == Status.INTERRUPTED:
-        return model, "interrupted", fitted.signal or signal.SIGINT
+    place: ModelPlace,
+) -> tuple[dict[str, Any], Path, int | None]:
+    """Save the model, calibrate it; its description, its file, and a signal that came meanwhile."""
+    model, trained = fitted.model, time.perf_counter()
+    # Until it gives probabilities, the model does not replace one that may give them.
+    output = place.of(args.probability or model.status == Status.INTERRUPTED)
+    model.save(output)
+    number, more = None, {}
+    if args.probability:
+        sigmoids, missing, number = _calibrate(args, fitted, options, session)
+        if sigmoids is not None:
+            model = model.with_sigmoids(sigmoids)
+        if number is None:
+            model.save(place.output)
+            if output != place.output:
+                output.unlink()
+                output = place.output
+        if missing:
+            note = place.note(output)
+            logger.warning("%s: the model gives no probabilities%s", missing, note)
+        seconds = time.perf_counter() - trained
+        more = {"calibrated": model.calibrated, "calibration_seconds": seconds}
+    result = {
+        **describe(fitted),
+        "seconds": time.perf_counter() - args.started,
+        "peak_rss_bytes": peak_rss_bytes(),
+        "model": str(output),
+    }
+    return result | more, output, number
+
+
+def _calibrate(
+    args: argparse.Namespace, fitted: Fit, options: TrainOptions, session: Session
+) -> tuple[list[tuple[float, float]] | None, str, int | None]:
+    """Sigmoids; or None, the reason, and the signal that is the reason."""
+    if fitted.model.status == Status.INTERRUPTED:
+        return None, "interrupted", fitted.signal or signal.SIGINT
     if not args.quiet:
         print("calibrating on held-out rows", file=sys.stderr)
     try:
         # The log describes the training run only.
-        with runs.run_progress(args, options, session.started) as progress:
-            own = dataclasses.replace(session, callbacks=progress.callbacks)
-            sigmoids = held_out_sigmoids(problem, options, own)
+        with run_progress(args, options, session.started) as progress:
+            session = dataclasses.replace(session, callbacks=progress.callbacks)
+            given = dataclasses.replace(fitted.plan.given, max_time=options.max_time)
+            return held_out_sigmoids(fitted.problem, given, session), "", None
     except OutOfTimeError:
-        return model, "no time left", None
+        return None, "no time left", None
     except KeyboardInterrupt as interrupt:
-        return model, "interrupted", signal_of(interrupt)
-    return model.with_sigmoids(sigmoids), "", None
+        return None, "interrupted", signal_of(interrupt)
 
 
-def _summary(fitted: Fit, options: TrainOptions, result: dict[str, Any]) -> list[str]:
+# -- what commands that train share --------------------------------------------------------------
+
+
+def checkpoint_plan(args: argparse.Namespace) -> CheckpointPlan | None:
+    """Where ``--checkpoint`` writes the state of a run, and how often."""
+    if args.checkpoint is not None:
+        return CheckpointPlan(args.checkpoint, args.checkpoint_every or CheckpointPlan.every_s)
+    if args.checkpoint_every is not None:
+        raise InputError("--checkpoint-every needs --checkpoint FILE")
+    return None
+
+
+class ModelPlace:
+    """Where a model is written: to its output, or beside it after an interrupt.
+
+    A file that stood at the output when the run began is not replaced by the model of a run that
+    was interrupted: that goes to m.interrupted.h5, m.interrupted2.h5, ... beside m.h5.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = self._beside = output
+        numbers = count(1)
+        while os.path.lexists(self._beside) and output.is_file():
+            number = next(numbers)
+            word = "interrupted" if number == 1 else f"interrupted{number}"
+            self._beside = output.with_name(f"{output.stem}.{word}{output.suffix}")
+
+    def of(self, interrupted: bool) -> Path:
+        """File for the model of a run that was interrupted or not."""
+        return self._beside if interrupted else self.output
+
+    def note(self, path: Path) -> str:
+        """End of a sentence about a model that was written beside the output."""
+        return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
+
+
+def model_place(args: argparse.Namespace) -> ModelPlace:
+    """Place of the model of ``train``, after a check of all outputs that are named."""
+    if args.output is None and args.data == "-":
+        raise InputError("a model trained on standard input needs a name; give one with -o")
+    output = Path(args.output) if args.output else common.output_beside(args.data, ".model.h5")
+    outputs = [Output("model", output)]
+    if args.log is not None:
+        outputs.append(Output("log", args.log, streamed=True))
+    check_outputs(outputs, [args.resume])  # the checkpoint may replace what it resumes from
+    if args.checkpoint is not None:
+        outputs.append(Output("checkpoint", args.checkpoint))
+    check_outputs(outputs, [args.data, args.labels])
+    return ModelPlace(output)
+
+
+def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
+    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
+    if args.log is None:
+        return None
+    begin = {name: getattr(args, name) for name in ("resume", "data", "class_weight")}
+    return EventLog.begin(args.log, **begin, **facts, options=dataclasses.asdict(options))
+
+
+def run_progress(
+    args: argparse.Namespace, options: TrainOptions, started: float, log: EventLog | None = None
+) -> Progress:
+    """Display of a run that began at `started`, a reading of `time.perf_counter`."""
+    return Progress(
+        quiet=args.quiet,
+        verbose=args.verbose,
+        tol=options.tol if options.stopping == "relative" else None,
+        ends_at=None if options.max_time is None else started + options.max_time,
+        log=log,
+    )
+
+
+def warn_inexact(why: str, note: str) -> None:
+    """Warn that the gap is above the tolerance; `note` says where the model is."""
+    logger.warning("%s; the model is valid but less exact%s", why, note)
+
+
+def _summary(fitted: Fit, result: dict[str, Any]) -> list[str]:
     """What is said of a run at its end."""
-    lines = runs.summary(result)
-    if options.landmarks is not None:
-        return lines
-    return [describe_method(fitted.pairs, options, result["n_rows"]), *lines]
+    method = [] if fitted.landmarks is not None else [describe_method(fitted.pairs, fitted.plan)]
+    return [*method, *summary(result)]
 
 
-def _penalties(
-    args: argparse.Namespace, classes: npt.NDArray[Any], codes: Int64Array
-) -> Float64Array | None:
-    """Penalty of each row; None without class weights."""
-    weights = args.class_weight
-    if isinstance(weights, dict) and classes.dtype.kind in "biuf":
-        try:
-            weights = {float(label): weight for label, weight in weights.items()}
-        except ValueError:
-            raise InputError(
-                f"--class-weight {','.join(weights)} must name labels of {args.data}: "
-                f"{common.format_labels(classes.tolist())}"
-            ) from None
-    return row_penalties(args.C, classes, codes, weights)
+def summary(result: dict[str, Any]) -> list[str]:
+    """Sum a run of ``train`` up in a few lines for people."""
+    gap, kind = result["certified_gap"], "certified over all rows"
+    read, vectors, epsilon = "", "support vectors", ""
+    if gap is None:
+        gap, kind = result["sampled_gap"], "over the rows drawn last, not certified"
+    if "kind" not in result:
+        kind, read = "over the rows read last, not certified", " read once"
+    elif result["kind"] == "landmarks":
+        vectors = "landmarks"
+        scope = "to the optimum"
+        if result["gap_scope"] == "span":
+            scope = f"within the span of the {result['n_support']} landmarks"
+        certified = (
+            "not certified" if result["certified_gap"] is None else "certified over all rows"
+        )
+        kind = f"{scope}, {certified}"
+    if "machines" in result:
+        of = "classes" if vectors == "landmarks" else "pairs of classes"
+        kind += f", the worst of {len(result['machines'])} {of}"
+    size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"
+    if "epsilon" in result:
+        size, epsilon = result["choice"], f", epsilon {common.format_value(result['epsilon'])}"
+    return [
+        f"{result['status']}: relative gap {common.format_gap(gap)}, {kind}",
+        f"{size}, {result['kernel']} kernel, gamma {common.format_value(result['gamma'])}, "
+        f"C {common.format_value(result['C'])}{epsilon}",
+        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+    ]

@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ooc_fw.cli import common, runs
+from ooc_fw.cli import common, train
 from ooc_fw.cli.commands import DONE
 from ooc_fw.model.metrics import METRICS
 from ooc_fw.options import TrainOptions
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def run(args: argparse.Namespace) -> int:
     """Find the best C and gamma, and train with them."""
-    place = runs.ModelPlace(_check_outputs(args))
+    place = train.ModelPlace(_check_outputs(args))
 
     with (
         common.open_data(args) as source,
@@ -61,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
     common.print_result(args, values, _lines(result, values["model"]))
     if status is not None and not Status(status).reached:
         why = Status(status).explain("relative", args.tol)
-        logger.warning(
-            "the last training: %s; the model is valid but less exact%s", why, place.note(path)
-        )
+        train.warn_inexact(f"the last training: {why}", place.note(path))
     interrupted = result.interrupted or status == Status.INTERRUPTED
     return 128 + (result.signal or signal.SIGINT) if interrupted else DONE
 

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -28,16 +28,17 @@ from ooc_fw.data.views import SubsetSource, ranges_of
 from ooc_fw.data.zarrs import is_chunked
 from ooc_fw.kernels.functions import GivenKernel, Kernel, KernelFunction, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import DURATION, Option, TrainOptions, option_fields
+from ooc_fw.options import DURATION, Option, TaskOptions, TrainOptions, option_fields
+from ooc_fw.problem import Problem, check_sample_weight
 from ooc_fw.report.progress import EventLog, Progress
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import warn_of_gamma
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, Deadline, load_checkpoint
 from ooc_fw.solver.state import Status
+from ooc_fw.solver.workspace import warn_of_gamma
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.threads import cpu_count
-from ooc_fw.training.penalties import check_sample_weight
+from ooc_fw.training.fit import Fit, Task, describe, fit, task_of
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -47,27 +48,48 @@ _CHECKED_ROWS = 64
 """Rows on which a kernel that is a function is looked at before training."""
 
 
-@dataclass
-class Run:
-    """What one call of `fit` works with, as it made it of its arguments."""
+@dataclass(frozen=True)
+class Files:
+    """Files of one call of `fit`; see `Trainer.fit`."""
 
-    source: RowSource  # the rows whose weight is not 0
-    options: TrainOptions
+    checkpoint: PathLike | None = None
+    checkpoint_every: float | str = CheckpointPlan.every_s
+    resume: PathLike | None = None
+    log: PathLike | None = None
+
+    def checked(self, inputs: Sequence[Any]) -> CheckpointPlan | None:
+        """When the checkpoint is written; InputError where an output would replace an input."""
+        outputs = [] if self.log is None else [Output("log", os.fspath(self.log), streamed=True)]
+        check_outputs(outputs, [None if self.resume is None else os.fspath(self.resume)])
+        plan = None
+        if self.checkpoint is not None:
+            outputs.append(Output("checkpoint", os.fspath(self.checkpoint)))
+            declared = Option(None, **DURATION)
+            every_s = declared.check("checkpoint_every", self.checkpoint_every)
+            plan = CheckpointPlan(self.checkpoint, every_s)
+        check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
+        return plan
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rows of one call of `fit` whose weight is not 0."""
+
+    source: RowSource
     y: Any  # labels or targets of these rows, or where they are stored
     weights: Float64Array | None  # of these rows; None where none were given
-    kept: Int64Array | None  # their numbers among the rows given; None where these are all
-    n_given: int  # number of rows that were given
-    # Set before training.
-    targets: Any = field(init=False)  # what `Trainer._read` gave
-    kernel: Kernel = field(init=False)
-    session: Session = field(init=False)
+    places: Int64Array | None  # their numbers among all rows; None where these are all
+    n_rows: int  # number of all rows
+
+    def renumbered(self, fitted: Fit) -> Fit:
+        """What was trained on these rows, with the numbers that they have among all."""
+        return fitted if self.places is None else fitted.renumbered(self.places, self.n_rows)
 
 
 class Trainer(BaseEstimator):
     """Parameters of training, `fit`, and what follows from them.
 
-    `fit` is the same for all estimators. Each says what it reads in `_read`, and how it trains in
-    `_train`.
+    `fit` is the same for all estimators, but for its task.
     """
 
     kernel: str | KernelFunction
@@ -83,6 +105,9 @@ class Trainer(BaseEstimator):
 
     model_: Model
 
+    _task: ClassVar[str]
+    """Name of the task, see `ooc_fw.training.fit.TASKS`."""
+
     _checks_of_y: ClassVar[Mapping[str, bool] | None] = {}
     """What scikit-learn is to check of labels or targets; None where `y` is not looked at."""
 
@@ -91,11 +116,7 @@ class Trainer(BaseEstimator):
         X: Any,
         y: Any = None,
         sample_weight: npt.ArrayLike | None = None,
-        *,
-        checkpoint: PathLike | None = None,
-        checkpoint_every: float | str = CheckpointPlan.every_s,
-        resume: PathLike | None = None,
-        log: PathLike | None = None,
+        **files: Any,
     ) -> Self:
         """Train on the rows of `X`.
 
@@ -109,6 +130,8 @@ class Trainer(BaseEstimator):
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
+        **files : optional
+            `checkpoint`, `checkpoint_every`, `resume` and `log`.
         checkpoint, checkpoint_every : path and duration, optional
             Where the state of the run is written, and how often: seconds, or text such as "5m".
             Exact models of more than two classes have no checkpoints.
@@ -119,11 +142,12 @@ class Trainer(BaseEstimator):
             File of one JSON object per event, for ``ooc-fw report`` and ``ooc-fw plot``; `resume`
             appends.
         """
-        started = time.perf_counter()
-        options = self._options()
+        started, options, task = time.perf_counter(), self._options(), task_of(self._task)
         self._check(options)
-        given = [] if self._checks_of_y is None else [y]
-        plan = _check_files(checkpoint, checkpoint_every, resume, log, inputs=[X, *given])
+        task.check(options)
+        TaskOptions(**{name: getattr(self, name) for name in task.fields})  # checks them
+        run_files, given = Files(**files), [] if self._checks_of_y is None else [y]
+        checkpoint, resume = run_files.checked(inputs=[X, *given]), run_files.resume
         if resume is not None and self.random_state is None:
             identity, _ = load_checkpoint(resume)
             options = replace(options, seed=identity["options"]["seed"])
@@ -131,26 +155,24 @@ class Trainer(BaseEstimator):
         y = given[0] if given else None
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with borrow_source(X, y, columns) as whole, workers as dask:
-            source, weights, kept = rows_of_weight(whole, sample_weight, self.C)
-            if kept is not None and is_array(y):
-                y = y[kept]
-            run = Run(source, options, y, weights, kept, whole.n_rows)
-            with source.limited(Deadline(options.max_time, started).check):
-                run.targets = self._read(run)
-                run.kernel = self._kernel(source, options, dask)
-            warn_of_gamma(source, run.kernel)
-            log_file = None if log is None else self._begin_log(run, log, resume)
-            with self._progress(options, log_file) as progress:
-                run.session = Session(progress.callbacks, dask, started, plan, resume)
-                found = self._train(run)
-                if log_file is not None:
-                    log_file.write("end", self._facts(found, run))
-            self._take(found, run)
-            self.n_features_in_, self.n_rows_seen_ = source.n_features, whole.n_rows
-        reached = Status(self.model_.status).reached
-        self.fit_status_ = int(not reached)
-        if not reached:
-            warnings.warn(self._explain(found, options), ConvergenceWarning, stacklevel=2)
+            rows = rows_of_weight(whole, y, sample_weight, self.C)
+            with rows.source.limited(Deadline(options.max_time, started).check):
+                problem = self._problem(rows, options, task, dask)
+            warn_of_gamma(rows.source, problem.kernel)
+            log = None if run_files.log is None else self._begin_log(problem, options, run_files)
+            with self._progress(options, log) as progress:
+                session = Session(progress.callbacks, dask, started, checkpoint, resume)
+                fitted = self._fit(problem, options, session, rows)
+                if log is not None:
+                    log.write("end", describe(fitted))
+            self._take(self._finished(fitted, options, session), rows)
+            self.n_features_in_, self.n_rows_seen_ = whole.n_features, whole.n_rows
+        why = fitted.why_inexact()
+        self.fit_status_ = int(why is not None)
+        if why is not None:
+            rounding = fitted.model.status == Status.ROUNDING
+            advice = "" if rounding else "; allow more with max_iter or tol"
+            warnings.warn(why + advice, ConvergenceWarning, stacklevel=2)
         return self
 
     # -- what differs between estimators -----------------------------------------------------------
@@ -158,29 +180,25 @@ class Trainer(BaseEstimator):
     def _check(self, options: TrainOptions) -> None:
         """InputError for parameters that cannot be used; the data are not looked at."""
 
-    def _read(self, run: Run) -> Any:
-        """Labels or targets; OverLimitError where a limit cannot be met."""
-        raise NotImplementedError
+    def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
+        """Labels or targets as fields of the problem."""
+        return task.read(rows.source, options, weighted=rows.weights is not None)[0]
 
-    def _train(self, run: Run) -> Any:
-        """A record with a model, and the solution that it was made of."""
-        raise NotImplementedError
+    def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
+        """Penalty of each row; None where all have C."""
+        return None if rows.weights is None else self.C * rows.weights
 
-    def _facts(self, found: Any, run: Run) -> dict[str, Any]:
-        """What the log says of the model."""
-        return {"status": found.model.status}
+    def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
+        """Train."""
+        return fit(problem, options, session)
 
-    def _take(self, found: Any, run: Run) -> None:
+    def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
+        """The same with what comes after training."""
+        return fitted
+
+    def _take(self, fitted: Fit, rows: Given) -> None:
         """Set the attributes of a fit."""
-        self.model_, self.solution_ = found.model, found.solution
-        if run.kept is not None:
-            self.model_ = found.model.renumbered(run.kept, run.n_given)
-            self.solution_ = replace(found.solution, rows=run.kept[found.solution.rows])
-        self.support_ = self.solution_.rows
-
-    def _explain(self, found: Any, options: TrainOptions) -> str:
-        """Why the gap is above the tolerance, for a warning."""
-        return Status(found.model.status).explain(options.stopping, options.tol)
+        raise NotImplementedError
 
     # -- what they share ---------------------------------------------------------------------------
 
@@ -226,7 +244,11 @@ class Trainer(BaseEstimator):
         if by_name or is_out_of_core(X):
             if reset:
                 self.__dict__.pop("feature_names_in_", None)
-            return X, *(column_or_1d(own, warn=True) if is_array(own) else own for own in y), None
+            return (
+                X,
+                *(column_or_1d(each, warn=True) if is_array(each) else each for each in y),
+                None,
+            )
         checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
         found = validate_data(self, X, *y, **checks)
         if not reset and in_order:
@@ -241,6 +263,20 @@ class Trainer(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _problem(
+        self, rows: Given, options: TrainOptions, task: Task, workers: Workers | None
+    ) -> Problem:
+        answers = self._answers(rows, options, task)
+        penalties = self._penalties(answers, rows)
+        problem: Problem = task.problem(
+            source=rows.source,
+            kernel=self._kernel(rows.source, options, workers),
+            penalties=penalties,
+            **answers,
+            **{name: getattr(self, name) for name in task.fields},
+        )
+        return problem
 
     def _options(self) -> TrainOptions:
         names = option_fields(TrainOptions)
@@ -265,40 +301,22 @@ class Trainer(BaseEstimator):
             )
         return kernel
 
-    def _begin_log(self, run: Run, log: PathLike, resume: PathLike | None) -> EventLog:
+    def _begin_log(self, problem: Problem, options: TrainOptions, files: Files) -> EventLog:
+        assert files.log is not None
         return EventLog.begin(
-            os.fspath(log),
-            resume=None if resume is None else os.fspath(resume),
-            data=run.source.name,
+            os.fspath(files.log),
+            resume=None if files.resume is None else os.fspath(files.resume),
+            data=problem.source.name,
             class_weight=self.class_weight,
-            n_rows=run.source.n_rows,
-            n_features=run.source.n_features,
-            kernel=run.kernel.to_dict(),
-            options=asdict(run.options),
+            n_rows=problem.source.n_rows,
+            n_features=problem.source.n_features,
+            kernel=problem.kernel.to_dict(),
+            options=asdict(options),
         )
 
     def _progress(self, options: TrainOptions, log: EventLog | None = None) -> Progress:
         tol = options.tol if options.stopping == "relative" else None
         return Progress(quiet=not self.verbose, tol=tol, log=log)
-
-
-def _check_files(
-    checkpoint: PathLike | None,
-    every: float | str,
-    resume: PathLike | None,
-    log: PathLike | None,
-    inputs: Sequence[Any],
-) -> CheckpointPlan | None:
-    """When the checkpoint is written; InputError where an output would replace an input."""
-    outputs = [] if log is None else [Output("log", os.fspath(log), streamed=True)]
-    check_outputs(outputs, [None if resume is None else os.fspath(resume)])
-    plan = None
-    if checkpoint is not None:
-        outputs.append(Output("checkpoint", os.fspath(checkpoint)))
-        every_s = Option(None, **DURATION).check("checkpoint_every", every)
-        plan = CheckpointPlan(checkpoint, every_s)
-    check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
-    return plan
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -314,19 +332,18 @@ def is_array(y: Any) -> bool:
 
 
 def rows_of_weight(
-    source: RowSource, sample_weight: npt.ArrayLike | None, C: float
-) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
-    """Rows whose weight is not 0, their weights, and their numbers where they are not all rows.
-
-    `C` is what the weights are to be multiplied by.
-    """
+    source: RowSource, y: Any, sample_weight: npt.ArrayLike | None, C: float
+) -> Given:
+    """Rows whose weight, times `C`, is not 0."""
     if sample_weight is None:
-        return source, None, None
+        return Given(source, y, None, None, source.n_rows)
     weights = check_sample_weight(sample_weight, source.n_rows, C)
     if weights.all():
-        return source, weights, None
-    kept = np.flatnonzero(weights)
-    return SubsetSource(source, ranges_of(kept)), weights[kept], kept
+        return Given(source, y, weights, None, source.n_rows)
+    places = np.flatnonzero(weights)
+    part = SubsetSource(source, ranges_of(places))
+    y = y[places] if is_array(y) else y
+    return Given(part, y, weights[places], places, source.n_rows)
 
 
 def threads_of(n_jobs: int | None) -> int:

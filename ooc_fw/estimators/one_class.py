@@ -10,13 +10,12 @@ import numpy.typing as npt
 from sklearn.base import OutlierMixin
 
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.estimators.common import Run, Trainer
+from ooc_fw.estimators.common import Given, Trainer
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.solver.setup import plan_run
 from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError
-from ooc_fw.training.novelty import NoveltyFit, check_novelty, fit_novelty
+from ooc_fw.training.fit import Fit
 
 
 class _FittedOneClass(OutlierMixin, Trainer):
@@ -31,8 +30,8 @@ class _FittedOneClass(OutlierMixin, Trainer):
     @property
     def dual_coef_(self) -> Float64Array:
         weights = np.zeros((1, len(self.support_vectors_)))
-        (own,) = self.model_.classifiers
-        weights[0, own.sv] = own.alpha
+        (classifier,) = self.model_.classifiers
+        weights[0, classifier.sv] = classifier.alpha
         return weights
 
     @property
@@ -139,30 +138,21 @@ class FrankWolfeOneClass(_FittedOneClass):
     verbose: int = 0
     dask: str | None = None
 
+    _task = "novelty"
     _checks_of_y = None
 
     def _check(self, options: TrainOptions) -> None:
-        check_novelty(options, self.contamination)
         if self.nu is not None:
             raise InputError(
                 "nu bounds the share of novel rows for a linear loss only, and the loss is squared "
                 "here; give contamination, the share of training rows to be taken for novel"
             )
 
-    def _read(self, run: Run) -> None:
-        plan_run(run.source, run.options)  # which refuses a limit that cannot be met
-
-    def _train(self, run: Run) -> NoveltyFit:
-        penalties = None if run.weights is None else self.C * run.weights
-        return fit_novelty(
-            run.source, run.kernel, run.options, run.session, penalties, self.contamination
-        )
-
-    def _facts(self, found: NoveltyFit, run: Run) -> dict[str, Any]:
-        return {"status": found.model.status, "rho": found.solution.rho}
-
-    def _take(self, found: NoveltyFit, run: Run) -> None:
-        super()._take(found, run)
-        self.offset_, self.rho_ = float(found.model.offset or 0.0), found.solution.rho
-        equal = run.kernel.constant_diagonal and run.weights is None
+    def _take(self, fitted: Fit, rows: Given) -> None:
+        fitted = rows.renumbered(fitted)
+        (solution,) = fitted.solutions
+        assert isinstance(solution, Solution)
+        self.model_, self.solution_, self.support_ = fitted.model, solution, solution.rows
+        self.offset_, self.rho_ = float(fitted.model.offset or 0.0), solution.rho
+        equal = fitted.model.kernel.constant_diagonal and rows.weights is None
         self._diagonal = 1 + 1 / self.C if equal else None

@@ -20,23 +20,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from ooc_fw.data.labels import check_labels, codes_of
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.estimators.common import Run, Trainer, is_array
+from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.pairs import LandmarkClassifier, PairSolution, union_of_rows
 from ooc_fw.model.prediction import suited
 from ooc_fw.model.record import Model, borrow_source, model_from_bytes
 from ooc_fw.options import KernelOptions, TrainOptions
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import ClassificationProblem, check_sample_weight, class_factors, row_penalties
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.session import Session
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import InputError, format_labels
-from ooc_fw.training.choice import read_classes
-from ooc_fw.training.fit import Fit, fit
+from ooc_fw.training.fit import Fit, Task, fit
 from ooc_fw.training.held_out import check_can_hold_out, held_out_sigmoids, with_time_for_sigmoids
-from ooc_fw.training.penalties import check_sample_weight, class_factors, row_penalties
-from ooc_fw.training.result import describe
 from ooc_fw.training.streams import (
     MAX_SUPPORT,
     PairStreams,
@@ -77,7 +74,7 @@ class _FittedSVC(ClassifierMixin, Trainer):
 
     @property
     def support_(self) -> Int64Array:
-        return _support_rows(self.pairs_, self.landmarks_)
+        return union_of_rows(self.pairs_) if self.landmarks_ is None else self.landmarks_.rows
 
     @property
     def dual_coef_(self) -> Float64Array:
@@ -329,52 +326,49 @@ class FrankWolfeSVC(_FittedSVC):
                 f"{self.decision_function_shape!r}"
             )
 
-    def _read(self, run: Run) -> tuple[npt.NDArray[Any], Int64Array, Float64Array | None]:
-        """Classes, the place of the label of each row among them, and penalties."""
+    _task = "classification"
+
+    def _answers(self, rows: Given, options: TrainOptions, task: Task) -> dict[str, Any]:
+        if not is_array(rows.y):
+            weighted = self.class_weight is not None or rows.weights is not None
+            return task.read(rows.source, options, weighted=weighted)[0]
+        classes, codes = _encode(rows.y)
+        return {"codes": codes, "class_labels": classes}
+
+    def _penalties(self, answers: dict[str, Any], rows: Given) -> Float64Array | None:
+        classes, codes = answers["class_labels"], answers["codes"]
+        return row_penalties(self.C, classes, codes, self.class_weight, rows.weights)
+
+    def _fit(self, problem: Any, options: TrainOptions, session: Session, rows: Given) -> Fit:
         self.__dict__.pop("_streams", None)  # `partial_fit` continues with what `fit` finds
-        if is_array(run.y):
-            classes, codes = _encode(run.y)
-        else:
-            weighted = self.class_weight is not None or run.weights is not None
-            classes, codes, _ = read_classes(run.source, run.options, weighted=weighted)
-        penalties = row_penalties(self.C, classes, codes, self.class_weight, run.weights)
         if self.probability:
-            check_can_hold_out(classes, codes)
-        return classes, codes, penalties
+            check_can_hold_out(problem)
+            options = with_time_for_sigmoids(options)
+        warm = self._last_weights(problem.classes, problem.codes, rows.places)
+        return fit(problem, options, session, warm)
 
-    def _train(self, run: Run) -> Fit:
-        problem = _problem(run)
-        options = with_time_for_sigmoids(run.options) if self.probability else run.options
-        warm = self._last_weights(problem.classes, problem.codes, run.kept)
-        return fit(problem, options, run.session, warm)
-
-    def _facts(self, found: Fit, run: Run) -> dict[str, Any]:
-        return describe(found, _problem(run), run.options)
-
-    def _take(self, found: Fit, run: Run) -> None:
-        if self.probability:
-            found = self._with_sigmoids(found, run)
-        classes, codes, _ = run.targets
-        self.classes_ = classes
-        self.class_weight_ = class_factors(classes, codes, self.class_weight, run.weights)
-        support = _support_rows(found.pairs, found.landmarks)
-        self.n_support_ = np.bincount(codes[support], minlength=len(classes)).astype(np.int32)
-        if run.kept is not None:
-            found = found.renumbered(run.kept, run.n_given)
-        self.model_, self.pairs_, self.landmarks_ = found.model, found.pairs, found.landmarks
-
-    def _with_sigmoids(self, found: Fit, run: Run) -> Fit:
-        with self._progress(run.options) as progress:  # the log describes the training only
-            session = Session(progress.callbacks, run.session.dask, run.session.started)
-            options = found.choice.settle(run.options)
+    def _finished(self, fitted: Fit, options: TrainOptions, session: Session) -> Fit:
+        if not self.probability:
+            return fitted
+        with self._progress(options) as progress:  # the log describes the training only
+            later = Session(progress.callbacks, session.dask, session.started)
             try:
-                return found.with_sigmoids(held_out_sigmoids(_problem(run), options, session))
+                given = replace(fitted.plan.given, max_time=options.max_time)
+                return fitted.with_sigmoids(held_out_sigmoids(fitted.problem, given, later))
             except KeyboardInterrupt:  # the classifiers are there
-                return found
+                return fitted
 
-    def _explain(self, found: Fit, options: TrainOptions) -> str:
-        rounding = found.model.status == Status.ROUNDING
-        return found.explain(options) + ("" if rounding else "; allow more with max_iter or tol")
+    def _take(self, fitted: Fit, rows: Given) -> None:
+        problem = fitted.problem
+        assert isinstance(problem, ClassificationProblem)
+        self.classes_ = problem.classes
+        self.class_weight_ = class_factors(
+            problem.classes, problem.codes, self.class_weight, rows.weights
+        )
+        counts = np.bincount(problem.codes[fitted.support], minlength=problem.n_classes)
+        self.n_support_ = counts.astype(np.int32)
+        fitted = rows.renumbered(fitted)
+        self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
 
     def _last_weights(
         self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
@@ -514,16 +508,6 @@ class FrankWolfeSVC(_FittedSVC):
             streams.retune(options, room)
             return streams
         return PairStreams(n_classes, self._kernel(source, options), options, room)
-
-
-def _problem(run: Run) -> ClassificationProblem:
-    classes, codes, penalties = run.targets
-    return ClassificationProblem(run.source, codes, run.kernel, penalties, classes)
-
-
-def _support_rows(pairs: Sequence[PairSolution], landmarks: LandmarkSolution | None) -> Int64Array:
-    """Rows of the support vectors of all binary classifiers."""
-    return union_of_rows(pairs) if landmarks is None else landmarks.rows
 
 
 def _with_vectors(pairs: Sequence[PairSolution], vectors: Rows) -> list[PairSolution]:

@@ -13,13 +13,13 @@ from sklearn.metrics import r2_score
 
 from ooc_fw.data.labels import read_targets
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.estimators.common import Run, Trainer, is_array
+from ooc_fw.estimators.common import Given, Trainer, is_array
 from ooc_fw.kernels.functions import KernelFunction
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.pairs import LandmarkClassifier
 from ooc_fw.model.record import borrow_source
 from ooc_fw.options import KernelOptions, TaskOptions, TrainOptions
-from ooc_fw.training.regression import RegressionFit, fit_regression, plan_regression
+from ooc_fw.training.fit import Fit
 
 
 class _FittedSVR(RegressorMixin, Trainer):
@@ -30,11 +30,11 @@ class _FittedSVR(RegressorMixin, Trainer):
 
     @property
     def dual_coef_(self) -> Float64Array:
-        (own,) = self.model_.classifiers
-        assert isinstance(own, LandmarkClassifier)
+        (classifier,) = self.model_.classifiers
+        assert isinstance(classifier, LandmarkClassifier)
         assert self.model_.spread is not None
         coefficients = np.zeros((1, len(self.support_vectors_)))
-        coefficients[0, own.landmarks] = self.model_.spread * own.beta
+        coefficients[0, classifier.landmarks] = self.model_.spread * classifier.beta
         return coefficients
 
     @property
@@ -117,23 +117,12 @@ class FrankWolfeSVR(_FittedSVR):
     verbose: int = 0
     dask: str | None = None
 
+    _task = "regression"
     _checks_of_y = MappingProxyType({"y_numeric": True})
 
-    def _read(self, run: Run) -> Float64Array:
-        plan_regression(run.source, run.options)  # which refuses a limit that cannot be met
-        return read_targets(run.source)
-
-    def _train(self, run: Run) -> RegressionFit:
-        return fit_regression(
-            run.source,
-            run.targets,
-            run.kernel,
-            run.options,
-            run.session,
-            epsilon=self.epsilon,
-            penalties=None if run.weights is None else self.C * run.weights,
-        )
-
-    def _take(self, found: RegressionFit, run: Run) -> None:
-        super()._take(found, run)
-        self.gap_scope_ = found.gap_scope
+    def _take(self, fitted: Fit, rows: Given) -> None:
+        fitted = rows.renumbered(fitted)
+        assert fitted.landmarks is not None
+        self.model_, self.solution_ = fitted.model, fitted.landmarks
+        self.support_ = self.solution_.rows
+        self.gap_scope_ = fitted.gap_scope

@@ -38,7 +38,7 @@ from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.system.errors import InputError

@@ -46,7 +46,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.solver.setup import make_sampler
+from ooc_fw.solver.workspace import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
 

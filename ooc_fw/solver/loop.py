@@ -25,7 +25,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.run import (
     EarlierWeights,
     RunState,
@@ -49,12 +50,10 @@ from ooc_fw.solver.run import (
     polish,
     start,
 )
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import Setting, prepare
 from ooc_fw.solver.shell import Shell, State
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, StepRecord
-from ooc_fw.system.memory import MemoryPlan
+from ooc_fw.solver.workspace import Workspace, prepare
 
 logger = logging.getLogger(__name__)
 
@@ -83,18 +82,20 @@ def solve(
     ----------
     source, labels, kernel, penalties
         See `ooc_fw.problem.BinaryProblem`.
-    options, warm
+    options
+        Method, tolerance and budgets. `C` is ignored where rows have penalties.
+    warm
         See `solve_problem`.
     callbacks
-        See `ooc_fw.solver.session.Session`.
+        See `ooc_fw.solver.plan.Session`.
     """
     problem = BinaryProblem(source, labels, kernel, penalties)
-    return solve_problem(problem, options, Session(callbacks), warm)
+    return solve_problem(problem, plan_exact(problem, options), Session(callbacks), warm)
 
 
 def solve_problem(
     problem: BinaryProblem,
-    options: TrainOptions,
+    plan: Plan,
     session: Session | None = None,
     warm: Warm | None = None,
 ) -> Solution:
@@ -104,8 +105,8 @@ def solve_problem(
     ----------
     problem : BinaryProblem
         Rows, labels, kernel and penalties.
-    options : TrainOptions
-        Method, tolerance and budgets. `C` is ignored where rows have penalties.
+    plan : Plan
+        What `plan_exact` made of the options, whose `C` is ignored where rows have penalties.
     session : Session, optional
         Callbacks, clock, checkpoints, and where passes are made.
     warm : tuple of ndarray of int64 and of float64, each of shape (k,), optional
@@ -130,9 +131,9 @@ def solve_problem(
     session = session or Session()
     if warm is not None:
         check_warm(*warm, problem.source.n_rows)
-    with prepare(problem, options, session) as setting:
-        logger.info("%s", setting.choice)
-        logger.info("memory plan: %s", setting.plan)
+    with prepare(problem, plan, session) as setting:
+        logger.info("%s", plan.method)
+        logger.info("memory plan: %s", plan.memory)
         run = _Run(setting, session)
         run.resume()
         return run.solve(warm)
@@ -144,30 +145,27 @@ class Path(ExitStack):
     Each begins with the weights of the one before: the simplex does not depend on C, so that they
     are feasible. Rows in RAM and kernel values between vertices are kept, since neither depends on
     C. The parameters are those of `solve_problem`, but rows have no penalties, and C of the options
-    is not used. Several paths in one process share the memory plan made before the first: what one
-    took is there for the next. `active`, if any, has the first vertices and their weights.
+    is not used. `active`, if any, has the first vertices and their weights.
     """
 
     def __init__(
         self,
         problem: BinaryProblem,
-        options: TrainOptions,
+        plan: Plan,
         session: Session | None = None,
-        plan: MemoryPlan | None = None,
         active: ActiveSet | None = None,
     ) -> None:
         super().__init__()
         self._session = session or Session()
         arithmetic = None if active is None else active.engine.arithmetic
-        prepared = prepare(problem, options, self._session, plan, arithmetic)
-        self._setting = self.enter_context(prepared)
+        self._setting = self.enter_context(prepare(problem, plan, self._session, arithmetic))
         self.active = active
         if active is not None:
             active.engine = self._setting.engine
 
     def solve(self, C: float, warm: Warm | None = None) -> Solution:
         """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""
-        setting = replace(self._setting, options=replace(self._setting.options, C=C))
+        setting = replace(self._setting, plan=self._setting.plan.with_options(C=C))
         if self.active is not None:
             self.active.change_penalty(C)
             warm = None
@@ -181,7 +179,9 @@ class Path(ExitStack):
 class _Run(Shell):
     """One run: the outer loop."""
 
-    def __init__(self, setting: Setting, session: Session, active: ActiveSet | None = None) -> None:
+    def __init__(
+        self, setting: Workspace, session: Session, active: ActiveSet | None = None
+    ) -> None:
         problem, options = setting.problem, setting.options
         super().__init__(session, options, problem.source, SolverState())
         self.setting, self.engine = setting, setting.engine
@@ -192,7 +192,7 @@ class _Run(Shell):
 
     def resume(self) -> None:
         """Go on from a checkpoint, if there is one to resume from."""
-        snapshot = self.open_checkpoints(self.setting.problem, self.setting.before)
+        snapshot = self.open_checkpoints(self.setting.problem, self.setting.plan.before)
         if snapshot is not None:
             self.state.restore(snapshot)
             self.count_from(self.progress)
@@ -390,7 +390,7 @@ class _Run(Shell):
 
     def _snapshot(self) -> State:
         self.update()
-        return self.state.snapshot() | {"plan": asdict(self.setting.plan)}
+        return self.state.snapshot() | {"plan": self.setting.plan.to_state()}
 
     # -- certificate and end ---------------------------------------------------------------------
 
@@ -444,7 +444,7 @@ class _Run(Shell):
             status=status,
             method=self.options.method,
             lmo=self.options.lmo,
-            choice=self.setting.choice,
+            choice=self.setting.plan.method,
             rows=rows,
             penalties=None if penalties is None else penalties[rows],
             sampled_gap=sampled_gap,

@@ -35,7 +35,7 @@ from ooc_fw.solver.state import Resumable, StepKind
 from ooc_fw.solver.steps import Partan, StepRecord, StepRule
 
 if TYPE_CHECKING:
-    from ooc_fw.solver.setup import Setting
+    from ooc_fw.solver.workspace import Workspace
 
 _FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
 _LEAST_PER_VERTEX = 4  # rows of the shortest block for each vertex wanted
@@ -87,7 +87,7 @@ class LMO(Resumable, ABC):
     keeps_gradient: ClassVar[bool] = False
     """Whether the gradient of all rows is kept."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Workspace) -> None:
         self._source, self._labels = setting.rows, setting.problem.labels
         self._engine = setting.engine
 
@@ -121,7 +121,7 @@ class SampledLMO(LMO):
     algorithms for machine learning.
     """
 
-    def __init__(self, setting: Setting, sample_size: int | None = None) -> None:
+    def __init__(self, setting: Workspace, sample_size: int | None = None) -> None:
         super().__init__(setting)
         self._sampler = setting.sampler
         self._sample_size = sample_size or setting.options.sample_size
@@ -219,11 +219,11 @@ class BlockLMO(SampledLMO):
     `reset` says that certifying passes have begun, only the active set is looked at.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Workspace) -> None:
         super().__init__(setting)
         n_rows = self._source.n_rows
         self._blocks = block_sampler(setting.sampler, n_rows)
-        self._max_block = setting.plan.max_block
+        self._max_block = setting.memory.max_block
         self._progress = _Progress(n_rows, np.zeros(n_rows, dtype=np.float32))
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -285,13 +285,13 @@ class FullLMO(LMO):
     keeps_gradient = True
     saved = "_grad", "_before"  # their last bits depend on the steps since they were computed
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Workspace) -> None:
         super().__init__(setting)
-        plan = setting.plan
+        memory = setting.memory
         self._y = self._labels.astype(np.float64)
         self._C = np.broadcast_to(setting.penalties, len(self._labels))
         self._keeps_before = setting.options.method == Partan.name  # for steps that extrapolate
-        self._keeps_rows, self._column_bytes = plan.row_cache > 0, plan.column_cache
+        self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.column_cache
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
         self._operands_kept: list[tuple[int, Operand]] | None = None
@@ -421,7 +421,7 @@ class RandomFullLMO(FullLMO):
 
     sees_active = False
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Workspace) -> None:
         super().__init__(setting)
         self._sampler, self._sample_size = setting.sampler, setting.options.sample_size
 
@@ -448,7 +448,7 @@ class LazyLMO(LMO):
 
     keeps_gradient = True
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Workspace) -> None:
         super().__init__(setting)
         self._full = FullLMO(setting)
         self.reset()
@@ -516,7 +516,7 @@ SEES_DRAWN_ALONE = tuple(name for name, kind in ORACLES.items() if not kind.sees
 """Values of `lmo` with which the gap is one over the rows drawn alone."""
 
 
-def make_oracle(setting: Setting, rule: StepRule) -> LMO:
+def make_oracle(setting: Workspace, rule: StepRule) -> LMO:
     """The oracle that the options of a run ask for; samples become blocks where steps take many."""
     kind = ORACLES[setting.options.lmo]
     return BlockLMO(setting) if kind is SampledLMO and rule.takes_many else kind(setting)

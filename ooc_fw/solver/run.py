@@ -26,10 +26,10 @@ from ooc_fw.problem import relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import LMO, Candidates, Request, SampledLMO, make_oracle
-from ooc_fw.solver.setup import Setting, is_quantised
 from ooc_fw.solver.shell import Deadline, State
 from ooc_fw.solver.state import Phase, SolverState, Status, StepKind, Stop
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES, StepRule
+from ooc_fw.solver.workspace import Workspace
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ _FROM_SOURCE = {"rows", "labels"}  # of candidates, which are not stored
 class RunState:
     """What a run changes, from its first vertices to its solution; checkpoints hold all of it."""
 
-    setting: Setting
+    setting: Workspace
     deadline: Deadline
     active: ActiveSet
     rule: StepRule
@@ -175,19 +175,17 @@ class RunState:
     @classmethod
     def begin(
         cls,
-        setting: Setting,
+        setting: Workspace,
         deadline: Deadline,
         progress: SolverState,
         active: ActiveSet | None = None,
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
-        options, plan, problem = setting.options, setting.plan, setting.problem
+        options, memory, problem = setting.options, setting.memory, setting.problem
         n_added = 0 if active is None else len(active)
         if active is None:
-            n_max = min(plan.max_vertices, options.max_support or plan.max_vertices)
-            quantised = is_quantised(options, problem.kernel, problem.source.n_rows)
-            quantised = quantised and not problem.one_class  # whose rho may be far below 1
-            kernel_rows = KernelRows(n_max, plan.kernel_rows, quantised)
+            n_max = min(memory.max_vertices, options.max_support or memory.max_vertices)
+            kernel_rows = KernelRows(n_max, memory.kernel_rows, setting.plan.quantised)
             active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
         rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
         oracle = make_oracle(setting, rule)
@@ -466,7 +464,7 @@ def _least_primal(
 def primal_objectives(
     candidates: Sequence[EarlierWeights],
     active: ActiveSet,
-    setting: Setting,
+    setting: Workspace,
     is_late: Callable[[], bool],
 ) -> Float64Array:
     """P of each candidate, shape (k,), estimated over the same rows of a sample.
@@ -503,7 +501,7 @@ def primal_objectives(
     return np.asarray(norms / 2 + setting.rows.n_rows / n_seen * losses / 2)
 
 
-def _sample(setting: Setting) -> Iterator[Int64Array]:
+def _sample(setting: Workspace) -> Iterator[Int64Array]:
     """A fixed random sample of rows, part by part; where rows are few, all in random order."""
     n = setting.rows.n_rows
     if n <= _SAMPLE_ROWS:

@@ -39,7 +39,7 @@ from ooc_fw.system.files import Output, check_outputs, write_atomic
 from ooc_fw.system.interrupt import DeferredInterrupt
 
 if TYPE_CHECKING:
-    from ooc_fw.solver.session import Session
+    from ooc_fw.solver.plan import Session
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ State: TypeAlias = dict[str, Any]
 Identity: TypeAlias = dict[str, dict[str, Any]]
 """What a run is: "options", "kernel" and "data", each name -> JSON value."""
 
-FORMAT_VERSION = 6  # changes with what the state holds, and with how a run goes on from it
+FORMAT_VERSION = 7  # changes with what the state holds, and with how a run goes on from it
 _FRONT = 512  # bytes before the HDF5 image
 _MAGIC = CHECKPOINT.decode()
 _ANEW = "train without --resume to start anew"

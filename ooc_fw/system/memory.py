@@ -131,6 +131,7 @@ _TERMS = {
 class MemoryPlan:
     """Bytes for each part of a run, and the largest numbers of vertices and threads."""
 
+    work: Workload  # the sizes that it follows from
     program: int
     row_numbers: int
     buffers: int
@@ -178,9 +179,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
         When the limit cannot be met; names the largest part and the smallest sufficient limit.
     """
     least = _least(work)
-    needed = sum(least.values())
-    if limit is not None and limit < needed:
-        raise _over_limit(limit, {_TERMS[name]: size for name, size in least.items()}, work)
+    needed = require_exact(work, limit)
     full, vertex_bytes, thread_bytes = int(work.full_oracle), _vertex_bytes(work), least["scratch"]
     # A full oracle keeps a copy of the rows that is prepared for products.
     cache = work.decoded_bytes * (int(work.cacheable) + full)
@@ -204,6 +203,7 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     vertices = max_vertices * vertex_bytes
     all_kernel_rows = max_vertices * (4 * max_vertices + _KERNEL_ROW_PADDING)
     return MemoryPlan(
+        work,
         program=least["program"],
         row_numbers=least["row_numbers"],
         buffers=least["buffers"] + more_buffers,
@@ -222,6 +222,62 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
 def least_bytes(work: Workload) -> int:
     """The smallest limit that `plan_memory` takes."""
     return sum(_least(work).values())
+
+
+def require_exact(work: Workload, limit: int | None) -> int:
+    """Bytes that a run takes at least; OverLimitError where the limit is below."""
+    least = _least(work)
+    needed = sum(least.values())
+    if limit is not None and limit < needed:
+        raise _over_limit(limit, {_TERMS[name]: size for name, size in least.items()}, work)
+    return needed
+
+
+def require_landmarks(
+    work: Workload, limit: int | None, available: int, n_landmarks: int, *, asked: bool = True
+) -> int:
+    """Bytes that there are for a run with so many landmarks; OverLimitError where it takes more.
+
+    `limit` and `available` are as for `plan_landmarks`. Without a limit, half of what is available
+    may be exceeded by little memory for a number of landmarks that is `asked` for.
+    """
+    parts, budget = landmark_terms(work, n_landmarks), _budget(limit, available)
+    needed = sum(parts.values())
+    if limit is None and asked:
+        budget = max(budget, min(needed, _SMALL_RUN_BYTES))
+    if needed > budget:
+        raise _over_limit(limit, parts, work, _most_landmarks(work, budget, 0, n_landmarks))
+    return budget
+
+
+def require_room(
+    work: Workload, limit: int | None, available: int, landmarks: int | None = None
+) -> int:
+    """Threads of passes over the rows, before there is a plan of the run that follows.
+
+    OverLimitError where there is no room for that run, exact or with so many `landmarks`.
+    """
+    if landmarks is None:
+        rest = _budget(limit, available) - require_exact(work, limit)
+    else:
+        rest = require_landmarks(work, limit, available, landmarks)
+        rest -= sum(landmark_terms(work, landmarks).values())
+    thread_bytes = _THREAD_BYTES + _sparse_thread_bytes(work)
+    return 1 + min(_MOST_THREADS - 1, int(_THREADS_SHARE * max(0, rest)) // thread_bytes)
+
+
+def _budget(limit: int | None, available: int) -> int:
+    """The limit, or the share of all memory that is taken without one."""
+    return int(_DEFAULT_SHARE * available) if limit is None else limit
+
+
+def _most_landmarks(work: Workload, budget: int, fewest: int, most: int, threads: int = 1) -> int:
+    """How many landmarks, from `fewest` to `most`, there is room for beside so many threads."""
+
+    def over(n_landmarks: int) -> bool:
+        return sum(landmark_terms(work, n_landmarks, threads).values()) > budget
+
+    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=over)
 
 
 def _least(work: Workload) -> dict[str, int]:
@@ -304,6 +360,7 @@ def _landmark_thread_bytes(work: Workload, n_landmarks: int) -> int:
 class LandmarkPlan:
     """Bytes for each part of a run with landmarks, and the numbers that fit."""
 
+    work: Workload  # the sizes that it follows from
     parts: dict[str, int]
     landmarks: int
     max_threads: int
@@ -338,25 +395,15 @@ def plan_landmarks(
     OverLimitError
         When there is no room for the fewest.
     """
-    least = landmark_terms(work, fewest)
-    budget = int(_DEFAULT_SHARE * available) if limit is None else limit
-    if limit is None and wanted is None:
-        budget = max(budget, min(sum(least.values()), _SMALL_RUN_BYTES))
-
-    def most(low: int, high: int, least_threads: int) -> int:
-        def over(n_landmarks: int) -> bool:
-            return sum(landmark_terms(work, n_landmarks, least_threads).values()) > budget
-
-        return low + bisect.bisect_left(range(low + 1, high + 1), True, key=over)
-
-    if sum(least.values()) > budget:
-        raise _over_limit(limit, least, work, most(0, fewest, 1))
-    found = fewest if wanted is None else most(fewest, wanted, _LANDMARK_THREADS)
+    budget = require_landmarks(work, limit, available, fewest, asked=wanted is None)
+    found = fewest
+    if wanted is not None:
+        found = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
     rest = budget - sum(landmark_terms(work, found).values())
     threads = min(threads, 1 + rest // _landmark_thread_bytes(work, found))
     parts = landmark_terms(work, found, threads)
     cache = min(_CACHE_BYTES, budget - sum(parts.values()))
-    return LandmarkPlan(parts, found, threads, limit, cache * work.cacheable)
+    return LandmarkPlan(work, parts, found, threads, limit, cache * work.cacheable)
 
 
 def _over_limit(

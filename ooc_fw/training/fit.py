@@ -1,57 +1,108 @@
-"""From a problem to a model, exact or with landmarks: the door of command line and estimator."""
+"""From a problem to a model: the door of command line and estimators, for every task.
+
+What differs between tasks is a `Task`. To add one, write its problem and its `Task` into a file of
+their own, and a line into `TASKS`.
+"""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
-from ooc_fw.model.pairs import PairSolution
+from ooc_fw.model.pairs import (
+    BinaryClassifier,
+    Classifier,
+    PairSolution,
+    class_pairs,
+    union_of_rows,
+    worst_gap,
+)
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import Problem
+from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.state import Status
-from ooc_fw.training.choice import Choice, choose, landmark_plan
-from ooc_fw.training.pairs import model_of, train_pairs
+from ooc_fw.solver.state import Solution, Status
 
 if TYPE_CHECKING:
     from ooc_fw.landmarks.solve import LandmarkPath
 
 logger = logging.getLogger(__name__)
 
+TASKS = {
+    "classification": "Classification",
+    "novelty": "Novelty",
+    "regression": "Regression",
+}
+"""Name of a task and of its module in this package -> its `Task` there, imported when needed."""
+
+WarmStart: TypeAlias = Sequence[Warm | None] | LandmarkStart | None
+"""What each exact classifier begins with, or a landmark model."""
+
 
 @dataclass(frozen=True)
 class Fit:
     """A trained model and where it comes from.
 
-    An exact model has the solution of the binary classifier of each pair of classes, a model with
-    landmarks has no `pairs`, and one solution for all classifiers.
+    Parameters
+    ----------
+    problem : Problem
+        What it was trained on.
+    plan : Plan
+        What was decided before.
+    model : Model
+        The model.
+    solutions : list of Solution or LandmarkSolution
+        Of the binary classifier of each pair of classes; of one class or of landmarks there is one.
+    gap_scope : {"all", "span"}
+        Whether the certified gap is to the optimum of all weights, or to that of these landmarks.
     """
 
+    problem: Any
+    plan: Plan
     model: Model
-    pairs: list[PairSolution]
-    landmarks: LandmarkSolution | None
-    choice: Choice
+    solutions: Sequence[Solution | LandmarkSolution]
+    gap_scope: str
+
+    @property
+    def pairs(self) -> list[PairSolution]:
+        """Classes and solution of each classifier of an exact model."""
+        exact = [own for own in self.solutions if isinstance(own, Solution)]
+        classes = class_pairs(len(self.model.classes))
+        return [PairSolution(*pair, own) for pair, own in zip(classes, exact, strict=False)]
+
+    @property
+    def landmarks(self) -> LandmarkSolution | None:
+        """The solution of a landmark model."""
+        first = self.solutions[0]
+        return first if isinstance(first, LandmarkSolution) else None
+
+    @property
+    def support(self) -> Int64Array:
+        """Rows of the support vectors of all classifiers."""
+        return union_of_rows(self.pairs) if self.landmarks is None else self.landmarks.rows
 
     @property
     def signal(self) -> int | None:
         """Number of the signal that ended training, if one did."""
-        if self.landmarks is not None:
-            return self.landmarks.signal
-        signals = (pair.solution.signal for pair in self.pairs)
+        signals = (solution.signal for solution in self.solutions)
         return next((number for number in signals if number is not None), None)
 
-    def explain(self, options: TrainOptions) -> str:
-        """Say why the gap is above the tolerance, for a warning."""
-        tol = options.tol
-        if self.landmarks is not None:
-            tol = relative_target(tol)
-        return Status(self.model.status).explain(options.stopping, float(f"{tol:.3g}"))
+    def why_inexact(self) -> str | None:
+        """Why the gap is above the tolerance; None where it is not."""
+        status, options = Status(self.model.status), self.plan.options
+        if status.reached:
+            return None
+        tol = options.tol if self.landmarks is None else relative_target(options.tol)
+        return status.explain(options.stopping, float(f"{tol:.3g}"))
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Fit:
         """The same, with a and b of the sigmoid of each binary classifier."""
@@ -59,82 +110,210 @@ class Fit:
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
-        pairs = [
-            replace(pair, solution=replace(pair.solution, rows=rows[pair.solution.rows]))
-            for pair in self.pairs
-        ]
-        landmarks = self.landmarks
-        if landmarks is not None:
-            landmarks = replace(landmarks, rows=rows[landmarks.rows])
-        model = self.model.renumbered(rows, n_rows)
-        return replace(self, model=model, pairs=pairs, landmarks=landmarks)
+        solutions = [replace(own, rows=rows[own.rows]) for own in self.solutions]
+        return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
+
+
+class Task(ABC):
+    """What a task does in its own way.
+
+    Attributes
+    ----------
+    problem : type
+        Record of what is trained on; it takes what `read` gives and what `fields` are called.
+    fields : tuple of str
+        The `TaskOptions` that the task has.
+    without : tuple of str and tuple of str
+        What the task does without, and the arguments of commands that ask for it.
+    """
+
+    problem: ClassVar[type]
+    fields: ClassVar[tuple[str, ...]] = ()
+    without: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
+
+    def check(self, options: TrainOptions) -> None:  # noqa: B027
+        """Raise InputError for options that have no meaning here."""
+
+    @abstractmethod
+    def read(
+        self, source: RowSource, options: TrainOptions, *, weighted: bool = False
+    ) -> tuple[dict[str, Any], int]:
+        """Labels or targets as fields of the problem, and threads for statistics.
+
+        OverLimitError is raised where no model will fit into memory.
+        """
+
+    @abstractmethod
+    def plan(self, problem: Any, options: TrainOptions, session: Session) -> Plan:
+        """Plan of the model."""
+
+    @abstractmethod
+    def train(self, problem: Any, plan: Plan, session: Session, warm: WarmStart = None) -> Fit:
+        """Train as planned."""
+
+    def facts(self, fit: Fit) -> dict[str, Any]:
+        """What `describe` says of this task alone."""
+        return {"task": fit.problem.task}
+
+
+@cache
+def task_of(name: str) -> Task:
+    """The task of this name."""
+    task: Task = getattr(import_module(f"ooc_fw.training.{name}"), TASKS[name])()
+    return task
+
+
+def make_plan(problem: Problem, options: TrainOptions, session: Session | None = None) -> Plan:
+    """Decide how a model of `problem` is trained: the parameters are those of `fit`.
+
+    Raises
+    ------
+    OverLimitError
+        When the memory limit cannot be met.
+    InputError
+        For options that have no meaning for the task, or a checkpoint that cannot be read.
+    """
+    task = task_of(problem.task)
+    task.check(options)
+    return task.plan(problem, options, Session() if session is None else session)
 
 
 def fit(
-    problem: ClassificationProblem,
+    problem: Problem,
     options: TrainOptions,
     session: Session | None = None,
-    warm: Sequence[Warm | None] | LandmarkStart | None = None,
+    warm: WarmStart = None,
+    plan: Plan | None = None,
 ) -> Fit:
-    """Train a model of two classes or more, exact or with landmarks as `choose` says.
+    """Train a model.
 
     Parameters
     ----------
-    problem : ClassificationProblem
-        Rows, classes, kernel and penalties.
+    problem : Problem
+        Rows, what is to be learned of them, kernel and penalties; its type says the task.
     options : TrainOptions
         The limits of time and memory are those of all classifiers together; `max_iter` and
         `max_support` are those of each.
     session : Session, optional
-        Circumstances. The certifying passes of several exact classifiers are not made by Dask, and
-        exact models of more than two classes have no checkpoints: InputError for them.
+        Callbacks, clock, checkpoints and Dask. The certifying passes of several exact classifiers
+        are not made by Dask, and exact models of more than two classes have no checkpoints:
+        InputError for them.
     warm : sequence of tuple or None, or LandmarkStart, optional
         What each exact classifier begins with, as for `ooc_fw.solver.loop.solve_problem`, or what
         a model with landmarks does, by rows of `problem.source`. What is for the other kind of
         model, or for more landmarks than there will be, is left out.
+    plan : Plan, optional
+        What `make_plan` gave for these arguments; it is made here by default.
 
     Raises
     ------
+    InputError
+        As `make_plan` does, and for data that nothing can be learned from.
     OutOfTimeError
         When time is over before there is a model.
     """
     session = Session() if session is None else session
-    choice = choose(problem, options, session)
-    logger.info("%s", choice.reason)
-    if choice.landmarks is None:
-        weights = warm if isinstance(warm, Sequence) else None
-        pairs = train_pairs(problem, options, session, weights)
-        return Fit(model_of(pairs, problem, options.C), pairs, None, choice)
-    with open_landmark_path(problem, choice.landmarks, options, session, warm) as path:
-        solution = path.solve(options.C)
-    return Fit(landmark_model(solution, problem, options.C), [], solution, choice)
+    if plan is None:
+        plan = make_plan(problem, options, session)
+        logger.info("%s", plan.kind)
+    return task_of(problem.task).train(problem, plan, session, warm)
 
 
 def open_landmark_path(
-    problem: ClassificationProblem,
-    n_landmarks: int,
-    options: TrainOptions,
-    session: Session,
-    warm: Sequence[Warm | None] | LandmarkStart | None = None,
+    problem: Problem, plan: Plan, session: Session, warm: WarmStart = None
 ) -> LandmarkPath:
-    """Trainer of models with landmarks, on as many threads as memory allows."""
+    """Trainer of models with landmarks."""
     from ooc_fw.landmarks.solve import LandmarkPath  # imports SciPy, which takes 0.1 s
 
-    plan = landmark_plan(problem, options, session, n_landmarks)
-    options = replace(options, threads=min(options.threads, plan.max_threads))
+    assert plan.landmarks is not None
     start = warm if isinstance(warm, LandmarkStart) else None
-    if start is not None and len(start.rows) > n_landmarks:
+    if start is not None and len(start.rows) > plan.landmarks:
         start = None
-    return LandmarkPath(problem, n_landmarks, options, session, start)
+    return LandmarkPath(problem, plan.landmarks, plan.options, session, start)
 
 
-def landmark_model(solution: LandmarkSolution, problem: ClassificationProblem, C: float) -> Model:
-    """Model of classifiers that share their landmarks."""
-    return Model.of(
-        solution,
-        problem.source,
-        classes=problem.classes,
-        penalties=problem.penalties,
-        kernel=problem.kernel,
-        C=C,
-    )
+# -- how a run went ------------------------------------------------------------------------------
+
+
+def describe(fit: Fit) -> dict[str, Any]:
+    """How a run went, for its log, ``--json`` and summary.
+
+    Gaps are None where they are not known or make no sense. Of several binary classifiers, counts
+    are sums and gaps those of the worst; ``machines`` has each.
+    """
+    model, options, source = fit.model, fit.plan.options, fit.problem.source
+    classifiers = [_describe_classifier(own) for own in model.classifiers]
+    several, n_support = len(classifiers) > 1, len(model.support_vectors)
+    if fit.landmarks is None:
+        work = _exact_work(fit.solutions, source)
+    else:
+        names = "iterations", "kernel_evaluations", "rows_read", "bytes_read", "sweep_seconds"
+        work = {name: getattr(fit.landmarks, name) for name in names}
+        work |= dict.fromkeys(("method", "lmo", "rho", "pair_gap", "steps"))
+    if several and fit.landmarks is None:
+        for own, solution in zip(classifiers, fit.solutions, strict=True):
+            own |= {"status": str(solution.status), "iterations": solution.iterations}
+            own["seconds"] = solution.seconds
+    result: dict[str, Any] = {
+        **task_of(fit.problem.task).facts(fit),
+        "status": model.status,
+        "kind": model.kind,
+        "gap_scope": fit.gap_scope,
+        "kernel": model.kernel.name,
+        "gamma": model.kernel.gamma,
+        "C": options.C,
+        "tol": options.tol,
+        "stopping": options.stopping,
+        "n_rows": source.n_rows,
+        "n_features": source.n_features,
+        "n_support": n_support,
+        **{n: None if several else classifiers[0][n] for n in ("objective", "primal", "dual")},
+        "sampled_gap": model.sampled_gap,
+        "certified_gap": model.certified_gap,
+        **work,
+        "passes": work["kernel_evaluations"] / (source.n_rows * n_support),
+        "choice": fit.plan.kind or None,
+    }
+    return result | ({"machines": classifiers} if several else {})
+
+
+def _exact_work(solutions: Sequence[Any], source: RowSource) -> dict[str, Any]:
+    """What exact classifiers cost, and what only they have."""
+    first, several = solutions[0], len(solutions) > 1
+    return {
+        "method": first.method,
+        "lmo": first.lmo,
+        "rho": None if several else first.rho,
+        "pair_gap": worst_gap(solution.pair_gap for solution in solutions),
+        "iterations": sum(solution.iterations for solution in solutions),
+        "steps": {
+            str(kind): sum(solution.steps[kind] for solution in solutions) for kind in first.steps
+        },
+        "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
+        "rows_read": source.rows_read if several else first.rows_read,
+        "bytes_read": source.bytes_read if several else first.bytes_read,
+        "sweep_seconds": None if several else first.sweep_seconds,
+    }
+
+
+def _describe_classifier(classifier: Classifier) -> dict[str, Any]:
+    """Classes, size, objectives and gaps of a binary classifier.
+
+    Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
+    objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
+    """
+    primal: float | None
+    dual: float | None
+    if isinstance(classifier, BinaryClassifier):
+        gap, least = classifier.certified_gap, 0.5 / classifier.rho
+        primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
+        dual = least if gap is None or gap < 1 else None
+    else:
+        primal, dual = classifier.primal, classifier.dual
+    names = "negative", "positive", "certified_gap", "sampled_gap", "objective"
+    return {
+        **{name: getattr(classifier, name) for name in names},
+        "n_support": len(classifier.alpha),
+        "primal": primal,
+        "dual": dual,
+    }

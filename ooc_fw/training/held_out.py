@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from ooc_fw.model.prediction import fit_sigmoid, iter_decisions
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.interrupt import interruption
@@ -51,9 +50,10 @@ class HeldOut:
     judged: Int64Array
 
 
-def check_can_hold_out(classes: npt.NDArray[Any], codes: Int64Array) -> None:
+def check_can_hold_out(problem: ClassificationProblem) -> None:
     """Raise InputError unless each class has two rows or more."""
-    counts = np.bincount(codes, minlength=len(classes))
+    classes = problem.classes
+    counts = np.bincount(problem.codes, minlength=len(classes))
     if counts.min() < 2:
         raise InputError(
             f"probabilities need two rows of each class, one to train on and one to hold out, and "

@@ -1,4 +1,4 @@
-"""Novelty detection: the L2 one-class machine, whose weights are those of a smallest ball.
+"""Novelty detection: the L2 one-class problem, whose weights are those of a smallest ball.
 
 min over the simplex 1/2 alpha' Q alpha,   Q_ij = k(x_i, x_j) + [i = j] / C_i
 
@@ -11,75 +11,123 @@ smallest ball around all rows in the feature space of Q, and Delta^2 - rho its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.record import Model
 from ooc_fw.options import TaskOptions, TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.state import Solution
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.system.errors import InputError
+from ooc_fw.training.classification import threads_before_plan
+from ooc_fw.training.fit import Fit, Task
 
 
 @dataclass(frozen=True)
-class NoveltyFit:
-    """A model of one class, and the solution that it was made of."""
-
-    model: Model
-    solution: Solution
-
-
-def fit_novelty(
-    source: RowSource,
-    kernel: Kernel,
-    options: TrainOptions,
-    session: Session | None = None,
-    penalties: Float64Array | None = None,
-    contamination: float | None = None,
-) -> NoveltyFit:
-    """Train a one-class model on all rows of a source, whose labels are not looked at.
+class NoveltyProblem:
+    """What a model of one class is trained on: all rows, whose labels are not looked at.
 
     Parameters
     ----------
-    source, kernel, options, session
-        As for `ooc_fw.training.fit.fit`; the model is exact, or the best on `max_support` rows.
+    source : RowSource
+        Training rows.
+    kernel : Kernel
+        Kernel, with its parameters.
     penalties : ndarray of float64, shape (n_rows,), optional
-        Penalty of each row; None is C of the options for all.
+        Penalty of a unit squared slack of each row; None is C of the options for all.
     contamination : float, optional
         Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
         see `_at_quantile`. None: the offset is rho.
-
-    Raises
-    ------
-    InputError
-        For landmarks, which these models do not have, where rounding leaves no rho above 0, and as
-        `solve_problem` does.
     """
-    check_novelty(options, contamination)
-    session = Session() if session is None else session
-    labels = np.ones(source.n_rows, dtype=np.int8)
-    problem = BinaryProblem(source, labels, kernel, penalties, one_class=True)
-    solution = solve_problem(problem, options, session)
-    model = Model.of(solution, source, kernel=kernel, C=options.C, offset=solution.rho)
-    if contamination is not None:
-        model = _at_quantile(model, source, contamination, options.threads, session)
-    return NoveltyFit(model, solution)
+
+    source: RowSource
+    kernel: Kernel
+    penalties: Float64Array | None = None
+    contamination: float | None = None
+
+    def __post_init__(self) -> None:
+        TaskOptions(contamination=self.contamination)  # which checks it
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return "novelty"
+
+    @property
+    def codes(self) -> Int64Array:
+        """One class for all rows."""
+        return np.zeros(self.source.n_rows, dtype=np.int64)
+
+    @property
+    def answers(self) -> Int8Array:
+        """The label +1 for all rows."""
+        return np.ones(self.source.n_rows, dtype=np.int8)
+
+    @property
+    def n_classifiers(self) -> int:
+        """One."""
+        return 1
+
+    def binary(self) -> BinaryProblem:
+        """The problem of one class as the solver takes it."""
+        return BinaryProblem(self.source, self.answers, self.kernel, self.penalties, one_class=True)
 
 
-def _at_quantile(
-    model: Model, source: RowSource, share: float, threads: int, session: Session
-) -> Model:
-    """The model with an offset below which no more than a share of the rows of `source` are.
+class Novelty(Task):
+    """Models of one class are exact, or the best on `max_support` rows."""
+
+    problem = NoveltyProblem
+    fields = ("contamination",)
+    without = "looks at no labels", ("class_weight", "probability", "labels")
+
+    def check(self, options: TrainOptions) -> None:
+        """Refuse options that have no meaning for the task."""
+        if options.landmarks is not None:
+            raise InputError(
+                "one-class models have no landmarks; leave them out, and limit the model with "
+                "max_support (--max-support) where it would be too large"
+            )
+
+    def read(
+        self, source: RowSource, options: TrainOptions, *, weighted: bool = False
+    ) -> tuple[dict[str, Any], int]:
+        """Read what is to be learned."""
+        return {}, threads_before_plan(source, replace(options, exact=True), weighted=weighted)
+
+    def plan(self, problem: NoveltyProblem, options: TrainOptions, session: Session) -> Plan:
+        """Decide what is trained, and how."""
+        return plan_exact(problem.binary(), options, session)
+
+    def train(
+        self, problem: NoveltyProblem, plan: Plan, session: Session, warm: object = None
+    ) -> Fit:
+        """Train as planned."""
+        solution = solve_problem(problem.binary(), plan, session)
+        source, C = problem.source, plan.options.C
+        model = Model.of(solution, source, kernel=problem.kernel, C=C, offset=solution.rho)
+        if problem.contamination is not None:
+            model = _at_quantile(model, problem, plan.options.threads, session)
+        return Fit(problem, plan, model, [solution], gap_scope="all")
+
+    def facts(self, fit: Fit) -> dict[str, Any]:
+        """What `describe` says of this task alone."""
+        return {"task": fit.problem.task, "offset": fit.model.offset}
+
+
+def _at_quantile(model: Model, problem: NoveltyProblem, threads: int, session: Session) -> Model:
+    """The model with an offset below which no more than the share `contamination` of the rows are.
 
     It is the quantile of their scores, found in one more pass. In another one the rows are counted
     as predictions are computed, since rows with the same score, or nearly, may all be below it by
     rounding. The offset is lowered until they are not too many.
     """
+    source, share = problem.source, problem.contamination
+    assert share is not None
     n_rows = source.n_rows
     most = int(share * n_rows) + 1
     while most / n_rows > share:
@@ -95,13 +143,3 @@ def _at_quantile(
         if np.count_nonzero(values < 0) <= most:
             return model
         move, lower = float(np.partition(values, most)[most]), np.nextafter(offset, -np.inf)
-
-
-def check_novelty(options: TrainOptions, contamination: float | None) -> None:
-    """Raise InputError for options that have no meaning for one class."""
-    if options.landmarks is not None:
-        raise InputError(
-            "one-class models have no landmarks; leave them out, and limit the model with "
-            "max_support (--max-support) where it would be too large"
-        )
-    TaskOptions(contamination=contamination)  # which checks it

@@ -22,16 +22,15 @@ from ooc_fw.data.rows import take_rows
 from ooc_fw.model.pairs import PairSolution, class_pairs, union_of_rows
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.solver.loop import Path, solve_problem
+from ooc_fw.solver.plan import Plan, Session, method_in_words, plan_exact
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import choose_method, plan_run
 from ooc_fw.solver.shell import Deadline
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import DeferredInterrupt
-from ooc_fw.system.memory import MemoryPlan, memory_total
+from ooc_fw.system.memory import memory_total
 from ooc_fw.training.partition import ClassPair, Partition, partition_classes
 from ooc_fw.training.small_pairs import SmallPairs, threaded_map
 
@@ -40,12 +39,15 @@ _PAIRS_BYTES = 512 << 20
 
 _LEAST_PAIR = 0.1  # work that counts for a pair in shares of time, in that of an average pair
 
+_OF_EACH = "C", "max_iter", "max_time", "certify"
+"""Options that differ from pair to pair, or from one C to the next."""
+
 _SHARE = 0.25  # of all memory that kernel values of classifiers side by side may take
 
 
 def train_pairs(
     problem: ClassificationProblem,
-    options: TrainOptions,
+    plan: Plan,
     session: Session,
     warm: Sequence[Warm | None] | None = None,
 ) -> list[PairSolution]:
@@ -58,19 +60,19 @@ def train_pairs(
     source, n_classes = problem.source, problem.n_classes
     if n_classes == 2:
         first = None if warm is None else warm[0]
-        return [PairSolution(0, 1, solve_problem(problem.binary(), options, session, first))]
+        return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, first))]
     if session.checkpoint is not None or session.resume is not None:
         raise InputError(
             f"{source.name} has {n_classes} classes, and exact models of more than two have no "
             f"checkpoints; train without them, or with --landmarks N"
         )
     with ExitStack() as opened:
-        with source.limited(session.deadline(options).check):
+        with source.limited(session.deadline(plan.options).check):
             partition = opened.enter_context(
-                partition_classes(source, problem.codes, n_classes, options)
+                partition_classes(source, problem.codes, n_classes, plan)
             )
-        trainer = PairTrainer(problem, partition, options, session.callbacks)
-        return opened.enter_context(trainer).fit(options.C, warm, session.started)
+        trainer = PairTrainer(problem, partition, plan, session.callbacks)
+        return opened.enter_context(trainer).fit(plan.options.C, warm, session.started)
 
 
 def model_of(pairs: Sequence[PairSolution], problem: ClassificationProblem, C: float) -> Model:
@@ -85,44 +87,47 @@ def model_of(pairs: Sequence[PairSolution], problem: ClassificationProblem, C: f
 class PairTrainer(ExitStack):
     """Trains the binary classifiers of all pairs of classes, for one C after another.
 
-    Each classifier begins with the weights that it had for the C before. With a `plan` it keeps
-    rows and kernel values, too, unless those of all pairs might exceed `_PAIRS_BYTES` or there is a
-    limit of memory or time. Without a plan or a limit, as many classifiers as there are threads are
-    trained side by side, where memory permits. A context manager.
+    Each classifier begins with the weights that it had for the C before. Those that are
+    `kept` have their rows and kernel values again, too, unless those of all pairs might exceed
+    `_PAIRS_BYTES` or there is a limit of memory or time. Else, without a limit, as many classifiers
+    as there are threads are trained side by side, where memory permits. A context manager.
 
-    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows.
-    Callbacks are told which classifier a state is of. InputError where memory is too small.
+    `problem` has no penalties of rows if C changes, and `plan` is that of a classifier of all rows:
+    of several pairs, each has a plan of its own, from the options that were given. Callbacks are
+    told which classifier a state is of. InputError where memory is too small.
     """
 
     def __init__(
         self,
         problem: ClassificationProblem,
         partition: Partition,
-        options: TrainOptions,
+        plan: Plan,
         callbacks: Sequence[Callback],
-        plan: MemoryPlan | None = None,
+        kept: bool = False,
     ) -> None:
         super().__init__()
-        self.problem, self._partition, self._plan = problem, partition, plan
+        options = plan.given
+        self.problem, self._partition, self._given = problem, partition, options
         self._pairs = class_pairs(problem.n_classes)
+        self._plans = {0: plan} if len(self._pairs) == 1 else {}
         counts = np.bincount(problem.codes, minlength=problem.n_classes).astype(np.float64)
         self._work = np.array([(counts[a] + counts[b]) ** 2 for a, b in self._pairs])
         if len(self._pairs) > 1:
-            largest = partition.pair(*self._pairs[int(self._work.argmax())])
-            plan_run(largest.source, options, partition.held_bytes)
+            largest = int(self._work.argmax())  # where memory does not suffice, if anywhere
+            self._plan(largest, partition.pair(*self._pairs[largest]).problem(problem))
         # If every row is a support vector, a pair has 4 bytes of kernel values for each work.
         unlimited = options.memory_limit is None and options.max_time is None
         few_bytes = unlimited and 4 * self._work.sum() <= _PAIRS_BYTES
-        self._keeps = plan is not None and (few_bytes or len(self._pairs) == 1)
+        self._keeps = kept and (few_bytes or len(self._pairs) == 1)
         together = 4 * np.sort(self._work)[-options.threads :].sum() <= _SHARE * memory_total()
-        together = together and unlimited and plan is None
+        together = together and unlimited and not kept
         self._n_together = options.threads if together else 1
         self._options = replace(options, threads=options.threads // self._n_together)
         self._last: list[Warm] | None = None  # rows and weights of the classifiers for the last C
         self._paths: dict[int, Path] = {}
         self._interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self._callbacks = _CallbacksInOrder(callbacks, len(self._pairs))
-        self._small = self.enter_context(SmallPairs(problem, partition, options, self._pairs))
+        self._small = self.enter_context(SmallPairs(problem, partition, plan, self._pairs))
 
     def fit(
         self, C: float, warm: Sequence[Warm | None] | None = None, started: float | None = None
@@ -203,8 +208,12 @@ class PairTrainer(ExitStack):
         if self._keeps and reason is None:
             solution = self._path(k, pair).solve(options.C, warm)
         else:
-            problem, session = pair.problem(self.problem), self._session(k)
-            solution = solve_problem(problem, options, session, warm)
+            problem = pair.problem(self.problem)
+            plan = self._plan(k, problem)
+            changes = {name: getattr(options, name) for name in _OF_EACH}
+            threads = min(options.threads, plan.options.threads)
+            plan = plan.with_options(threads=threads, **changes)
+            solution = solve_problem(problem, plan, self._session(k), warm)
         solution = replace(solution, status=reason or solution.status)
         if solution.status is Status.INTERRUPTED:
             self._callbacks.stopped = True
@@ -217,10 +226,17 @@ class PairTrainer(ExitStack):
     def _path(self, k: int, pair: ClassPair) -> Path:
         """The path of a pair, which is opened when it is first asked for."""
         if k not in self._paths:
-            plan = self._plan if len(self._pairs) == 1 else None
-            path = Path(pair.problem(self.problem), self._options, self._session(k), plan)
+            problem = pair.problem(self.problem)
+            path = Path(problem, self._plan(k, problem), self._session(k))
             self._paths[k] = self.enter_context(path)
         return self._paths[k]
+
+    def _plan(self, k: int, problem: BinaryProblem) -> Plan:
+        """Plan of a pair, which is made when it is first asked for."""
+        if k not in self._plans:
+            session = Session(held=self._partition.held_bytes)
+            self._plans[k] = plan_exact(problem, self._given, session)
+        return self._plans[k]
 
     def _session(self, k: int) -> Session:
         callbacks = [self._callbacks.of(k)]
@@ -277,8 +293,8 @@ class _CallbacksInOrder:
             self.stopped = True
 
 
-def describe_method(pairs: Sequence[PairSolution], options: TrainOptions, n_rows: int) -> str:
-    """One line that says what "auto" picked for all classifiers of so many rows, and why."""
+def describe_method(pairs: Sequence[PairSolution], plan: Plan) -> str:
+    """One line on method and oracle of all classifiers, and why they were taken."""
     first = pairs[0].solution
     if len(pairs) == 1:
         return first.choice
@@ -288,4 +304,5 @@ def describe_method(pairs: Sequence[PairSolution], options: TrainOptions, n_rows
             f"method {first.method}, full oracle for {n_full} of {len(pairs)} classifiers, which "
             f"have few rows, and sampled oracle for the others"
         )
-    return choose_method(replace(options, lmo=first.lmo), n_rows)[2]
+    options = replace(plan.options, lmo=first.lmo)
+    return method_in_words(plan.given, options, plan.memory.work.n_rows)

@@ -19,9 +19,8 @@ from ooc_fw.data.rows import Int8Array, Int64Array, Rows, concat_rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.data.views import PairSource
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
-from ooc_fw.solver.setup import workload
+from ooc_fw.solver.plan import Plan
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import scratch_directory
 from ooc_fw.system.memory import format_bytes, least_bytes
@@ -114,12 +113,12 @@ class Partition:
 
 @contextmanager
 def partition_classes(
-    source: RowSource, codes: Int64Array, n_classes: int, options: TrainOptions | None = None
+    source: RowSource, codes: Int64Array, n_classes: int, plan: Plan | None = None
 ) -> Iterator[Partition]:
     """Partition the rows of a source by class; those of two classes stay where they are.
 
     `codes` has the class of each row, from 0; every class occurs. Rows that would take much of the
-    memory limit of the `options` go to disk; InputError where there is no room for them.
+    memory limit of the `plan` go to disk; InputError where there is no room for them.
     """
     if n_classes == 2:
         yield Partition(source, codes)
@@ -127,10 +126,9 @@ def partition_classes(
     order = np.argsort(codes, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(codes, minlength=n_classes))[:-1])
     most: float = _RAM_BYTES
-    if options is not None and options.memory_limit is not None:
-        limit = options.memory_limit
-        work = replace(workload(source, options), n_classifiers=n_classes)
-        most = min(most, _RAM_SHARE * limit, limit - least_bytes(work))
+    if plan is not None and plan.options.memory_limit is not None:
+        limit = plan.options.memory_limit
+        most = min(most, _RAM_SHARE * limit, limit - least_bytes(plan.memory.work))
     with ExitStack() as opened:
         if source.in_memory or source.decoded_bytes <= most:
             sources = _in_ram(source, codes, n_classes)

@@ -22,12 +22,10 @@ from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem, StoppingTest
+from ooc_fw.solver.plan import Plan, takes_many_vertices
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.setup import choose_method
 from ooc_fw.solver.state import Solution, Status, StepKind
-from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.memory import PROGRAM_BYTES
 from ooc_fw.system.threads import limit_this_thread
 from ooc_fw.training.partition import Partition
@@ -61,7 +59,7 @@ class SmallPairs(ExitStack):
 
     Parameters
     ----------
-    problem, partition, options
+    problem, partition, plan
         See `ooc_fw.training.pairs.PairTrainer`.
     pairs : sequence of tuple of int
         All pairs of classes.
@@ -78,11 +76,11 @@ class SmallPairs(ExitStack):
         self,
         problem: ClassificationProblem,
         partition: Partition,
-        options: TrainOptions,
+        plan: Plan,
         pairs: Sequence[Pair],
     ) -> None:
         super().__init__()
-        self._problem, self._options, self._pairs = problem, options, pairs
+        self._problem, self._plan, self._pairs = problem, plan, pairs
         self._local = threading.local()
         self.small, self.threads = self._divide_memory(partition.held_bytes)
         if self.small:
@@ -94,9 +92,9 @@ class SmallPairs(ExitStack):
         None are where the options ask for another way. A memory limit is for all pairs or none,
         since those of other pairs know of no memory but their own.
         """
-        options, pairs, source = self._options, self._pairs, self._problem.source
-        method = choose_method(options, source.n_rows)[0]
-        unusual = not STEP_RULES[method].takes_many or not options.certify or options.lmo != "auto"
+        options, pairs, source = self._plan.given, self._pairs, self._problem.source
+        takes_many = takes_many_vertices(self._plan.options)
+        unusual = not (takes_many and options.certify and options.lmo == "auto")
         if len(pairs) == 1 or unusual or (options.max_iter, options.max_support) != _NO_BUDGET:
             return [], 0
         class_rows = np.bincount(self._problem.codes, minlength=self._problem.n_classes)
@@ -183,7 +181,7 @@ class SmallPairs(ExitStack):
         support = np.flatnonzero(alpha)
         sharing = self._problem.n_classes - 1 if self._within else 1  # pairs with these values
         evaluations = n_first * (m - n_first) + (n_first**2 + (m - n_first) ** 2) // sharing
-        method, lmo = choose_method(self._options, m)[0], "full"
+        method, lmo = self._plan.options.method, "full"
         return Solution(
             status=Status.CONVERGED,
             method=method,
@@ -213,7 +211,7 @@ class SmallPairs(ExitStack):
         self, Q: Float64Array, y: Float64Array, penalties: Float64Array, alpha: Float64Array
     ) -> tuple[Certificate, int, int] | None:
         """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex."""
-        m, options, drops, share = len(y), self._options, 0, _TARGET_SHARE
+        m, options, drops, share = len(y), self._plan.given, 0, _TARGET_SHARE
         block = KernelBlock(Q, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
         diag = Q.diagonal() + 1 + 1 / penalties
         constant = self._problem.kernel.constant_diagonal and self._problem.penalties is None

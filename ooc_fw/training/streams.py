@@ -38,8 +38,7 @@ from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import Path
 from ooc_fw.solver.oracles import LARGEST_BLOCK
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status
 from ooc_fw.solver.steps import LEAST_BATCH
 from ooc_fw.system.errors import InputError
@@ -179,7 +178,7 @@ class Stream:
         self._active: ActiveSet | None = None  # the vertices in their order; None: to be made
         self._threshold = _ALL  # rows with a larger draw are ignored
         self._sparse = False  # whether rows are held sparse
-        self._plan: MemoryPlan | None = None
+        self._memory: MemoryPlan | None = None
         if solution is not None:
             vectors, penalties = solution.support_vectors, solution.penalties
             self.n_features = vectors.shape[1]
@@ -212,7 +211,7 @@ class Stream:
         """Set how many vertices are kept between chunks, and how many there may be within one."""
         wanted, budget = max_support + max(LEAST_BATCH, max_support // 4), kernel_rows_budget()
         self._capacity = KernelRows(wanted, budget, self.kernel.constant_diagonal).capacity
-        self._most_kept, self._plan = max_support, None
+        self._most_kept, self._memory = max_support, None
         if self._capacity < wanted:
             self._most_kept = min(max_support, max(1, self._capacity * 4 // 5))
             logger.warning(
@@ -335,10 +334,15 @@ class Stream:
         source, many = rows_source(rows.rows, "the chunk"), len(rows.ids) > _FULL_ROWS
         problem = BinaryProblem(source, rows.labels, self.kernel, penalties, partial=True)
         options = replace(self._run_options, lmo="sampled" if many else "full", certify=many)
-        if self._plan is None:
-            most = {"max_vertices": self._capacity, "max_block": LARGEST_BLOCK}
-            plan = plan_run(source, options)
-            self._plan = replace(plan, **most, kernel_rows=kernel_rows_budget())
+        plan = plan_exact(problem, options, memory=self._memory)
+        if self._memory is None:
+            self._memory = replace(
+                plan.exact_memory,
+                max_vertices=self._capacity,
+                max_block=LARGEST_BLOCK,
+                kernel_rows=kernel_rows_budget(),
+            )
+            plan = replace(plan, memory=self._memory)
         active, self._active = self._active, None
         if active is not None:
             active.renumber(penalties)
@@ -361,11 +365,9 @@ class Stream:
             for callback in callbacks:
                 callback(self.progress.copy())
 
-        interrupt = (
-            DeferredInterrupt()
-        )  # its signal may arrive after the last look of the run at it
+        interrupt = DeferredInterrupt()  # a signal may come after the run has looked last
         session = Session([tell] if callbacks else [], interrupt=interrupt)
-        with interrupt, Path(problem, options, session, self._plan, active) as path:
+        with interrupt, Path(problem, plan, session, active) as path:
             solution = path.solve(C, warm)
         if interrupt.noted is not None or solution.status is Status.INTERRUPTED:
             raise interruption(interrupt.noted)

@@ -34,24 +34,22 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import CachedSource, SubsetSource, complement, draw_parts
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.metrics import METRICS, Estimate, auc_loss, balanced_error, pooled
-from ooc_fw.model.pairs import PairSolution
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import SearchOptions, TrainOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.report.figures import draw_errors, save
+from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.run import Warm
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.state import Callback, Solution, Status
+from ooc_fw.solver.state import Callback, Status
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import interruption, signal_of
-from ooc_fw.system.memory import LandmarkPlan, MemoryPlan
-from ooc_fw.training.choice import choose, read_classes
-from ooc_fw.training.fit import landmark_model, open_landmark_path
-from ooc_fw.training.pairs import PairTrainer, model_of
+from ooc_fw.training.classification import exact_fit, landmark_fit, read_classes
+from ooc_fw.training.fit import Fit, make_plan, open_landmark_path
+from ooc_fw.training.pairs import PairTrainer
 from ooc_fw.training.partition import Partition, partition_classes
 
 if TYPE_CHECKING:
-    from ooc_fw.landmarks import LandmarkSolution
+    pass
 
 PATH_TOL = 1e-2
 """Relative gap of the classifiers that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a
@@ -200,15 +198,15 @@ class Point:
         same rows, that leaves out fewer points than would be right.
         """
         if self.estimates:
-            (own, spread), (other, others) = pooled(self.estimates), pooled(best.estimates)
-            return float((own - other) / max(np.hypot(spread, others), np.finfo(float).tiny))
+            (error, spread), (least, other) = pooled(self.estimates), pooled(best.estimates)
+            return float((error - least) / max(np.hypot(spread, other), np.finfo(float).tiny))
         parts = zip(self.wrong, best.wrong, strict=True)
         differ = sum(int(np.bitwise_count(a ^ b).sum()) for a, b in parts)
         return float((self.n_errors - best.n_errors) / np.sqrt(max(1, differ)))
 
     def count(
         self,
-        trained: Trained,
+        trained: Fit,
         wrong: npt.NDArray[np.bool_],
         estimate: Estimate | None,
     ) -> None:
@@ -219,7 +217,7 @@ class Point:
         self.n_errors += int(wrong.sum())
         self.n_validated += len(wrong)
         self.n_support = len(trained.model.support_vectors)
-        self.kernel_evaluations += sum(own.kernel_evaluations for own in trained.solutions)
+        self.kernel_evaluations += sum(each.kernel_evaluations for each in trained.solutions)
         self.kernel_evaluations += len(wrong) * self.n_support
         self.status = "tried"
 
@@ -256,27 +254,7 @@ def _error_width(metric: str) -> int:
     return len(METRICS[metric]) + 3
 
 
-class Trained(NamedTuple):
-    """A model, and the solutions it is made of: of the pairs of classes, or one with landmarks."""
-
-    model: Model
-    pairs: list[PairSolution]
-    landmarks: LandmarkSolution | None
-
-    @property
-    def solutions(self) -> Sequence[Solution | LandmarkSolution]:
-        """What tells how training went."""
-        return (
-            [pair.solution for pair in self.pairs] if self.landmarks is None else [self.landmarks]
-        )
-
-    @property
-    def signal(self) -> int | None:
-        """Number of the signal that ended training, if one did."""
-        return next((own.signal for own in self.solutions if own.signal is not None), None)
-
-
-Train: TypeAlias = Callable[[float, Sequence[Warm] | None], Trained]
+Train: TypeAlias = Callable[[float, Sequence[Warm] | None], Fit]
 """From a C, and the weights to begin with if they are given, to a model."""
 
 
@@ -286,9 +264,7 @@ class TuneResult:
 
     points: list[Point]  # all of the grid, gamma by gamma
     best: Point  # least error; of equals the smallest C, then the smallest gamma
-    model: Model | None  # the best point trained on all rows; None without a refit
-    pairs: list[PairSolution]  # of the refit, for each pair of classes; none with landmarks
-    landmarks: LandmarkSolution | None  # of the refit, where landmarks were asked for
+    fitted: Fit | None  # the best point trained on all rows; None without a refit
     kernel: str
     metric: str  # what points were compared by
     folds: int | None  # None for one validation part
@@ -300,9 +276,14 @@ class TuneResult:
     kernel_evaluations: int
     seconds: float
 
+    @property
+    def model(self) -> Model | None:
+        """Model of the refit."""
+        return None if self.fitted is None else self.fitted.model
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values without the model, for JSON."""
-        skipped = ("points", "best", "model", "pairs", "landmarks", "signal")
+        skipped = ("points", "best", "fitted", "signal")
         values = {name: value for name, value in vars(self).items() if name not in skipped}
         return values | {
             "best": self.best.to_dict(),
@@ -312,14 +293,14 @@ class TuneResult:
 
     def refit(self) -> dict[str, Any] | None:
         """How the refit went: counts of all classifiers together, and the largest of their gaps."""
-        if self.model is None:
+        if self.fitted is None:
             return None
-        solutions = Trained(self.model, self.pairs, self.landmarks).solutions
+        model, solutions = self.fitted.model, self.fitted.solutions
         return {
-            "status": self.model.status,
-            "certified_gap": self.model.certified_gap,
-            "gap_scope": self.model.gap_scope,
-            "n_support": len(self.model.support_vectors),
+            "status": model.status,
+            "certified_gap": model.certified_gap,
+            "gap_scope": model.gap_scope,
+            "n_support": len(model.support_vectors),
             "kernel_evaluations": sum(solution.kernel_evaluations for solution in solutions),
             "seconds": sum(solution.seconds for solution in solutions),
         }
@@ -331,14 +312,14 @@ class TuneResult:
 
     def advice(self) -> str | None:
         """What to try next if the best point is at the border of the grid; else None."""
-        found = []
+        words = []
         for name in ("C", "gamma"):
             tried = sorted({getattr(point, name) for point in self.points})
             value = getattr(self.best, name)
             if len(tried) > 1 and value in (tried[0], tried[-1]):
                 which = "smaller" if value == tried[0] else "larger"
-                found.append(f"the best {name} is at the border of the grid: try {which} ones")
-        return "; ".join(found) or None
+                words.append(f"the best {name} is at the border of the grid: try {which} ones")
+        return "; ".join(words) or None
 
 
 def tune(
@@ -388,46 +369,25 @@ def tune(
     """
     options = TrainOptions() if options is None else options
     wanted = TuneOptions(**search)
-    grid = wanted.grid()
     with borrow_source(data, labels) as source:
+        problems = _problems(source, options, wanted)
         # Models without landmarks are exact.
-        options = replace(options, exact=options.landmarks is None)
-        classes, codes, plan = read_classes(source, options)
-        if wanted.metric == "auc" and len(classes) > 2:
-            raise InputError(
-                f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
-                f"balanced_accuracy or accuracy"
-            )
-        threads = min(options.threads, plan.max_threads)
-        kernels = wanted.kernels(grid.sigma2s, source, threads)
-        problems = [
-            ClassificationProblem(source, codes, kernel, class_labels=classes) for kernel in kernels
-        ]
-        tuner = _Tuner(problems, grid.Cs, options, plan, wanted, callbacks, on_point)
-        started = time.perf_counter()
-        parts = _validation_parts(source, codes, grid.folds, wanted.validation_share, options.seed)
-        tuner.run(parts)
-        seconds = time.perf_counter() - started
-        best = tuner.best()
-        trained = tuner.refit(best) if wanted.refit and tuner.signal is None else None
-        refit_signal = None if trained is None else trained.signal
-        return TuneResult(
-            points=tuner.points,
-            best=best,
-            model=None if trained is None else trained.model,
-            pairs=[] if trained is None else trained.pairs,
-            landmarks=None if trained is None else trained.landmarks,
-            kernel=wanted.kernel,
-            metric=wanted.metric,
-            folds=grid.folds,
-            n_rows=source.n_rows,
-            n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
-            seed=options.seed,
-            interrupted=tuner.signal is not None,
-            signal=refit_signal if tuner.signal is None else tuner.signal,
-            kernel_evaluations=sum(point.kernel_evaluations for point in tuner.points),
-            seconds=seconds,
+        plan = make_plan(problems[0], replace(options, exact=options.landmarks is None))
+        return _Tuner(problems, plan, wanted, callbacks, on_point).search()
+
+
+def _problems(
+    source: RowSource, options: TrainOptions, wanted: TuneOptions
+) -> list[ClassificationProblem]:
+    """All rows with each kernel of the grid."""
+    classes, codes, threads = read_classes(source, replace(options, exact=not options.landmarks))
+    if wanted.metric == "auc" and len(classes) > 2:
+        raise InputError(
+            f"the metric auc is for two classes, and {source.name} has {len(classes)}; use "
+            f"balanced_accuracy or accuracy"
         )
+    kernels = wanted.kernels(wanted.grid().sigma2s, source, threads)
+    return [ClassificationProblem(source, codes, kernel, None, classes) for kernel in kernels]
 
 
 def _validation_parts(
@@ -480,27 +440,52 @@ class _Tuner:
     def __init__(
         self,
         problems: Sequence[ClassificationProblem],
-        Cs: Sequence[float],
-        options: TrainOptions,
-        plan: MemoryPlan | LandmarkPlan,
+        plan: Plan,
         search: TuneOptions,
         callbacks: Sequence[Callback],
         on_point: Callable[[Point], None] | None,
     ) -> None:
-        self.problems, self.refit_options = problems, options
-        self.n_classes = problems[0].n_classes
+        self.problems, self.plan, self.wanted = problems, plan, search
+        self.n_classes, self.grid, self.metric = problems[0].n_classes, search.grid(), search.metric
         self.callbacks, self.on_point = callbacks, on_point
-        self.metric, path_tol = search.metric, search.path_tol
+        options, path_tol = plan.given, search.path_tol
         if options.stopping == "relative":
             path_tol = max(path_tol, options.tol)
         self.options = replace(
             options, tol=path_tol, stopping="relative", certify=False, max_iter=None
         )
-        self.plan = plan
-        self.rows_of_points = [[Point(C, problem.kernel.gamma) for C in Cs] for problem in problems]
+        self.rows_of_points = [
+            [Point(C, problem.kernel.gamma) for C in self.grid.Cs] for problem in problems
+        ]
         self.points = [point for points in self.rows_of_points for point in points]
         self.warm: list[Warm] | None = None  # weights of the point that was best when it was tried
         self.signal: int | None = None  # that stopped the search
+
+    def search(self) -> TuneResult:
+        """Try the points, and train the best one on all rows."""
+        problem, seed, folds = self.problems[0], self.plan.given.seed, self.grid.folds
+        started, share = time.perf_counter(), self.wanted.validation_share
+        parts = _validation_parts(problem.source, problem.codes, folds, share, seed)
+        self.run(parts)
+        seconds, best = time.perf_counter() - started, self.best()
+        interrupted = self.signal is not None
+        fitted = self.refit(best) if self.wanted.refit and not interrupted else None
+        signal = self.signal if fitted is None or interrupted else fitted.signal
+        return TuneResult(
+            points=self.points,
+            best=best,
+            fitted=fitted,
+            kernel=self.wanted.kernel,
+            metric=self.metric,
+            folds=folds,
+            n_rows=problem.source.n_rows,
+            n_validation=int((parts[0][:, 1] - parts[0][:, 0]).sum()),
+            seed=seed,
+            interrupted=self.signal is not None,
+            signal=signal,
+            kernel_evaluations=sum(point.kernel_evaluations for point in self.points),
+            seconds=seconds,
+        )
 
     def problem_of(self, point: Point) -> ClassificationProblem:
         """All rows with the kernel of a point."""
@@ -538,13 +523,13 @@ class _Tuner:
                     with self._trainer(part, partition, self.options) as train:
                         self._follow(train, left, fold)
 
-    def refit(self, best: Point) -> Trained | None:
+    def refit(self, best: Point) -> Fit | None:
         """Train the best point on all rows; None after an interrupt before there is a model."""
         problem = self.problem_of(best)
         try:
             with (
                 self._partition(problem.source, problem.codes) as partition,
-                self._trainer(problem, partition, self.refit_options) as train,
+                self._trainer(problem, partition, self.plan.given) as train,
             ):
                 return train(best.C, self.warm)
         except KeyboardInterrupt as interrupt:
@@ -555,34 +540,24 @@ class _Tuner:
         self, source: RowSource, codes: Int64Array
     ) -> AbstractContextManager[Partition | None]:
         """Rows by class, which exact models of pairs of classes are trained on."""
-        if self.options.landmarks is not None:
+        if self.plan.landmarks is not None:
             return nullcontext()
-        return partition_classes(source, codes, self.n_classes, self.options)
+        return partition_classes(source, codes, self.n_classes, self.plan)
 
     @contextmanager
     def _trainer(
         self, problem: ClassificationProblem, partition: Partition | None, options: TrainOptions
     ) -> Iterator[Train]:
         """A function that trains models of one problem, for one C after another."""
-
-        def with_landmarks(C: float, _: Sequence[Warm] | None) -> Trained:
-            solution = path.solve(C)
-            return Trained(landmark_model(solution, problem, C), [], solution)
-
-        def exact(C: float, warm: Sequence[Warm] | None) -> Trained:
-            pairs = trainer.fit(C, warm)
-            return Trained(model_of(pairs, problem, C), pairs, None)
-
+        session = Session(self.callbacks)
         if partition is None:
-            session = Session(self.callbacks)
-            n_landmarks = choose(problem, options, session).landmarks
-            assert n_landmarks is not None
-            with open_landmark_path(problem, n_landmarks, options, session) as path:
-                yield with_landmarks
+            plan = make_plan(problem, options, session)
+            with open_landmark_path(problem, plan, session) as path:
+                yield lambda C, _: landmark_fit(problem, plan, path.solve(C), C)
             return
-        assert isinstance(self.plan, MemoryPlan)
-        with PairTrainer(problem, partition, options, self.callbacks, self.plan) as trainer:
-            yield exact
+        exact = plan_exact(problem, options, memory=self.plan.exact_memory)
+        with PairTrainer(problem, partition, exact, self.callbacks, kept=True) as trainer:
+            yield lambda C, warm: exact_fit(problem, exact, trainer.fit(C, warm), C)
 
     def _fold(self, number: int, validation: Int64Array) -> _Fold:
         whole = self.problems[0]
@@ -602,7 +577,9 @@ class _Tuner:
                 f"a validation part of {whole.source.name} has rows of one class only, which have "
                 f"no AUC; use more rows, another seed, or a larger validation part"
             )
-        return _Fold(number, train, codes, CachedSource(held_out, self.plan.row_cache), truth)
+        return _Fold(
+            number, train, codes, CachedSource(held_out, self.plan.memory.row_cache), truth
+        )
 
     def _follow(self, train: Train, points: Sequence[Point], fold: _Fold) -> None:
         """Try the points of one gamma in increasing C."""

@@ -15,7 +15,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks
 
 

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.cli.train import read_problem
 from ooc_fw.kernels.functions import make_kernel
+from ooc_fw.training.fit import make_plan
 from tests.support.files import write_csr_group, write_dense, write_sparse
 from tests.support.reference import make_problem
 
@@ -98,10 +98,11 @@ def test_without_memory_no_more_is_planned_than_a_process_may_take(tmp_path, pla
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_kernel_values_that_do_not_fit_are_told(ooc_fw, data, monkeypatch, fits):
-    def read(*arguments):
-        problem, plan = read_problem(*arguments)
-        return problem, plan if fits else dataclasses.replace(plan, kernel_rows=100)
+    def make(*arguments):
+        found = make_plan(*arguments)
+        memory = dataclasses.replace(found.memory, kernel_rows=100)
+        return found if fits else dataclasses.replace(found, memory=memory)
 
-    monkeypatch.setattr("ooc_fw.cli.plan.read_problem", read)
+    monkeypatch.setattr("ooc_fw.cli.plan.make_plan", make)
     assert ("do not all fit the memory" in ooc_fw("plan", data).out) is not fits
     assert json.loads(ooc_fw("plan", data, "--json").out)["kernel_values_fit"] is fits

@@ -138,7 +138,7 @@ def test_a_second_signal_ends_at_once(
 
 
 def test_sigterm_before_and_after_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
-    for place in ("ooc_fw.training.choice.encode_labels", "ooc_fw.model.record.Model.save"):
+    for place in ("ooc_fw.training.classification.encode_labels", "ooc_fw.model.record.Model.save"):
         monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGTERM))
         outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
         assert outcome == (143, "", "ooc-fw: terminated\n")

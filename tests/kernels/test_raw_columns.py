@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import ooc_fw
-import ooc_fw.solver.setup
+import ooc_fw.solver.workspace
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from tests.support.reference import SmallProblem
@@ -55,7 +55,8 @@ def train(problem, sparse=False, *, checkpoint=None, resume=None, **options):
     options = TrainOptions(C=problem.C, **{"max_time": 60.0} | options)
     source = problem.source(sparse)
     binary = BinaryProblem(source, problem.y, problem.kernel)
-    return solve_problem(binary, options, Session(checkpoint=checkpoint, resume=resume))
+    session = Session(checkpoint=checkpoint, resume=resume)
+    return solve_problem(binary, plan_exact(binary, options, session), session)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -98,7 +99,7 @@ def test_threads_and_a_resumed_run_change_no_bit(case, lmo, tmp_path):
 
 def is_warned(problem, caplog):
     caplog.clear()
-    ooc_fw.solver.setup.warn_of_gamma(problem.source(), problem.kernel)
+    ooc_fw.solver.workspace.warn_of_gamma(problem.source(), problem.kernel)
     return "far too large" in caplog.text
 
 

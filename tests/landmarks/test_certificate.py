@@ -12,7 +12,7 @@ from ooc_fw.landmarks.passes import SpanProblem
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import plan_exact
 from tests.support.reference import kernel_values, to_csr
 
 
@@ -58,7 +58,7 @@ def test_no_weights_are_better_than_the_bound():
     with Engine(own) as engine:
         (bound,) = view.dual(engine)
     options, problem = TrainOptions(tol=1e-6), BinaryProblem(open_source(X), y, own, C)
-    best = solve_problem(problem, options, Session())
+    best = solve_problem(problem, plan_exact(problem, options))
     # The exact model with margin 1 has P = 1 / (2 rho).
     assert bound <= 1 / (2 * best.rho) * (1 + 1e-5)
 

@@ -20,7 +20,7 @@ from ooc_fw.landmarks.solve import LandmarkPath
 from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError

@@ -19,7 +19,7 @@ from ooc_fw.model.prediction import DECISION_ACCURACY, class_probabilities, deci
 from ooc_fw.model.record import Model, check_training_rows, load_model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 from tests.support.landmarks import solve_landmarks

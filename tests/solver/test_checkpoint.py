@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import ooc_fw.solver.kernel_rows
-import ooc_fw.solver.setup
+import ooc_fw.solver.plan
 import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, load_checkpoint, save_checkpoint
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
@@ -43,7 +43,8 @@ def train(problem, source=None, **arguments):
     options = TrainOptions(**{"C": problem.C, "sample_size": 20} | arguments)
     source = problem.source() if source is None else source
     binary = BinaryProblem(source, problem.y, problem.kernel)
-    return solve_problem(binary, options, Session(**keywords))
+    session = Session(**keywords)
+    return solve_problem(binary, plan_exact(binary, options, session), session)
 
 
 def assert_same(solution, expected):
@@ -137,7 +138,7 @@ def test_a_run_with_a_limit_of_support_vectors(method, path):
 @pytest.mark.parametrize("method", ["corrective", "cvm", "swap2", "partan"])
 def test_a_cache_of_kernel_rows_goes_on_as_it_was(method, path, monkeypatch):
     """Which rows are held decides in which order sums are formed."""
-    monkeypatch.setattr(ooc_fw.solver.setup, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
     monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 50**2)
     options = {"method": method, "lmo": "sampled", "tol": 5e-2 if method in SLOW else 1e-3}
     assert len(assert_resumes(rbf(n_rows=250, overlap=2), path, **options).rows) > 60
@@ -288,7 +289,7 @@ def test_a_file_is_known_by_size_and_time(path):
 
 def test_too_little_memory_to_resume_is_said(checkpoint, monkeypatch):
     problem, path = checkpoint
-    monkeypatch.setattr(ooc_fw.solver.setup, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
     with pytest.raises(InputError, match=r"run of the checkpoint .* resume it where there is more"):
         train(problem, method="swap2", resume=path)
 
@@ -340,7 +341,7 @@ def test_files_that_are_no_checkpoint(checkpoint, model_file, monkeypatch):
     with pytest.raises(InputError, match="is not a checkpoint"):
         load_checkpoint(model_file)
     monkeypatch.setattr("ooc_fw.solver.shell.FORMAT_VERSION", 99)
-    with pytest.raises(InputError, match="is of format 6, and this ooc-fw reads 99"):
+    with pytest.raises(InputError, match="is of format 7, and this ooc-fw reads 99"):
         load_checkpoint(path)
 
 

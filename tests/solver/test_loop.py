@@ -12,7 +12,7 @@ from sklearn import datasets
 
 import ooc_fw.solver.kernel_rows
 import ooc_fw.solver.oracles
-import ooc_fw.solver.setup
+import ooc_fw.solver.plan
 import ooc_fw.solver.shell
 import ooc_fw.system.memory
 from ooc_fw.data.opening import open_source
@@ -22,7 +22,7 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve
-from ooc_fw.solver.setup import choose_method
+from ooc_fw.solver.plan import method_in_words, with_method
 from ooc_fw.solver.state import Status, StepKind
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
@@ -356,7 +356,7 @@ def test_kernel_values_of_16_bits_lead_to_the_same_optimum(kernel, tol, lmo):
 @pytest.mark.parametrize("method", ["swap2", "cvm", "corrective"])
 def test_a_full_kernel_block_ends_the_run_with_a_model(method, lmo, monkeypatch):
     monkeypatch.setattr(ooc_fw.solver.kernel_rows, "_WIDEST", 1)
-    monkeypatch.setattr(ooc_fw.solver.setup, "memory_total", lambda: 0)
+    monkeypatch.setattr(ooc_fw.solver.plan, "memory_total", lambda: 0)
     monkeypatch.setattr(ooc_fw.system.memory, "_LEAST_KERNEL_ROWS", 4 * 25**2)
     problem = rbf(C=100.0, overlap=5)
     solution = train(problem, method=method, lmo=lmo)
@@ -734,11 +734,14 @@ def test_states_handed_to_callbacks_do_not_change():
 @pytest.mark.parametrize("n_rows", [100, 1_000_000])
 @pytest.mark.parametrize("lmo", ["auto", *ORACLES])
 def test_auto_picks_a_method_and_says_why(n_rows, lmo):
-    method, oracle, choice = choose_method(TrainOptions(lmo=lmo), n_rows)
+    given = TrainOptions(lmo=lmo, certify=not lmo.startswith("random"))
+    options = with_method(given, n_rows)
+    method, oracle, choice = options.method, options.lmo, method_in_words(given, options, n_rows)
     assert method in STEP_RULES
     assert oracle == lmo or (lmo == "auto" and oracle in ORACLES)
     for part in (method, oracle, f"{n_rows} rows"):
         assert part in choice
-    assert choose_method(TrainOptions(method="mfw", lmo="full"), n_rows)[:2] == ("mfw", "full")
+    mfw = TrainOptions(method="mfw", lmo="full")
+    assert with_method(mfw, n_rows) == mfw
     with pytest.raises(InputError, match=r"one of fw, mfw, swap, .*, not 'smo'"):
-        choose_method(TrainOptions(method="smo"), n_rows)
+        with_method(TrainOptions(method="smo"), n_rows)

@@ -12,8 +12,8 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.run import EarlierWeights, History
-from ooc_fw.solver.session import Session
 from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from tests.support.reference import make_problem
@@ -25,7 +25,8 @@ def train(problem, callbacks=(), checkpoint=None, resume=None, **options):
     options = {"lmo": "sampled", "certify": False} | options
     binary = BinaryProblem(problem.source(), problem.y, problem.kernel, penalties(problem))
     session = Session(callbacks, checkpoint=checkpoint, resume=resume)
-    return solve_problem(binary, TrainOptions(C=problem.C, **options), session)
+    plan = plan_exact(binary, TrainOptions(C=problem.C, **options), session)
+    return solve_problem(binary, plan, session)
 
 
 def penalties(problem):

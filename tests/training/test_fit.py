@@ -12,8 +12,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs, union_of_rows
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan, Deadline
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError, OutOfTimeError
@@ -115,7 +114,7 @@ def test_a_pair_of_few_rows_gets_time_to_begin(blobs):
     options = replace(OPTIONS, max_time=limit)
     with (
         partition_classes(problem.source, codes, 6, None) as partition,
-        PairTrainer(problem, partition, options, ()) as trainer,
+        PairTrainer(problem, partition, plan_exact(problem, options), ()) as trainer,
     ):
         deadline, pairs = Deadline(limit, time.perf_counter()), class_pairs(6)
         every = range(len(pairs))
@@ -176,12 +175,11 @@ def test_classifiers_begin_with_the_weights_before(blobs, monkeypatch, kept):
     monkeypatch.setattr("ooc_fw.training.pairs._PAIRS_BYTES", kept)
     X, codes = blobs
     source = open_source(X)
-    plan = plan_run(source, OPTIONS)
+    problem = ClassificationProblem(source, codes, KERNEL)
+    plan = plan_exact(problem, OPTIONS)
     with (
         partition_classes(source, codes, 4) as partition,
-        PairTrainer(
-            ClassificationProblem(source, codes, KERNEL), partition, OPTIONS, (), plan
-        ) as trainer,
+        PairTrainer(problem, partition, plan, (), kept=True) as trainer,
     ):
         cold, warm = trainer.fit(4.0), trainer.fit(4.0)
     for before, after in zip(cold, warm, strict=True):

@@ -15,7 +15,7 @@ from ooc_fw.model.pairs import class_pairs
 from ooc_fw.model.prediction import fit_sigmoid
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.interrupt import signal_of, terminating
 from ooc_fw.training.fit import fit
@@ -113,8 +113,10 @@ def test_noise_gets_the_prior(problem):
 
 
 def test_what_comes_before():
+    source, labels = open_source(np.zeros((3, 1))), np.array(["a", "b"])
+    problem = ClassificationProblem(source, np.array([0, 0, 1]), KERNEL, None, labels)
     with pytest.raises(InputError, match="the class b has one only"):
-        check_can_hold_out(np.array(["a", "b"]), np.array([0, 0, 1]))
+        check_can_hold_out(problem)
     assert with_time_for_sigmoids(OPTIONS) is OPTIONS
     assert with_time_for_sigmoids(replace(OPTIONS, max_time=10.0)).max_time == 6.0
 

@@ -12,16 +12,15 @@ from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.record import load_model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import BinaryProblem, ClassificationProblem
+from ooc_fw.problem import BinaryProblem, ClassificationProblem, check_sample_weight, row_penalties
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve, solve_problem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.shell import CheckpointPlan
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import InputError
 from ooc_fw.training.fit import fit
-from ooc_fw.training.penalties import check_sample_weight, row_penalties
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.strategies import SEEDS, powers_of_ten, problems
 
@@ -38,7 +37,7 @@ def train(problem, callbacks=(), *, checkpoint=None, resume=None, **options):
     options = TrainOptions(**{"C": 77.0} | options)  # C has no part in it
     session = Session(callbacks, checkpoint=checkpoint, resume=resume)
     binary = BinaryProblem(problem.source(), problem.y, problem.kernel, problem.C)
-    return solve_problem(binary, options, session)
+    return solve_problem(binary, plan_exact(binary, options, session), session)
 
 
 # -- whole runs ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.pairs import class_pairs
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Status
 from ooc_fw.training import small_pairs
 from ooc_fw.training.fit import fit
@@ -101,8 +101,11 @@ def test_memory_limits_the_threads(threads):
     fixed = small_pairs._WITHIN_BYTES + small_pairs.PROGRAM_BYTES
     _, problem = make_classes(2)
     options = TrainOptions(threads=4, memory_limit=fixed + threads * 12_800 + 10_000)
+    # As planned for a larger limit, since a whole run would not fit into this one.
+    plan = plan_exact(problem, replace(options, memory_limit=None))
+    plan = replace(plan, given=replace(options, exact=True))
     with partition_classes(problem.source, problem.codes, 3) as partition:
-        with small_pairs.SmallPairs(problem, partition, options, class_pairs(3)) as small:
+        with small_pairs.SmallPairs(problem, partition, plan, class_pairs(3)) as small:
             assert small.small == [0, 1, 2]
             assert small.threads == threads
 

@@ -20,10 +20,11 @@ from ooc_fw.model.metrics import METRICS, Estimate
 from ooc_fw.problem import BinaryProblem, ClassificationProblem
 from ooc_fw.report.progress import to_json
 from ooc_fw.solver.loop import Path, solve
-from ooc_fw.solver.session import Session
+from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.system.errors import InputError
 from ooc_fw.training import tuning
-from ooc_fw.training.fit import fit, landmark_model, open_landmark_path
+from ooc_fw.training.classification import landmark_fit
+from ooc_fw.training.fit import fit, make_plan, open_landmark_path
 from ooc_fw.training.tuning import PRESETS, Point, draw, tune
 from tests.support.files import write_dense, write_sparse
 
@@ -223,15 +224,20 @@ def test_landmarks(data, thirds, n_classes):
     classes, codes = encode_labels(part)
     problem = ClassificationProblem(part, codes, make_kernel("rbf", gamma=0.5), None, classes)
     options = TrainOptions(landmarks=40, tol=tuning.PATH_TOL, certify=False)
-    with open_landmark_path(problem, 40, options, Session()) as path:
-        models = [landmark_model(path.solve(p.C), problem, p.C) for p in found.points]
+    plan = make_plan(problem, options)
+    with open_landmark_path(problem, plan, Session()) as path:
+        models = [landmark_fit(problem, plan, path.solve(p.C), p.C).model for p in found.points]
     for point, model in zip(found.points, models, strict=True):
         wrong = model.predict(held_out) != held_out.labels(0, held_out.n_rows)
         assert point.n_errors == wrong.sum()
         assert point.n_support == len(model.support_vectors) <= 40
         assert point.kernel_evaluations > 0
     assert found.best.n_errors < 0.4 * held_out.n_rows
-    assert (found.model.kind, found.pairs, found.refit()["gap_scope"]) == ("landmarks", [], "span")
+    assert (found.model.kind, found.fitted.pairs, found.refit()["gap_scope"]) == (
+        "landmarks",
+        [],
+        "span",
+    )
     own = fit(
         ClassificationProblem(
             open_source(X), encode_labels(open_source(X, y))[1], problem.kernel, None, classes
@@ -366,7 +372,8 @@ def problem(data):
 def test_a_path_ends_where_single_trainings_do(problem, method, tol):
     source, y, kernel = problem
     options = TrainOptions(method=method, tol=tol, sample_size=300)
-    with Path(BinaryProblem(source, y, kernel), options) as path:
+    problem = BinaryProblem(source, y, kernel)
+    with Path(problem, plan_exact(problem, options)) as path:
         for C in (2.0, 8.0, 4.0):
             warm = path.solve(C)
             cold = solve(source, y, kernel, TrainOptions(C=C, tol=1e-5))
@@ -382,11 +389,12 @@ def test_a_path_ends_where_single_trainings_do(problem, method, tol):
 def test_a_path_changes_precision_with_C(problem):
     source, y, kernel = problem
     options = TrainOptions(memory_limit=4 << 30)  # values in 16 bits, where C allows it
-    with Path(BinaryProblem(source, y, kernel), options) as path:
+    problem = BinaryProblem(source, y, kernel)
+    with Path(problem, plan_exact(problem, options)) as path:
         kinds = []
         for C in (100.0, 20000.0, 100.0):
             assert path.solve(C).certified_gap <= 1e-3
-            kinds.append(path._active.quantised)
+            kinds.append(path.active.quantised)
     assert kinds == [True, False, True]
 
 
@@ -433,7 +441,7 @@ def test_refit_of_several_classes(thirds):
     refit = result.refit()
     assert refit["status"] == "converged"
     assert refit["certified_gap"] <= 1e-3
-    assert len(result.pairs) == len(result.model.classifiers) == 3
+    assert len(result.fitted.pairs) == len(result.model.classifiers) == 3
     assert (result.model.predict(X) == y).mean() > 0.8
 
 

@@ -1,4 +1,4 @@
-"""The choice between an exact model and landmarks: each rule, and models as they were chosen."""
+"""The plan between an exact model and landmarks: each rule, and models as they were chosen."""
 
 import dataclasses
 import math
@@ -11,13 +11,11 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.session import Session
-from ooc_fw.solver.setup import plan_run
+from ooc_fw.solver.plan import Session, plan_exact, workload
 from ooc_fw.solver.shell import run_identity, save_checkpoint
 from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import LandmarkPlan, MemoryPlan, OverLimitError, least_bytes
-from ooc_fw.training.choice import choose, plan_training, read_classes, workload_of
-from ooc_fw.training.estimate import expect_support
+from ooc_fw.training.classification import expect_support, plan_classes, read_classes
 from ooc_fw.training.fit import fit
 
 KERNEL = make_kernel("rbf", gamma=0.3)
@@ -27,10 +25,9 @@ N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Limits for problems of a thousand rows."""
-    for module in ("choice", "estimate"):
-        monkeypatch.setattr(f"ooc_fw.training.{module}.SAMPLE_ROWS", (100, 400))
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", LIMIT)
-    monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", LANDMARKS)
+    monkeypatch.setattr("ooc_fw.training.classification.SAMPLE_ROWS", (100, 400))
+    monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", LIMIT)
+    monkeypatch.setattr("ooc_fw.training.classification.LANDMARKS", LANDMARKS)
 
 
 def rows(n_rows=N_ROWS, n_classes=2, noise=3.0):
@@ -54,16 +51,16 @@ def clean():
 
 
 def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
-    choice = choose(noisy, TrainOptions(), Session())
-    assert choice.landmarks == LANDMARKS
+    plan = plan_classes(noisy, TrainOptions(), Session())
+    assert plan.landmarks == LANDMARKS
     support = len(fit(noisy, TrainOptions(exact=True)).model.support_vectors)
-    expected = int(re.search(r"about (\d+) are expected", choice.reason)[1])
+    expected = int(re.search(r"about (\d+) are expected", plan.kind)[1])
     assert expected == pytest.approx(support, rel=0.1)
-    assert str(LIMIT) in choice.reason
-    assert "--exact" in choice.reason
-    other = choose(clean, TrainOptions(), Session())
+    assert str(LIMIT) in plan.kind
+    assert "--exact" in plan.kind
+    other = plan_classes(clean, TrainOptions(), Session())
     assert other.landmarks is None
-    assert "--landmarks" in other.reason
+    assert "--landmarks" in other.kind
 
 
 def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
@@ -81,7 +78,9 @@ def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
 
 @pytest.mark.parametrize(("max_support", "landmarks"), [(30, 30), (290, None)])
 def test_max_support_says_what_is_too_much_and_how_many_landmarks(clean, max_support, landmarks):
-    assert choose(clean, TrainOptions(max_support=max_support), Session()).landmarks == landmarks
+    assert (
+        plan_classes(clean, TrainOptions(max_support=max_support), Session()).landmarks == landmarks
+    )
 
 
 @pytest.mark.parametrize("storage", ["array", "sorted"])
@@ -98,37 +97,37 @@ def test_a_class_that_a_sample_may_lack(storage):
 @pytest.mark.parametrize(("speed", "landmarks"), [(1e12, None), (3e3, 20), (1e4, 26)])
 def test_time_limit(monkeypatch, noisy, speed, landmarks):
     """An exact run would take 2.5 x 1200 x 1200 kernel values; landmarks 18,000 N + 800 N^2."""
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", N_ROWS)
-    monkeypatch.setattr("ooc_fw.training.choice.kernel_speed", lambda *_: (speed, 1.0))
-    choice = choose(noisy, TrainOptions(max_time=130.0), Session())
-    found = choice.landmarks
-    assert ("as many as --max-time 130 allows" in choice.reason) is (found is not None)
+    monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", N_ROWS)
+    monkeypatch.setattr("ooc_fw.training.classification.kernel_speed", lambda *_: (speed, 1.0))
+    plan = plan_classes(noisy, TrainOptions(max_time=130.0), Session())
+    found = plan.landmarks
+    assert ("as many as --max-time 130 allows" in plan.kind) is (found is not None)
     assert found == (landmarks if landmarks is None else pytest.approx(landmarks, abs=2))
 
 
 def test_no_time_for_a_sample(noisy, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.estimate._SAMPLE_TIME", 1e-9)
-    late = choose(noisy, TrainOptions(max_time=1e3), Session())
+    monkeypatch.setattr("ooc_fw.training.classification._SAMPLE_TIME", 1e-9)
+    late = plan_classes(noisy, TrainOptions(max_time=1e3), Session())
     assert late.landmarks == LANDMARKS
-    assert "a sample alone" in late.reason
+    assert "a sample alone" in late.kind
     with pytest.raises(OutOfTimeError):
-        choose(noisy, TrainOptions(max_time=1e-9), Session())
+        plan_classes(noisy, TrainOptions(max_time=1e-9), Session())
 
 
 def test_memory_limit(monkeypatch):
     X, codes = rows()
     noisy = ClassificationProblem(open_source(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", 10**6)
+    monkeypatch.setattr("ooc_fw.training.classification.MOST_SUPPORT", 10**6)
     with pytest.raises(InputError) as caught:
-        plan_run(noisy.source, TrainOptions(memory_limit=1))
+        plan_exact(noisy, TrainOptions(memory_limit=1))
     smallest = int(re.search(r"(\d+)MiB$", str(caught.value))[1]) << 20
     options = TrainOptions(memory_limit=smallest)
-    choice = choose(noisy, options, Session())
-    assert choice.landmarks is not None
-    assert "that memory holds" in choice.reason
+    plan = plan_classes(noisy, options, Session())
+    assert plan.landmarks is not None
+    assert "that memory holds" in plan.kind
     many = ClassificationProblem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
     with pytest.raises(InputError, match=r"; --landmarks \d+ would fit; .* is \d+MiB$"):
-        choose(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
+        plan_classes(many, TrainOptions(memory_limit=smallest, landmarks=10**6), Session())
 
 
 def refusal(function, *arguments):
@@ -144,17 +143,20 @@ def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes,
     source = open_source(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
     least = refusal(read_classes, source, TrainOptions(memory_limit=1, **asked))
     options = TrainOptions(memory_limit=least, **asked)
-    classes, codes, plan = read_classes(source, options)
-    assert plan.total() <= least
+    classes, codes, _ = read_classes(source, options)
     problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
-    found = choose(problem, options, Session()).landmarks
-    exact = least_bytes(workload_of(problem, options, Session()))
-    if "landmarks" in asked or (not asked and exact > least):
-        assert found >= plan.landmarks == asked.get("landmarks", 20)
+    plan = plan_classes(problem, options, Session())
+    assert plan.memory.total() <= least
+    exact = least_bytes(workload(problem, options, Session()))
+    if "landmarks" in asked:
+        assert plan.landmarks == 500
+    elif not asked and exact > least:
+        assert plan.landmarks >= 20
     else:
-        assert isinstance(plan, MemoryPlan)
+        assert isinstance(plan.memory, MemoryPlan)
     less = TrainOptions(memory_limit=least - (1 << 20), **asked)
     assert refusal(read_classes, source, less) == least
+    assert refusal(plan_classes, problem, less, Session()) == least
 
 
 def test_without_room_for_an_exact_model_there_are_landmarks():
@@ -163,21 +165,21 @@ def test_without_room_for_an_exact_model_there_are_landmarks():
     wide = dataclasses.replace(
         problem, source=open_source(np.pad(rows(3000)[0], ((0, 0), (0, 4000))))
     )
-    work = workload_of(wide, TrainOptions(), Session())
+    work = workload(wide, TrainOptions(), Session())
     options = TrainOptions(memory_limit=least_bytes(work) - 1)
-    assert isinstance(plan_training(work, options), LandmarkPlan)
-    choice = choose(wide, options, Session())
-    assert choice.landmarks >= 20
-    assert "an exact model takes" in choice.reason
+    plan = plan_classes(wide, options, Session())
+    assert isinstance(plan.memory, LandmarkPlan)
+    assert plan.landmarks >= 20
+    assert "an exact model takes" in plan.kind
     assert wide.source.rows_read == 0
     with pytest.raises(OverLimitError):
-        plan_training(work, dataclasses.replace(options, exact=True))
+        plan_classes(wide, dataclasses.replace(options, exact=True), Session())
 
 
 def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
-    assert choose(noisy, TrainOptions(), Session()).landmarks == 40
-    assert choose(noisy, TrainOptions(max_support=50), Session()).landmarks == 50
+    monkeypatch.setattr("ooc_fw.training.classification._PASS_VALUES", 40.5 * N_ROWS)
+    assert plan_classes(noisy, TrainOptions(), Session()).landmarks == 40
+    assert plan_classes(noisy, TrainOptions(max_support=50), Session()).landmarks == 50
 
 
 @pytest.mark.parametrize(
@@ -191,9 +193,9 @@ def test_passes_over_many_rows_take_fewer_landmarks(noisy, monkeypatch):
     ],
 )
 def test_what_means_an_exact_model(noisy, options, reason):
-    choice = choose(noisy, TrainOptions(**options), Session())
-    assert choice.landmarks is None
-    assert reason in choice.reason
+    plan = plan_classes(noisy, TrainOptions(**options), Session())
+    assert plan.landmarks is None
+    assert reason in plan.kind
 
 
 @pytest.mark.parametrize(
@@ -217,21 +219,21 @@ def test_a_resumed_run_is_what_it_was(noisy, before, tmp_path):
     options = TrainOptions(landmarks=before, exact=before is None)
     save_checkpoint(path, run_identity(noisy, options), {"progress": {}})
     session = Session(resume=path)
-    choice = choose(noisy, TrainOptions(), session)
-    assert choice.landmarks == before
-    assert "as in the run of the checkpoint" in choice.reason
-    assert choose(noisy, choice.settle(TrainOptions()), session) == choice
+    plan = plan_classes(noisy, TrainOptions(), session)
+    assert plan.landmarks == before
+    assert "as in the run of the checkpoint" in plan.kind
+    assert plan_classes(noisy, plan.given, session).landmarks == before
     for other in ({"landmarks": 99}, {"exact": True} if before else {"landmarks": 100}):
         kind = "exact model" if before is None else "model with 100 landmarks"
         option = "--exact" if "exact" in other else "--landmarks"
         with pytest.raises(InputError, match=f"of an? {kind}; leave out {option}"):
-            choose(noisy, TrainOptions(**other), session)
+            plan_classes(noisy, TrainOptions(**other), session)
 
 
 def test_few_rows_are_not_sampled(noisy):
     few = noisy.subset(open_source(rows()[0][:LIMIT]), np.arange(LIMIT))
-    choice = choose(few, TrainOptions(), Session())
-    assert (choice.landmarks, few.source.rows_read) == (None, 0)
+    plan = plan_classes(few, TrainOptions(), Session())
+    assert (plan.landmarks, few.source.rows_read) == (None, 0)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -241,7 +243,7 @@ def test_a_fit_is_what_was_chosen(n_classes):
     fitted = fit(problem, TrainOptions())
     wanted = LANDMARKS if n_classes == 2 else int(LANDMARKS / 3**0.5)
     asked = fit(problem, TrainOptions(landmarks=wanted))
-    assert fitted.choice.landmarks == len(fitted.model.support_vectors) == wanted
+    assert fitted.plan.landmarks == len(fitted.model.support_vectors) == wanted
     assert (fitted.model.kind, fitted.pairs) == ("landmarks", [])
     assert len(fitted.model.classifiers) == (1 if n_classes == 2 else 3)
     for own, other in zip(fitted.model.classifiers, asked.model.classifiers, strict=True):
@@ -250,5 +252,4 @@ def test_a_fit_is_what_was_chosen(n_classes):
     again = fitted.renumbered(10 + np.arange(N_ROWS))
     np.testing.assert_array_equal(again.landmarks.rows, fitted.landmarks.rows + 10)
     np.testing.assert_array_equal(again.model.classifiers[0].rows, again.landmarks.rows)
-    settled = fitted.choice.settle(TrainOptions(max_support=wanted))
-    assert (settled.landmarks, settled.exact) == (wanted, False)
+    assert (fitted.plan.given.landmarks, fitted.plan.given.exact) == (wanted, False)

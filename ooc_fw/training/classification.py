@@ -1,0 +1,506 @@
+"""Classification: whether a model is exact or has landmarks, how many, and their memory.
+
+An exact model is worth its time while it has few support vectors, which the exact models of samples
+tell: see `plan_classes`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ooc_fw.data.labels import encode_labels, label_values
+from ooc_fw.data.rows import AnyArray, Int64Array, Rows
+from ooc_fw.data.sources import RowSource, rows_source
+from ooc_fw.data.views import choose_sampler
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model.pairs import PairSolution, union_of_rows
+from ooc_fw.model.record import Model
+from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.problem import ClassificationProblem, Problem, classifiers_of
+from ooc_fw.solver.plan import (
+    Plan,
+    Session,
+    few_rows,
+    plan_exact,
+    sizes_of,
+    workload,
+)
+from ooc_fw.solver.shell import load_checkpoint
+from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.interrupt import interruption
+from ooc_fw.system.memory import (
+    PROGRAM_BYTES,
+    LandmarkPlan,
+    MemoryPlan,
+    OverLimitError,
+    Workload,
+    least_bytes,
+    memory_total,
+    plan_landmarks,
+    plan_memory,
+    require_room,
+)
+from ooc_fw.training.fit import Fit, Task, WarmStart, open_landmark_path
+from ooc_fw.training.pairs import model_of, train_pairs
+
+MOST_SUPPORT = 40_000
+"""Support vectors beyond which an exact model is not worth its time, and rows up to which a model
+is exact unless a limit of size or time is given."""
+
+LANDMARKS = 5_000
+"""Landmarks, where the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
+them has matrices of its own between the landmarks."""
+
+LANDMARK_PASSES = 15
+"""Passes over all rows of a typical run with landmarks."""
+
+_SAMPLE_PASSES, _SAMPLE_ROWS = 40, 20  # passes over the sample, and sample rows for each landmark
+_PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
+_PATIENCE = 2.0  # times of an exact run over the time limit up to which it is begun
+_LANDMARK_TIME = 0.8  # share of the time limit that a run with landmarks may be expected to take
+_ALGEBRA_SECONDS = 0.5  # of its steps on a sample with 1,000 landmarks; grows with the third power
+_SPEED_ROWS = 2_048  # between which kernel values are computed to measure their speed
+
+SAMPLE_ROWS = 2_000, 8_000
+"""Rows of the samples that are solved; the second one only where the first does not decide."""
+
+_SAMPLE_TOL = 1e-2  # relative gap of their models
+_SAMPLE_TIME = 0.1  # share of the time that is left, for each of them
+
+PASSES = 2.5
+"""Kernel values of a typical exact run, divided by rows times support vectors."""
+
+_DENSE_SUPPORT = 20_000  # support vectors between which the steps of a run take 10 s
+_DENSE_SECONDS = 10.0
+
+Found = TypeVar("Found")
+
+
+# -- room before a plan --------------------------------------------------------------------------
+
+
+def threads_before_plan(
+    source: RowSource, options: TrainOptions, landmarks: int | None = None, **sizes: Any
+) -> int:
+    """Threads of passes for labels and statistics, which come before there is a plan.
+
+    OverLimitError is raised where no model will fit into memory. `landmarks` are those of a model
+    that is never exact, and `sizes` fields of `Workload`.
+    """
+    work = replace(sizes_of(source, options), **sizes)
+    limit, available = options.memory_limit, memory_total()
+
+    def room(landmarks: int | None) -> int:
+        return require_room(work, limit, available, landmarks)
+
+    threads = room(landmarks) if landmarks is not None else _exact_or_fewest(options, room)
+    return min(options.threads, threads)
+
+
+def read_classes(
+    source: RowSource, options: TrainOptions, *, weighted: bool = False
+) -> tuple[AnyArray, Int64Array, int]:
+    """Classes and codes as `encode_labels` gives them, and threads for statistics.
+
+    OverLimitError is raised before the codes of the rows take memory, if no model will fit.
+    """
+    try:
+        threads_before_plan(source, options, weighted=weighted)
+    except OverLimitError:
+        room = (options.memory_limit or 0) - PROGRAM_BYTES
+        if source.label_bytes > max(room, PROGRAM_BYTES // 4):
+            raise  # what is kept of the labels would exceed the limit before they are counted
+        n_classifiers = classifiers_of(len(label_values(source)))
+        threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
+        raise
+    classes, codes = encode_labels(source)
+    n_classifiers = classifiers_of(len(classes))
+    threads = threads_before_plan(source, options, weighted=weighted, n_classifiers=n_classifiers)
+    return classes, codes, threads
+
+
+def _exact_or_fewest(options: TrainOptions, make: Callable[[int | None], Found]) -> Found:
+    """What `make` gives for an exact model; else for the landmarks asked for, or the fewest.
+
+    Landmarks take the place of an exact model that has no room where nothing else was asked for.
+    OverLimitError, where there is no room for either, names the smaller limit.
+    """
+    refused = []
+    if options.landmarks is None:
+        try:
+            return make(None)
+        except OverLimitError as error:
+            if _why_exact(options) is not None:
+                raise
+            refused.append(error)
+    try:
+        return make(options.landmarks or START_ROWS)
+    except OverLimitError as error:
+        raise min([*refused, error], key=lambda each: each.needed) from None
+
+
+# -- the task ------------------------------------------------------------------------------------
+
+
+class Classification(Task):
+    """Two classes or more, in an exact model or in one with landmarks."""
+
+    problem = ClassificationProblem
+
+    def read(
+        self, source: RowSource, options: TrainOptions, *, weighted: bool = False
+    ) -> tuple[dict[str, Any], int]:
+        """Read what is to be learned."""
+        classes, codes, threads = read_classes(source, options, weighted=weighted)
+        return {"codes": codes, "class_labels": classes}, threads
+
+    def plan(self, problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
+        """Decide what is trained, and how."""
+        return plan_classes(problem, options, session)
+
+    def train(
+        self,
+        problem: ClassificationProblem,
+        plan: Plan,
+        session: Session,
+        warm: WarmStart = None,
+    ) -> Fit:
+        """Train as planned."""
+        C = plan.options.C
+        if plan.landmarks is None:
+            weights = warm if isinstance(warm, Sequence) else None
+            return exact_fit(problem, plan, train_pairs(problem, plan, session, weights), C)
+        with open_landmark_path(problem, plan, session, warm) as path:
+            return landmark_fit(problem, plan, path.solve(C), C)
+
+    def facts(self, fit: Fit) -> dict[str, Any]:
+        """What `describe` says of this task alone."""
+        return {"n_classes": len(fit.model.classes)}
+
+
+def exact_fit(
+    problem: ClassificationProblem, plan: Plan, pairs: Sequence[PairSolution], C: float
+) -> Fit:
+    """From the binary classifiers of all pairs of classes."""
+    model = model_of(pairs, problem, C)
+    return Fit(problem, plan, model, [pair.solution for pair in pairs], gap_scope="all")
+
+
+def landmark_fit(
+    problem: ClassificationProblem, plan: Plan, solution: LandmarkSolution, C: float
+) -> Fit:
+    """From classifiers that share their landmarks."""
+    model = Model.of(
+        solution,
+        problem.source,
+        classes=problem.classes,
+        penalties=problem.penalties,
+        kernel=problem.kernel,
+        C=C,
+    )
+    return Fit(problem, plan, model, [solution], gap_scope="span")
+
+
+# -- exact or landmarks --------------------------------------------------------------------------
+
+
+def plan_classes(problem: ClassificationProblem, options: TrainOptions, session: Session) -> Plan:
+    """Plan of a model of two classes or more, exact or with landmarks.
+
+    Landmarks are taken where they are asked for, and where the exact model would have more support
+    vectors than `max_support`, than `MOST_SUPPORT` or than memory holds, or would take far longer
+    than the time limit. How many it would have is estimated from samples (`expect_support`). An
+    exact method or another stopping test mean an exact model. A run that is resumed is what it was.
+
+    Raises
+    ------
+    InputError
+        When there is no memory for the model, or the checkpoint cannot be read.
+    """
+    if session.resume is not None:
+        return _plan_resumed(problem, options, session, session.resume)
+    reason = _why_exact(options)
+    if reason is not None:
+        return plan_exact(problem, options, session, kind=reason)
+    work = workload(problem, options, session)
+    if options.landmarks is not None:
+        return plan_asked(work, options, "as asked")
+    n_rows, memory = work.n_rows, _exact_or_fewest(options, partial(_memory, work, options))
+    within = replace(options, threads=min(options.threads, memory.max_threads))
+    if isinstance(memory, LandmarkPlan):
+        speed = kernel_speed_if_limited(problem, within)
+        n_landmarks = affordable_landmarks(problem, work, within, session, speed)
+        why = f"an exact model takes {-(-least_bytes(work) >> 20)}MiB of memory at least"
+        return plan_span(work, options, n_landmarks, f"{n_landmarks} landmarks: {why}")
+    limit = min(options.max_support or MOST_SUPPORT, memory.max_vertices)
+
+    def exact(why: str) -> Plan:
+        return plan_exact(problem, options, session, memory=memory, kind=f"exact: {why}")
+
+    if n_rows <= limit and (options.max_time is None or n_rows <= SAMPLE_ROWS[0]):
+        return exact(f"there are {n_rows} rows; --landmarks N takes landmarks")
+    support = expect_support(problem, within, session, limit, memory.max_vertices)
+    speed = kernel_speed_if_limited(problem, within)
+    seconds = 0.0 if speed is None else exact_seconds(n_rows, support.expected, speed)
+    about = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
+    if support.late:
+        why = "a sample alone takes a tenth of the time limit"
+    elif support.expected > limit:
+        why = f"{about}, more than {_limit_in_words(options, limit)}"
+    elif speed is not None and seconds > _PATIENCE * session.deadline(options).left():
+        why = f"{about}, which takes about {seconds:.0f} s, more than --max-time allows"
+    else:
+        return exact(f"{about}; --landmarks N takes landmarks")
+    try:
+        n_landmarks = affordable_landmarks(problem, work, within, session, speed)
+    except OverLimitError:
+        return exact("there is no memory for landmarks")
+    many = ""
+    if speed is not None:
+        if n_landmarks < affordable_landmarks(problem, work, within, session, None):
+            many = f", as many as --max-time {options.max_time:g} allows"
+    kind = f"{n_landmarks} landmarks{many}: {why}; --exact takes the optimum"
+    return plan_span(work, options, n_landmarks, kind)
+
+
+def _plan_resumed(
+    problem: ClassificationProblem,
+    options: TrainOptions,
+    session: Session,
+    path: str | os.PathLike[str],
+) -> Plan:
+    """As in the run of a checkpoint."""
+    checkpoint = load_checkpoint(path)
+    before = checkpoint[0]["options"]["landmarks"]
+    if options.landmarks not in (None, before) or (options.exact and before is not None):
+        given = "--exact" if options.exact else "--landmarks"
+        kind = "an exact model" if before is None else f"a model with {before} landmarks"
+        raise InputError(
+            f"the checkpoint {os.fspath(path)} is of {kind}; leave out {given}, or train without "
+            f"--resume"
+        )
+    why = "as in the run of the checkpoint"
+    if before is None:
+        return plan_exact(problem, options, session, kind=f"exact: {why}", before=checkpoint)
+    options = replace(options, landmarks=before)
+    return replace(plan_asked(workload(problem, options, session), options, why), before=checkpoint)
+
+
+def plan_asked(work: Workload, options: TrainOptions, why: str) -> Plan:
+    """Plan of a model with as many landmarks as the options say."""
+    assert options.landmarks is not None
+    n_landmarks = min(options.landmarks, work.n_rows)
+    kind = f"{n_landmarks} landmarks: {why}; --exact takes the optimum"
+    return plan_span(work, options, n_landmarks, kind)
+
+
+def plan_span(work: Workload, options: TrainOptions, n_landmarks: int, kind: str) -> Plan:
+    """Plan of a model with so many landmarks; OverLimitError where there is no room for them."""
+    memory = _memory(work, options, n_landmarks)
+    # Fewer cannot be asked for, but there may be fewer rows.
+    given = replace(options, landmarks=max(n_landmarks, START_ROWS), exact=False)
+    within = replace(given, threads=min(options.threads, memory.max_threads))
+    return Plan(within, given, memory, kind)
+
+
+def _memory(
+    work: Workload, options: TrainOptions, n_landmarks: int | None
+) -> MemoryPlan | LandmarkPlan:
+    """Memory of an exact model, or of one with so many landmarks."""
+    limit, available = options.memory_limit, memory_total()
+    if n_landmarks is None:
+        return plan_memory(work, limit, available)
+    n_landmarks = min(n_landmarks, work.n_rows)
+    return plan_landmarks(work, limit, available, n_landmarks, threads=options.threads)
+
+
+def _why_exact(options: TrainOptions) -> str | None:
+    """Why the model is exact whatever the rows are; None if that depends on them."""
+    reasons = {
+        "as asked": options.exact,
+        f"method {options.method}": options.method != "auto",
+        f"{options.lmo} oracle": options.lmo != "auto",
+        f"stopping by the {options.stopping} gap": options.stopping != "relative",
+    }
+    given = [reason for reason, holds in reasons.items() if holds]
+    return f"exact: {given[0]}" if given else None
+
+
+def _limit_in_words(options: TrainOptions, limit: int) -> str:
+    if options.max_support == limit:
+        return f"--max-support {limit}"
+    if limit == MOST_SUPPORT:
+        return f"the {limit} that an exact run takes on"
+    return f"the {limit} that memory holds"
+
+
+# -- how many landmarks --------------------------------------------------------------------------
+
+
+def affordable_landmarks(
+    problem: Problem,
+    work: Workload,
+    options: TrainOptions,
+    session: Session,
+    speed: float | None,
+) -> int:
+    """Largest number of landmarks within the limits of size, memory and time.
+
+    `speed` is the number of kernel values a second; None where time is not limited.
+    """
+    by_default = min(LANDMARKS / math.sqrt(problem.n_classifiers), _PASS_VALUES / work.n_rows)
+    wanted = min(options.max_support or max(START_ROWS, int(by_default)), work.n_rows)
+    fewest, limit = min(START_ROWS, wanted), options.memory_limit
+    most = plan_landmarks(work, limit, memory_total(), fewest, wanted).landmarks
+    if speed is None:
+        return most
+    left = _LANDMARK_TIME * session.deadline(options).left()
+
+    def late(n_landmarks: int) -> bool:
+        return landmark_seconds(problem, n_landmarks, speed) > left
+
+    fewest = min(fewest, most)
+    return fewest + bisect.bisect_left(range(fewest + 1, most + 1), True, key=late)
+
+
+def landmark_seconds(problem: Problem, n_landmarks: int, speed: float) -> float:
+    """About the time of a run with landmarks, at so many kernel values a second."""
+    n_rows = problem.source.n_rows
+    rows = LANDMARK_PASSES * n_rows + _SAMPLE_PASSES * min(n_rows, _SAMPLE_ROWS * n_landmarks)
+    algebra = _ALGEBRA_SECONDS * problem.n_classifiers * (n_landmarks / 1000) ** 3
+    return rows * n_landmarks / speed + algebra
+
+
+# -- speed, and support vectors to expect --------------------------------------------------------
+
+
+def kernel_speed_if_limited(problem: Problem, options: TrainOptions) -> float | None:
+    """Kernel values a second, where a time limit asks for them."""
+    if options.max_time is None:
+        return None
+    rows = problem.source.read(0, few_rows(problem.source, _SPEED_ROWS))
+    return kernel_speed(problem.kernel, rows, options.threads)[0]
+
+
+@dataclass(frozen=True)
+class Support:
+    """Support vectors that an exact model may have; `basis` says in words how that is known."""
+
+    expected: int
+    share: float  # of the rows of the largest sample
+    basis: str
+    late: bool = False  # whether a sample took too much of the time limit, and tells little
+
+
+def expect_support(
+    problem: ClassificationProblem, options: TrainOptions, session: Session, enough: int, most: int
+) -> Support:
+    """Support vectors of an exact model of `problem`, from exact models of samples.
+
+    Parameters
+    ----------
+    problem, options, session
+        Those of the run.
+    enough : int
+        One sample is enough where its share of support vectors makes no more than these. Else the
+        power law through the numbers of two samples is extrapolated.
+    most : int
+        Largest number of rows of a sample.
+    """
+    n_rows, late = problem.source.n_rows, False
+    found: list[tuple[int, int]] = []
+    for wanted in SAMPLE_ROWS:
+        size = min(wanted, most, n_rows)
+        if found and size <= found[-1][0]:
+            break
+        size, support, late = _solve_sample(problem, size, options, session)
+        found.append((size, support))
+        if late or support * n_rows <= enough * size:
+            break
+    size, support = found[-1]
+    power = 1.0
+    if len(found) > 1:
+        small, few = found[0]
+        power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
+    expected = min(n_rows, round(support * (n_rows / size) ** power))
+    words = "the model of " + " and of ".join(
+        f"{size} rows has {support} support vectors" for size, support in found
+    )
+    return Support(expected, support / size, words, late)
+
+
+def draw_sample(
+    source: RowSource, codes: Int64Array, size: int, seed: int = 0
+) -> tuple[RowSource, Int64Array]:
+    """Random rows, with one at least of each class, and their increasing numbers."""
+    sampler = choose_sampler(
+        source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, codes
+    )
+    ids = sampler.sample(size, np.random.default_rng(seed))
+    counts = np.bincount(codes[ids], minlength=int(codes.max()) + 1)
+    more = [np.argmax(codes == code) for code in np.flatnonzero(counts == 0)]
+    ids = np.union1d(ids, np.array(more, dtype=np.int64))
+    return rows_source(source.take(ids), source.name), ids
+
+
+def _solve_sample(
+    problem: ClassificationProblem, size: int, options: TrainOptions, session: Session
+) -> tuple[int, int, bool]:
+    """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
+    source = problem.source
+    small, ids = draw_sample(source, problem.codes, size, options.seed)
+    held = small.decoded_bytes + problem.codes.nbytes
+    held += source.decoded_bytes if source.in_memory else 0
+    sample, alone = problem.subset(small, ids), Session(held=held)
+    wanted = TrainOptions(C=options.C, tol=_SAMPLE_TOL, threads=options.threads)
+    if options.memory_limit is not None:
+        # The plan of the run has room for these rows, if only as its vertices.
+        least = least_bytes(workload(sample, wanted, alone))
+        wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
+    if options.max_time is not None:
+        deadline = session.deadline(options)
+        deadline.check()
+        wanted = replace(wanted, max_time=_SAMPLE_TIME * deadline.left())
+    try:
+        pairs = train_pairs(sample, plan_exact(sample, wanted, alone), alone)
+    except OutOfTimeError:
+        return len(ids), len(ids), True
+    for solution in (pair.solution for pair in pairs):
+        if solution.signal is not None:
+            raise interruption(solution.signal)
+    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
+    return len(ids), len(union_of_rows(pairs)), late
+
+
+def kernel_speed(
+    kernel: Kernel, rows: Rows, threads: int, seconds: float = 0.1
+) -> tuple[float, float]:
+    """How many kernel values are computed in a second, and the largest of the rows' diagonal."""
+    with Engine(kernel, threads, choose_arithmetic(kernel, rows)) as engine:
+        x = engine.prepare(rows)
+        weights = np.full(len(x), 1 / len(x))
+        engine.weighted_sum(x, x, weights)  # the first call compiles
+        before, started = engine.evaluations, time.perf_counter()
+        while time.perf_counter() - started < seconds:
+            engine.weighted_sum(x, x, weights)
+        speed = (engine.evaluations - before) / (time.perf_counter() - started)
+    return speed, float(kernel.diagonal(x.norms).max())
+
+
+def exact_seconds(n_rows: int, support: int, speed: float) -> float:
+    """Time of an exact run: its kernel values, and its steps on the support vectors."""
+    steps = _DENSE_SECONDS * (support / _DENSE_SUPPORT) ** 2
+    return PASSES * n_rows * support / speed + steps
