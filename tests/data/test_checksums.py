@@ -38,10 +38,10 @@ def test_long_reads_see_every_change_and_short_ones_say_what_is_there(data, n_ro
     stop = data.draw(st.integers(start, n_rows))
     bad = data.draw(st.none() | st.integers(0, n_rows - 1))
     stored = array.copy()
-    dataset = SimpleNamespace(file=SimpleNamespace(filename="f.h5"), chunks=(2 * length,))
+    node = SimpleNamespace(path="f.h5", chunk_rows=2 * length)
     if bad is not None:
         stored[bad] += 1
-    checked = CheckedSlices(stored, sums, dataset, "y")
+    checked = CheckedSlices(stored, sums, node, "y")
     first, last = start // length * length, -(-stop // length) * length
     whole = start == first and stop == min(last, n_rows)
     is_checked = stop > start and (stop - start >= length or whole)
