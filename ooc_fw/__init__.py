@@ -40,6 +40,7 @@ Question                               File
 how does a run go                      ``solver/loop.py``
 why was a run stopped                  ``solver/state.py``: `Status`
 what is in a checkpoint                ``solver/run.py``: `RunState.snapshot`
+what is decided before a run           ``solver/plan.py``: `Plan`; ``training/fit.py``: `make_plan`
 how is ``--memory`` divided            ``system/memory.py``: `plan_memory`
 where is text parsed                   ``convert/text.py``, its grammar: ``_core/text.py``
 where are tables parsed                ``convert/arrow.py``, ``convert/arrays.py``
@@ -49,6 +50,7 @@ which rounding is in the gap           ``certificate/sweep.py``, ``kernels/decis
 and in that of a landmark model        ``landmarks/certificate.py``
 what may an option be                  ``options.py``
 how are accuracy and AUC computed      ``model/metrics.py``
+how to add a task                      ``training/novelty.py`` is one; a line in `fit.TASKS`
 how to add a step rule                 ``solver/steps.py``: a class, and a line in `STEP_RULES`
 how to add an oracle                   ``solver/oracles.py``: a class, and a line in `ORACLES`
 how to add a kernel                    ``_core/maps.py``: its map; ``kernels/functions.py``: a class

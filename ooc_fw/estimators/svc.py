@@ -445,16 +445,7 @@ class FrankWolfeSVC(_FittedSVC):
         """
         options = self._options()
         first = not hasattr(self, "model_")
-        if self.landmarks is not None or (not first and self.landmarks_ is not None):
-            raise InputError(
-                "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
-                "out, and fit with exact=True before or not at all"
-            )
-        if isinstance(self.class_weight, str):
-            raise InputError(
-                "partial_fit does not know how many rows each class will have; give class_weight "
-                "a weight for each label"
-            )
+        self._check_stream()
         known = _agreed_classes(None if first else self.classes_, classes)
         # NaN is found where it is read.
         X, columns = self._checked(X, reset=first, ensure_all_finite=False)
@@ -462,18 +453,12 @@ class FrankWolfeSVC(_FittedSVC):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         with borrow_source(X, y, columns) as chunk:
-            named = not first and self.model_.columns is not None and chunk.columns is not None
-            if not first and not named and chunk.n_features != self.n_features_in_:
-                raise InputError(
-                    f"{chunk.name} has {chunk.n_features} features, but earlier chunks had "
-                    f"{self.n_features_in_}; give all chunks the same columns"
-                )
-            source = chunk if first else suited(self.model_, chunk)
+            source = chunk if first else self._like_earlier(chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
+            factors = class_factors(known, codes, self.class_weight)
             weights = None
             if sample_weight is not None:
                 weights = check_sample_weight(sample_weight, source.n_rows, self.C)
-            factors = class_factors(known, codes, self.class_weight)
             if self.class_weight is not None:
                 weights = factors[codes] * (1.0 if weights is None else weights)
             streams = self._streams_of(source, len(known), options)
@@ -494,6 +479,29 @@ class FrankWolfeSVC(_FittedSVC):
         self.n_support_ = support_of_classes(pairs, len(known))
         self.fit_status_ = int(not Status(self.model_.status).reached)
         return self
+
+    def _check_stream(self) -> None:
+        """InputError for what `partial_fit` cannot do."""
+        if self.landmarks is not None or (hasattr(self, "model_") and self.landmarks_ is not None):
+            raise InputError(
+                "partial_fit trains no landmark models, and cannot continue one; leave landmarks "
+                "out, and fit with exact=True before or not at all"
+            )
+        if isinstance(self.class_weight, str):
+            raise InputError(
+                "partial_fit does not know how many rows each class will have; give class_weight "
+                "a weight for each label"
+            )
+
+    def _like_earlier(self, chunk: RowSource) -> RowSource:
+        """A chunk with the columns of earlier ones; InputError where it has others."""
+        named = self.model_.columns is not None and chunk.columns is not None
+        if not named and chunk.n_features != self.n_features_in_:
+            raise InputError(
+                f"{chunk.name} has {chunk.n_features} features, but earlier chunks had "
+                f"{self.n_features_in_}; give all chunks the same columns"
+            )
+        return suited(self.model_, chunk)
 
     def _streams_of(self, source: RowSource, n_classes: int, options: TrainOptions) -> PairStreams:
         """The streams of earlier calls, those that continue after `fit`, or new ones."""
