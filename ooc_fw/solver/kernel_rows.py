@@ -240,16 +240,16 @@ class KernelRows:
         Another budget may hold other rows. Steps then differ by rounding, and a warning says so.
         """
         held, owners = state["held"], state["owners"]
-        now = np.flatnonzero(self._owners >= 0)
-        if state["budget"] != self._budget and not len(held) == len(now) == len(self):
+        present = np.flatnonzero(self._owners >= 0)
+        if state["budget"] != self._budget and not len(held) == len(present) == len(self):
             logger.warning(
                 "memory for kernel rows is %d bytes and was %d: the run goes on, but not to the "
                 "last bit as it would have",
                 *(self._budget, state["budget"]),
             )
             return
-        if not np.array_equal(held, now) or not np.array_equal(owners, self._owners[now]):
-            self._release(now)
+        if not np.array_equal(held, present) or not np.array_equal(owners, self._owners[present]):
+            self._release(present)
             self._compute(owners, held, engine, z)
             self._own(held, owners)
         self.used[held] = state["used"]
