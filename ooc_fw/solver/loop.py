@@ -30,7 +30,7 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.certificate.sweep import Certificate
-from ooc_fw.data.rows import Float64Array, Int8Array
+from ooc_fw.data.rows import Float64Array, Int8Array, take_rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
@@ -51,7 +51,7 @@ from ooc_fw.solver.run import (
     start,
 )
 from ooc_fw.solver.shell import Shell, State
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, StepRecord
 from ooc_fw.solver.workspace import Workspace, prepare
 
@@ -62,6 +62,9 @@ _LITTLE_ROOM = 64  # with less room than this part of the vertices allowed, none
 _IDLE_ROUNDS = 8  # rounds without new violators or a smaller gap that end a run as ROUNDING
 _UNFINISHED = 4  # corrective steps on the same vertices without progress before a change
 _LONG, _LONG_CORRECTIVE = 5000, 500  # steps, or half of those before, in which rho must fall
+# Corrective steps optimise to this share of the violation just seen, but no farther than to this
+# share of the target gap.
+_VIOLATION_SHARE, _TARGET_SHARE = 0.3, 0.8
 _WORSE = 1.01  # factor of the least certified gap from which its weights are better than the last
 _TIGHTER = 0.8  # factor of the tolerance of training after rounding has hidden a violation
 
@@ -328,12 +331,9 @@ class _Run(Shell):
             grads = candidates.grads
             worst = float(np.median(grads) if len(grads) > 1 else grads[0])
             toward = active.place_of(int(candidates.row_ids[np.argmin(grads)]))
-        effort = Effort.towards(
-            self._target_gap(),
-            relative_gap(active.rho, worst),
-            self.deadline.inner_steps(len(active), state.pass_work()),
-            self._cuts_step,
-        )
+        violation = _VIOLATION_SHARE * relative_gap(active.rho, worst)
+        most = self.deadline.inner_steps(len(active), state.pass_work())
+        effort = Effort(max(violation, _TARGET_SHARE * self._target_gap()), most, self._cuts_step)
         m, started = len(active), time.perf_counter()
         record = rule.step(
             active, int(np.argmin(active.grad)) if toward is None else toward, effort
@@ -435,17 +435,22 @@ class _Run(Shell):
                     status = self._certify_late(status)
         sampled_gap = last_sampled_gap(state)
         certificate, penalties = state.certificate, self.setting.problem.penalties
-        rows = state.active.ids[state.active.support]
+        active, support = state.active, state.active.support
+        rows = active.ids[support]
         self.update()
-        solution = Solution.from_weights(
-            state.active,
-            self.progress,
-            self.source.n_rows,
+        solution = Solution(
+            **vars(Work.of(self.progress, self.source.n_rows, len(support))),
             status=status,
             method=self.options.method,
             lmo=self.options.lmo,
             choice=self.setting.plan.method,
+            alpha=active.alpha[support],
+            labels=active.labels[support].astype(np.int8),
             rows=rows,
+            support_vectors=take_rows(active.rows, support),
+            objective=active.rho / 2,
+            rho=active.rho,
+            steps=dict(self.progress.steps),
             penalties=None if penalties is None else penalties[rows],
             sampled_gap=sampled_gap,
             certified_gap=None if certificate is None else certificate.certified_gap,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import Certificate, Search, SupportGradient, SupportWeights
@@ -534,15 +533,10 @@ def last_sampled_gap(state: RunState) -> float:
         seen = SampledLMO(setting, size).propose(active, state.rng, Request())
     grad = float(active.grad.min())
     if seen.worst >= 0 and active.place_of(seen.worst) is None:
-        row = rows.take(np.array([seen.worst]))
-        outside = int(labels[seen.worst]) * exact_decision(active, active.support, row)
-        grad = min(grad, outside)
+        places, engine = active.support, active.engine
+        x = engine.prepare(rows.take(np.array([seen.worst])), exact=True)
+        z = engine.prepare(take_rows(active.rows, places), exact=True)
+        beta = active.alpha[places] * active.labels[places]
+        decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])
+        grad = min(grad, int(labels[seen.worst]) * decision)
     return relative_gap(active.rho, grad)
-
-
-def exact_decision(active: ActiveSet, places: npt.NDArray[np.intp], row: Rows) -> float:
-    """Decision value of one row in float64; vertices without weight may be left out of `places`."""
-    z = active.engine.prepare(take_rows(active.rows, places), exact=True)
-    beta = active.alpha[places] * active.labels[places]
-    x = active.engine.prepare(row, exact=True)
-    return float((active.engine.weighted_sum(x, z, beta) + beta.sum())[0])

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import numpy as np
-
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -235,23 +233,3 @@ class Solution(Work):
         certificate = certificate.without_bias(total)
         gaps = certificate.certified_gap, certificate.pair_gap
         return replace(solution, certified_gap=gaps[0], pair_gap=gaps[1])
-
-    @classmethod
-    def from_weights(
-        cls, active: ActiveSet, progress: SolverState, n_rows: int, **rest: Any
-    ) -> Solution:
-        """The solution from the current weights.
-
-        `progress` counts the work on `n_rows` rows, and `rest` are all other fields.
-        """
-        support = active.support
-        return cls(
-            alpha=active.alpha[support],
-            labels=active.labels[support].astype(np.int8),
-            support_vectors=take_rows(active.rows, support),
-            objective=active.rho / 2,
-            rho=active.rho,
-            steps=dict(progress.steps),
-            **vars(Work.of(progress, n_rows, len(support))),
-            **rest,
-        )

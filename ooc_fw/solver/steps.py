@@ -34,15 +34,10 @@ INNER_STEPS_PER_VERTEX = 50
 
 _SYSTEM_STEPS_PER_VERTEX = 400  # the same where the step also solves linear systems
 LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
-_TARGET_SHARE = 0.8
-"""Tightest gap to which a fully corrective step optimises, as a share of the target gap."""
-
 LEAST_CORRECTION = 16
 """Vertices by which the support has to grow before a step to its affine minimum."""
 
 _CORRECTION_GROWTH = 8  # the same as a part of the support
-_VIOLATION_SHARE = 0.3
-"""Share of the violation just seen to which a fully corrective step optimises."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +47,6 @@ class Effort:
     tol: float = 0.0  # relative gap on the active set at which it ends
     most: int | None = None  # most pairwise steps, where time is short
     is_late: Callable[[], bool] | None = None  # asked now and then whether to cut it short
-
-    @classmethod
-    def towards(
-        cls,
-        target: float,
-        violation: float = 0.0,
-        most: int | None = None,
-        is_late: Callable[[], bool] | None = None,
-    ) -> Effort:
-        """The effort that pays, given the target gap of training and the violation just seen."""
-        return cls(max(_VIOLATION_SHARE * violation, _TARGET_SHARE * target), most, is_late)
 
 
 NO_LIMIT = Effort()
