@@ -37,14 +37,15 @@ def watch_gaps(data: Data, gamma: float, options: TrainOptions) -> dict[str, Any
     points: list[tuple[int, float, float]] = []
     with open_source(data.X, data.y) as source:
         problem = BinaryProblem(source, signs, make_kernel("rbf", gamma=gamma))
-        with prepare(problem, plan_exact(problem, options), Session()) as setting:
-            state = RunState.begin(setting, Deadline(None, time.perf_counter()), SolverState())
+        with prepare(problem, plan_exact(problem, options), Session()) as workspace:
+            state = RunState.begin(workspace, Deadline(None, time.perf_counter()), SolverState())
             start(state, None)
             active, most = state.active, options.max_iter or math.inf
             began = time.perf_counter()
             ends = began + (options.max_time or math.inf)
-            plan = replace(setting.plan, column_cache=_COLUMN_BYTES)
-            full = FullLMO(replace(setting, plan=plan))
+            memory = replace(workspace.memory, column_cache=_COLUMN_BYTES)
+            plan = replace(workspace.plan, memory=memory)
+            full = FullLMO(replace(workspace, plan=plan))
             iteration = passed = 0
             while passed < 2 and iteration < most and time.perf_counter() < ends:
                 seen = state.oracle.propose(active, state.rng, Request())

@@ -134,10 +134,10 @@ def solve_problem(
     session = session or Session()
     if warm is not None:
         check_warm(*warm, problem.source.n_rows)
-    with prepare(problem, plan, session) as setting:
+    with prepare(problem, plan, session) as workspace:
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)
-        run = _Run(setting, session)
+        run = _Run(workspace, session)
         run.resume()
         return run.solve(warm)
 
@@ -161,19 +161,19 @@ class Path(ExitStack):
         super().__init__()
         self._session = session or Session()
         arithmetic = None if active is None else active.engine.arithmetic
-        self._setting = self.enter_context(prepare(problem, plan, self._session, arithmetic))
+        self._workspace = self.enter_context(prepare(problem, plan, self._session, arithmetic))
         self.active = active
         if active is not None:
-            active.engine = self._setting.engine
+            active.engine = self._workspace.engine
 
     def solve(self, C: float, warm: Warm | None = None) -> Solution:
         """Classifier of the next C; the first begins with `warm`. Counts and times are its own."""
-        setting = replace(self._setting, plan=self._setting.plan.with_options(C=C))
+        workspace = replace(self._workspace, plan=self._workspace.plan.with_options(C=C))
         if self.active is not None:
             self.active.change_penalty(C)
             warm = None
         session = replace(self._session, started=time.perf_counter())
-        run = _Run(setting, session, self.active)
+        run = _Run(workspace, session, self.active)
         run.count_from(SolverState())
         self.active, self.progress = run.state.active, run.progress
         return run.solve(warm)
@@ -183,19 +183,19 @@ class _Run(Shell):
     """One run: the outer loop."""
 
     def __init__(
-        self, setting: Workspace, session: Session, active: ActiveSet | None = None
+        self, workspace: Workspace, session: Session, active: ActiveSet | None = None
     ) -> None:
-        problem, options = setting.problem, setting.options
+        problem, options = workspace.problem, workspace.options
         super().__init__(session, options, problem.source, SolverState())
-        self.setting, self.engine = setting, setting.engine
-        self.state = RunState.begin(setting, self.deadline, self.progress, active)
+        self.workspace, self.engine = workspace, workspace.engine
+        self.state = RunState.begin(workspace, self.deadline, self.progress, active)
         diagonal, share = problem.constant_diagonal(options.C), problem.bias_share
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, share)
         self.cut = False  # whether an interrupt cut the last step short
 
     def resume(self) -> None:
         """Go on from a checkpoint, if there is one to resume from."""
-        snapshot = self.open_checkpoints(self.setting.problem, self.setting.plan.before)
+        snapshot = self.open_checkpoints(self.workspace.problem, self.workspace.plan.before)
         if snapshot is not None:
             self.state.restore(snapshot)
             self.count_from(self.progress)
@@ -287,9 +287,9 @@ class _Run(Shell):
         if state.full:
             state.seen = nothing_outside(active, 0, exact=False)
         else:
-            before, started = self.setting.engine.evaluations, time.perf_counter()
+            before, started = self.workspace.engine.evaluations, time.perf_counter()
             state.seen = state.oracle.propose(active, state.rng, self._request(room))
-            if self.setting.engine.evaluations > before:  # else a gradient was kept, not computed
+            if self.workspace.engine.evaluations > before:  # else a gradient was kept, not computed
                 work = state.seen.n_scanned * len(active)
                 self.deadline.evaluations.add(time.perf_counter() - started, work)
         self.progress.sampled_gap = relative_gap(active.rho, state.seen.least)
@@ -386,11 +386,11 @@ class _Run(Shell):
         """Bring the progress up to date; what callbacks are told, without the bias of one class."""
         self.count()
         self.progress.note_weights(self.state.active)
-        return self.progress.without_bias(self.setting.problem.bias_share)
+        return self.progress.without_bias(self.workspace.problem.bias_share)
 
     def _snapshot(self) -> State:
         self.update()
-        return self.state.snapshot() | {"plan": self.setting.plan.to_state()}
+        return self.state.snapshot() | {"plan": self.workspace.plan.to_state()}
 
     # -- certificate and end ---------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class _Run(Shell):
                 if finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
         sampled_gap = last_sampled_gap(state)
-        certificate, penalties = state.certificate, self.setting.problem.penalties
+        certificate, penalties = state.certificate, self.workspace.problem.penalties
         active, support = state.active, state.active.support
         rows = active.ids[support]
         self.update()
@@ -443,7 +443,7 @@ class _Run(Shell):
             status=status,
             method=self.options.method,
             lmo=self.options.lmo,
-            choice=self.setting.plan.method,
+            choice=self.workspace.plan.method,
             alpha=active.alpha[support],
             labels=active.labels[support].astype(np.int8),
             rows=rows,
@@ -458,7 +458,7 @@ class _Run(Shell):
             sweep_seconds=state.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )
-        if self.setting.problem.one_class:
+        if self.workspace.problem.one_class:
             solution = solution.without_bias(certificate, self.source.name)
         return solution
 

@@ -87,9 +87,9 @@ class LMO(Resumable, ABC):
     keeps_gradient: ClassVar[bool] = False
     """Whether the gradient of all rows is kept."""
 
-    def __init__(self, setting: Workspace) -> None:
-        self._source, self._labels = setting.rows, setting.problem.labels
-        self._engine = setting.engine
+    def __init__(self, workspace: Workspace) -> None:
+        self._source, self._labels = workspace.rows, workspace.problem.labels
+        self._engine = workspace.engine
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -121,10 +121,10 @@ class SampledLMO(LMO):
     algorithms for machine learning.
     """
 
-    def __init__(self, setting: Workspace, sample_size: int | None = None) -> None:
-        super().__init__(setting)
-        self._sampler = setting.sampler
-        self._sample_size = sample_size or setting.options.sample_size
+    def __init__(self, workspace: Workspace, sample_size: int | None = None) -> None:
+        super().__init__(workspace)
+        self._sampler = workspace.sampler
+        self._sample_size = sample_size or workspace.options.sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
@@ -219,11 +219,11 @@ class BlockLMO(SampledLMO):
     `reset` says that certifying passes have begun, only the active set is looked at.
     """
 
-    def __init__(self, setting: Workspace) -> None:
-        super().__init__(setting)
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
         n_rows = self._source.n_rows
-        self._blocks = block_sampler(setting.sampler, n_rows)
-        self._max_block = setting.memory.max_block
+        self._blocks = block_sampler(workspace.sampler, n_rows)
+        self._max_block = workspace.memory.max_block
         self._progress = _Progress(n_rows, np.zeros(n_rows, dtype=np.float32))
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -285,12 +285,12 @@ class FullLMO(LMO):
     keeps_gradient = True
     saved = "_grad", "_before"  # their last bits depend on the steps since they were computed
 
-    def __init__(self, setting: Workspace) -> None:
-        super().__init__(setting)
-        memory = setting.memory
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        memory = workspace.memory
         self._y = self._labels.astype(np.float64)
-        self._C = np.broadcast_to(setting.penalties, len(self._labels))
-        self._keeps_before = setting.options.method == Partan.name  # for steps that extrapolate
+        self._C = np.broadcast_to(workspace.penalties, len(self._labels))
+        self._keeps_before = workspace.options.method == Partan.name  # for steps that extrapolate
         self._keeps_rows, self._column_bytes = memory.row_cache > 0, memory.column_cache
         self._grad: Float64Array | None = None
         self._before: Float64Array | None = None
@@ -421,9 +421,9 @@ class RandomFullLMO(FullLMO):
 
     sees_active = False
 
-    def __init__(self, setting: Workspace) -> None:
-        super().__init__(setting)
-        self._sampler, self._sample_size = setting.sampler, setting.options.sample_size
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._sampler, self._sample_size = workspace.sampler, workspace.options.sample_size
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         row_ids = self._sampler.sample(self._sample_size, rng)
@@ -448,9 +448,9 @@ class LazyLMO(LMO):
 
     keeps_gradient = True
 
-    def __init__(self, setting: Workspace) -> None:
-        super().__init__(setting)
-        self._full = FullLMO(setting)
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._full = FullLMO(workspace)
         self.reset()
 
     def reset(self) -> None:
@@ -516,7 +516,7 @@ SEES_DRAWN_ALONE = tuple(name for name, kind in ORACLES.items() if not kind.sees
 """Values of `lmo` with which the gap is one over the rows drawn alone."""
 
 
-def make_oracle(setting: Workspace, rule: StepRule) -> LMO:
+def make_oracle(workspace: Workspace, rule: StepRule) -> LMO:
     """The oracle that the options of a run ask for; samples become blocks where steps take many."""
-    kind = ORACLES[setting.options.lmo]
-    return BlockLMO(setting) if kind is SampledLMO and rule.takes_many else kind(setting)
+    kind = ORACLES[workspace.options.lmo]
+    return BlockLMO(workspace) if kind is SampledLMO and rule.takes_many else kind(workspace)

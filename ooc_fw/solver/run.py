@@ -148,7 +148,7 @@ _FROM_SOURCE = {"rows", "labels"}  # of candidates, which are not stored
 class RunState:
     """What a run changes, from its first vertices to its solution; checkpoints hold all of it."""
 
-    setting: Workspace
+    workspace: Workspace
     deadline: Deadline
     active: ActiveSet
     rule: StepRule
@@ -174,26 +174,26 @@ class RunState:
     @classmethod
     def begin(
         cls,
-        setting: Workspace,
+        workspace: Workspace,
         deadline: Deadline,
         progress: SolverState,
         active: ActiveSet | None = None,
     ) -> RunState:
         """State before the first step, with the vertices of an earlier run or none."""
-        options, memory, problem = setting.options, setting.memory, setting.problem
+        options, memory, problem = workspace.options, workspace.memory, workspace.problem
         n_added = 0 if active is None else len(active)
         if active is None:
             n_max = min(memory.max_vertices, options.max_support or memory.max_vertices)
-            kernel_rows = KernelRows(n_max, memory.kernel_rows, setting.plan.quantised)
-            active = ActiveSet(setting.engine, options.C, kernel_rows, problem.penalties)
+            kernel_rows = KernelRows(n_max, memory.kernel_rows, workspace.plan.quantised)
+            active = ActiveSet(workspace.engine, options.C, kernel_rows, problem.penalties)
         rule, rng = STEP_RULES[options.method](), np.random.default_rng(options.seed)
-        oracle = make_oracle(setting, rule)
-        return cls(setting, deadline, active, rule, oracle, rng, progress, n_added=n_added)
+        oracle = make_oracle(workspace, rule)
+        return cls(workspace, deadline, active, rule, oracle, rng, progress, n_added=n_added)
 
     def add_vertices(self, row_ids: Int64Array) -> None:
         """Add rows of the source, whose numbers increase, as vertices of weight 0."""
-        setting = self.setting
-        self.active.add(row_ids, setting.rows.take(row_ids), setting.problem.labels[row_ids])
+        workspace = self.workspace
+        self.active.add(row_ids, workspace.rows.take(row_ids), workspace.problem.labels[row_ids])
 
     def refresh(self) -> None:
         """Compute the gradient of the active set anew in float64."""
@@ -208,9 +208,9 @@ class RunState:
 
     def return_to(self, earlier: EarlierWeights) -> None:
         """Take the weights of an earlier moment."""
-        setting = self.setting
+        workspace = self.workspace
         self.active.clear()
-        rows, labels = setting.rows_of(earlier.ids), setting.problem.labels[earlier.ids]
+        rows, labels = workspace.rows_of(earlier.ids), workspace.problem.labels[earlier.ids]
         self.active.add(earlier.ids, rows, labels)
         self.active.set_weights(earlier.alpha)
         self.certificate = self.screen = self.seen = None
@@ -218,9 +218,9 @@ class RunState:
 
     def pass_work(self) -> float:
         """Rows times support vectors that the next certifying pass likely takes; 0 without one."""
-        if not self.setting.options.certify:
+        if not self.workspace.options.certify:
             return 0.0
-        return self.pass_share * self.setting.problem.source.n_rows * len(self.active.support)
+        return self.pass_share * self.workspace.problem.source.n_rows * len(self.active.support)
 
     def snapshot(self) -> State:
         """What a checkpoint holds."""
@@ -240,7 +240,7 @@ class RunState:
 
     def restore(self, snapshot: State) -> None:
         """Take over a snapshot; the active set is empty before."""
-        setting, labels = self.setting, self.setting.problem.labels
+        workspace, labels = self.workspace, self.workspace.problem.labels
         vars(self).update(snapshot["run"])
         self.stagnation = Stagnation(**snapshot["stagnation"])
         vars(self.progress).update(snapshot["progress"])
@@ -251,14 +251,14 @@ class RunState:
         self.progress.steps = {StepKind(kind): count for kind, count in steps}
         self.rng.bit_generator.state = snapshot["rng"]
         ids = snapshot["active"]["ids"]
-        self.active.restore(snapshot["active"], setting.rows_of(ids), labels[ids])
+        self.active.restore(snapshot["active"], workspace.rows_of(ids), labels[ids])
         for name in _PARTS:
             getattr(self, name).restore(snapshot[name])
         if snapshot["screen"] is not None:
             self.screen = Screen.from_state(snapshot["screen"])
         if snapshot["seen"] is not None:
             ids = snapshot["seen"]["row_ids"]
-            rows = setting.rows_of(ids) if len(ids) > 0 else None
+            rows = workspace.rows_of(ids) if len(ids) > 0 else None
             self.seen = Candidates(rows=rows, labels=labels[ids], **snapshot["seen"])
 
 
@@ -278,7 +278,7 @@ def check_warm(rows: Int64Array, alpha: Float64Array, n_rows: int) -> None:
 
 def start(state: RunState, warm: Warm | None) -> None:
     """Begin with the weights given, those that the state has already, or random rows."""
-    active, options = state.active, state.setting.options
+    active, options = state.active, state.workspace.options
     if warm is not None:
         _add_warm(state, *warm)
         state.n_added = len(active)
@@ -303,7 +303,7 @@ def _add_warm(state: RunState, row_ids: Int64Array, alpha: Float64Array) -> None
 
 def _random_rows(state: RunState) -> Int64Array:
     """Rows of both classes, half of each as far as there are enough."""
-    labels = state.setting.problem.labels
+    labels = state.workspace.problem.labels
     chosen = [
         state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
         for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
@@ -316,10 +316,10 @@ def _far_rows(state: RunState) -> Int64Array:
 
     Their squared distance is Q_ii + Q_jj - 2 Q_ij (MEB paper, section on initialisation).
     """
-    setting, rng = state.setting, state.rng
-    problem, engine = setting.problem, setting.engine
-    row_ids = setting.sampler.sample(_FARTHEST_ROWS, rng)
-    x = engine.prepare(setting.rows.take(row_ids))
+    workspace, rng = state.workspace, state.rng
+    problem, engine = workspace.problem, workspace.engine
+    row_ids = workspace.sampler.sample(_FARTHEST_ROWS, rng)
+    x = engine.prepare(workspace.rows.take(row_ids))
     y = problem.labels[row_ids].astype(np.float64)
     diagonal = engine.kernel.diagonal(x.norms)
     if problem.penalties is not None:
@@ -343,8 +343,8 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     The gradient of the active set was just computed in float64. `on_block` is told the share of the
     pass that is done. Stop is raised when the pass will not end within the time limit.
     """
-    setting, deadline, active = state.setting, state.deadline, state.active
-    all_rows = setting.problem.source.n_rows
+    workspace, deadline, active = state.workspace, state.deadline, state.active
+    all_rows = workspace.problem.source.n_rows
     support, unscreened = active.support, _unscreened(state)
     ids, alpha = active.ids[support], active.alpha[support]
     n_rows = all_rows if unscreened is None else len(unscreened)
@@ -368,7 +368,7 @@ def certify(state: RunState, tolerance: float, on_block: Callable[[float], None]
     weights = SupportWeights(rows, ids, alpha, active.penalty_of(ids), gradient)
     search = Search(tolerance, max(_LEAST_VIOLATORS, len(active)), screen, unscreened)
     state.certificate = make_pass(
-        setting.problem, setting.engine, weights, search, on_rows, setting.workers
+        workspace.problem, workspace.engine, weights, search, on_rows, workspace.workers
     )
     seconds = time.perf_counter() - started
     deadline.passes.add(seconds, work)
@@ -385,7 +385,7 @@ def _unscreened(state: RunState) -> Int64Array | None:
     """Rows that may be worse than the support, by the last screen; None for all rows."""
     if state.screen is None:
         return None
-    active, problem = state.active, state.setting.problem
+    active, problem = state.active, state.workspace.problem
     rounding, norm2 = active.rounding, active.squared_norm()
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
     floor = float(active.grad[active.support].min()) + rounding
@@ -448,7 +448,7 @@ def _least_primal(
     """Weights of the least primal objective over a sample of rows."""
     end = time.perf_counter() + seconds
     objectives = primal_objectives(
-        candidates, state.active, state.setting, lambda: time.perf_counter() > end
+        candidates, state.active, state.workspace, lambda: time.perf_counter() > end
     )
     best = candidates[int(objectives.argmin())]
     logger.info(
@@ -463,7 +463,7 @@ def _least_primal(
 def primal_objectives(
     candidates: Sequence[EarlierWeights],
     active: ActiveSet,
-    setting: Workspace,
+    workspace: Workspace,
     is_late: Callable[[], bool],
 ) -> Float64Array:
     """P of each candidate, shape (k,), estimated over the same rows of a sample.
@@ -478,39 +478,39 @@ def primal_objectives(
     Costs rows of the sample x vertices of all candidates kernel values. The first part of the
     sample is always taken, the others while it is not late.
     """
-    engine, C = setting.engine, setting.penalties
+    engine, C = workspace.engine, workspace.penalties
     ids = np.unique(np.concatenate([weights.ids for weights in candidates]))
-    vertices = engine.prepare(_rows_of(ids, active, setting.rows))
+    vertices = engine.prepare(_rows_of(ids, active, workspace.rows))
     betas = [weights.alpha * weights.labels for weights in candidates]
     places = [np.searchsorted(ids, weights.ids) for weights in candidates]
     many = ManyWeights.of(len(ids), places, betas)
     bias = np.array([beta.sum() for beta in betas])
     rho = np.array([weights.rho for weights in candidates])
     losses, n_seen = np.zeros(len(candidates)), 0
-    for row_ids in _sample(setting):
-        x = engine.prepare(setting.rows.take(row_ids))
+    for row_ids in _sample(workspace):
+        x = engine.prepare(workspace.rows.take(row_ids))
         margins = (engine.weighted_sums(x, vertices, many) + bias) / rho
-        slack = np.maximum(0.0, 1.0 - setting.problem.labels[row_ids][:, None] * margins)
+        slack = np.maximum(0.0, 1.0 - workspace.problem.labels[row_ids][:, None] * margins)
         penalties = C[row_ids][:, None] if isinstance(C, np.ndarray) else C
         losses += np.sum(penalties * slack**2, axis=0)
         n_seen += len(row_ids)
         if is_late():
             break
     norms = np.array([weights.squared_norm for weights in candidates]) / rho**2
-    return np.asarray(norms / 2 + setting.rows.n_rows / n_seen * losses / 2)
+    return np.asarray(norms / 2 + workspace.rows.n_rows / n_seen * losses / 2)
 
 
-def _sample(setting: Workspace) -> Iterator[Int64Array]:
+def _sample(workspace: Workspace) -> Iterator[Int64Array]:
     """A fixed random sample of rows, part by part; where rows are few, all in random order."""
-    n = setting.rows.n_rows
+    n = workspace.rows.n_rows
     if n <= _SAMPLE_ROWS:
         order = np.random.default_rng(0).permutation(n)
         for first in range(0, n, _DRAW_ROWS):
             yield np.sort(order[first : first + _DRAW_ROWS])
         return
-    rng = np.random.default_rng(setting.options.seed)
+    rng = np.random.default_rng(workspace.options.seed)
     for _ in range(0, _SAMPLE_ROWS, _DRAW_ROWS):
-        yield setting.sampler.sample(_DRAW_ROWS, rng)
+        yield workspace.sampler.sample(_DRAW_ROWS, rng)
 
 
 def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
@@ -524,13 +524,13 @@ def _rows_of(ids: Int64Array, active: ActiveSet, source: RowSource) -> Rows:
 
 def last_sampled_gap(state: RunState) -> float:
     """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
-    active, seen, setting = state.active, state.seen, state.setting
-    rows, labels = setting.rows, setting.problem.labels
+    active, seen, workspace = state.active, state.seen, state.workspace
+    rows, labels = workspace.rows, workspace.problem.labels
     if seen is None or seen.n_scanned == 0:
         # Without a certificate this draw is all that is known of rows outside the active set.
         least = _UNCERTIFIED_DRAW if state.certificate is None else 0
-        size = max(setting.options.sample_size, least)
-        seen = SampledLMO(setting, size).propose(active, state.rng, Request())
+        size = max(workspace.options.sample_size, least)
+        seen = SampledLMO(workspace, size).propose(active, state.rng, Request())
     grad = float(active.grad.min())
     if seen.worst >= 0 and active.place_of(seen.worst) is None:
         places, engine = active.support, active.engine

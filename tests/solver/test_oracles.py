@@ -53,7 +53,7 @@ class Bench:
     def add(self, row_ids):
         self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
 
-    def setting(self, method="swap2", size=20, keeps_rows=True, column_bytes=1 << 20):
+    def workspace(self, method="swap2", size=20, keeps_rows=True, column_bytes=1 << 20):
         """What an oracle takes of a run."""
         return SimpleNamespace(
             rows=self.source,
@@ -62,7 +62,7 @@ class Bench:
             sampler=ScatteredSampler(N_ROWS),
             penalties=self.problem.C,
             options=SimpleNamespace(method=method, sample_size=size),
-            plan=SimpleNamespace(
+            memory=SimpleNamespace(
                 row_cache=int(keeps_rows),
                 column_cache=column_bytes,
                 max_block=ooc_fw.solver.oracles.LARGEST_BLOCK,
@@ -70,21 +70,21 @@ class Bench:
         )
 
     def full(self, **how):
-        return FullLMO(self.setting(**how))
+        return FullLMO(self.workspace(**how))
 
     def lazy(self):
-        return LazyLMO(self.setting())
+        return LazyLMO(self.workspace())
 
     def random_full(self, size):
-        return RandomFullLMO(self.setting(size=size))
+        return RandomFullLMO(self.workspace(size=size))
 
     def sampled(self, size=20, kind=SampledLMO):
-        return kind(self.setting(size=size))
+        return kind(self.workspace(size=size))
 
     def blocks(self):
-        setting = self.setting()
-        setting.sampler = BlockSampler(N_ROWS)
-        return BlockLMO(setting)
+        workspace = self.workspace()
+        workspace.sampler = BlockSampler(N_ROWS)
+        return BlockLMO(workspace)
 
     def propose(self, lmo, request=EVERYTHING):
         return lmo.propose(self.active, self.rng, request)
