@@ -250,10 +250,10 @@ class Trainer(BaseEstimator):
                 None,
             )
         checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
-        found = validate_data(self, X, *y, **checks)
+        checked = validate_data(self, X, *y, **checks)
         if not reset and in_order:
             names = self.model_.columns
-        return *(found if y else [found]), names
+        return *(checked if y else [checked]), names
 
     def __sklearn_is_fitted__(self) -> bool:
         """A first call that failed may have left attributes of the data, but no model."""

@@ -79,11 +79,11 @@ class _FittedSVC(ClassifierMixin, Trainer):
     @property
     def dual_coef_(self) -> Float64Array:
         coefficients = np.zeros((len(self.model_.classifiers), len(self.support_vectors_)))
-        for row, own in zip(coefficients, self.model_.classifiers, strict=True):
-            if isinstance(own, LandmarkClassifier):
-                row[own.landmarks] = own.beta
+        for row, classifier in zip(coefficients, self.model_.classifiers, strict=True):
+            if isinstance(classifier, LandmarkClassifier):
+                row[classifier.landmarks] = classifier.beta
             else:
-                row[own.sv] = own.alpha * own.labels / own.rho
+                row[classifier.sv] = classifier.alpha * classifier.labels / classifier.rho
         return coefficients
 
     @property
@@ -371,11 +371,11 @@ class FrankWolfeSVC(_FittedSVC):
         self.model_, self.pairs_, self.landmarks_ = fitted.model, fitted.pairs, fitted.landmarks
 
     def _last_weights(
-        self, classes: npt.NDArray[Any], codes: Int64Array, kept: Int64Array | None
+        self, classes: npt.NDArray[Any], codes: Int64Array, given_rows: Int64Array | None
     ) -> list[Warm | None] | LandmarkStart | None:
         """Weights that `fit` begins with; None where there are none for such rows.
 
-        `codes` has the place of the label of each row, or of each of the rows `kept`.
+        `codes` has the place of the label of each row, or of each of the rows `given_rows`.
         """
         if not self.warm_start or not hasattr(self, "model_"):
             return None
@@ -384,18 +384,20 @@ class FrankWolfeSVC(_FittedSVC):
             return None
         if self.landmarks_ is not None:
             rows = self.landmarks_.rows
-            places = rows if kept is None else np.searchsorted(kept, rows)
+            places = rows if given_rows is None else np.searchsorted(given_rows, rows)
             there = places < len(codes)
-            if not there.all() or (kept is not None and (kept[places] != rows).any()):
+            if not there.all() or (given_rows is not None and (given_rows[places] != rows).any()):
                 return None
             return LandmarkStart(places, self.landmarks_.beta)
         warm: list[Warm | None] = []
         for pair in self.pairs_:
             solution = pair.solution
-            places = solution.rows if kept is None else np.searchsorted(kept, solution.rows)
+            places = (
+                solution.rows if given_rows is None else np.searchsorted(given_rows, solution.rows)
+            )
             there = places < len(codes)
-            if kept is not None:
-                there[there] = kept[places[there]] == solution.rows[there]
+            if given_rows is not None:
+                there[there] = given_rows[places[there]] == solution.rows[there]
             elif not there.all():
                 return None
             places, labels = places[there], solution.labels[there]
@@ -510,9 +512,9 @@ class FrankWolfeSVC(_FittedSVC):
             self._streams.retune(options, room)
             return self._streams
         if hasattr(self, "model_"):
-            kernel, found = self.model_.kernel, solutions_of(self.model_, self.pairs_)
+            kernel, solutions = self.model_.kernel, solutions_of(self.model_, self.pairs_)
             trained = replace(options, C=self.model_.C)
-            streams = PairStreams(n_classes, kernel, trained, room, found, self.n_rows_seen_)
+            streams = PairStreams(n_classes, kernel, trained, room, solutions, self.n_rows_seen_)
             streams.retune(options, room)
             return streams
         return PairStreams(n_classes, self._kernel(source, options), options, room)

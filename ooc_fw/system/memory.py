@@ -396,14 +396,14 @@ def plan_landmarks(
         When there is no room for the fewest.
     """
     budget = require_landmarks(work, limit, available, fewest, asked=wanted is None)
-    found = fewest
+    n_landmarks = fewest
     if wanted is not None:
-        found = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
-    rest = budget - sum(landmark_terms(work, found).values())
-    threads = min(threads, 1 + rest // _landmark_thread_bytes(work, found))
-    parts = landmark_terms(work, found, threads)
+        n_landmarks = _most_landmarks(work, budget, fewest, wanted, _LANDMARK_THREADS)
+    rest = budget - sum(landmark_terms(work, n_landmarks).values())
+    threads = min(threads, 1 + rest // _landmark_thread_bytes(work, n_landmarks))
+    parts = landmark_terms(work, n_landmarks, threads)
     cache = min(_CACHE_BYTES, budget - sum(parts.values()))
-    return LandmarkPlan(work, parts, found, threads, limit, cache * work.cacheable)
+    return LandmarkPlan(work, parts, n_landmarks, threads, limit, cache * work.cacheable)
 
 
 def _over_limit(

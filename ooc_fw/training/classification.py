@@ -421,23 +421,23 @@ def expect_support(
         Largest number of rows of a sample.
     """
     n_rows, late = problem.source.n_rows, False
-    found: list[tuple[int, int]] = []
+    samples: list[tuple[int, int]] = []
     for wanted in SAMPLE_ROWS:
         size = min(wanted, most, n_rows)
-        if found and size <= found[-1][0]:
+        if samples and size <= samples[-1][0]:
             break
         size, support, late = _solve_sample(problem, size, options, session)
-        found.append((size, support))
+        samples.append((size, support))
         if late or support * n_rows <= enough * size:
             break
-    size, support = found[-1]
+    size, support = samples[-1]
     power = 1.0
-    if len(found) > 1:
-        small, few = found[0]
+    if len(samples) > 1:
+        small, few = samples[0]
         power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
     expected = min(n_rows, round(support * (n_rows / size) ** power))
     words = "the model of " + " and of ".join(
-        f"{size} rows has {support} support vectors" for size, support in found
+        f"{size} rows has {support} support vectors" for size, support in samples
     )
     return Support(expected, support / size, words, late)
 

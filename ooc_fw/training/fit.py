@@ -75,9 +75,11 @@ class Fit:
     @property
     def pairs(self) -> list[PairSolution]:
         """Classes and solution of each classifier of an exact model."""
-        exact = [own for own in self.solutions if isinstance(own, Solution)]
+        exact = [solution for solution in self.solutions if isinstance(solution, Solution)]
         classes = class_pairs(len(self.model.classes))
-        return [PairSolution(*pair, own) for pair, own in zip(classes, exact, strict=False)]
+        return [
+            PairSolution(*pair, solution) for pair, solution in zip(classes, exact, strict=False)
+        ]
 
     @property
     def landmarks(self) -> LandmarkSolution | None:
@@ -110,7 +112,7 @@ class Fit:
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
-        solutions = [replace(own, rows=rows[own.rows]) for own in self.solutions]
+        solutions = [replace(solution, rows=rows[solution.rows]) for solution in self.solutions]
         return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
 
 
@@ -242,7 +244,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     are sums and gaps those of the worst; ``machines`` has each.
     """
     model, options, source = fit.model, fit.plan.options, fit.problem.source
-    classifiers = [_describe_classifier(own) for own in model.classifiers]
+    classifiers = [_describe_classifier(each) for each in model.classifiers]
     several, n_support = len(classifiers) > 1, len(model.support_vectors)
     if fit.landmarks is None:
         work = _exact_work(fit.solutions, source)
@@ -251,9 +253,9 @@ def describe(fit: Fit) -> dict[str, Any]:
         work = {name: getattr(fit.landmarks, name) for name in names}
         work |= dict.fromkeys(("method", "lmo", "rho", "pair_gap", "steps"))
     if several and fit.landmarks is None:
-        for own, solution in zip(classifiers, fit.solutions, strict=True):
-            own |= {"status": str(solution.status), "iterations": solution.iterations}
-            own["seconds"] = solution.seconds
+        for described, solution in zip(classifiers, fit.solutions, strict=True):
+            described |= {"status": str(solution.status), "iterations": solution.iterations}
+            described["seconds"] = solution.seconds
     result: dict[str, Any] = {
         **task_of(fit.problem.task).facts(fit),
         "status": model.status,

@@ -136,13 +136,13 @@ def held_out_sigmoids(
         model = _train_without(held.rows, problem, wanted, session)
         judged = SubsetSource(source, ranges_of(held.judged))
         with judged as part, part.limited(deadline.check):
-            found = iter_decisions(model, part, threads=options.threads, dask=session.dask)
-            for start, block in found:
+            decisions = iter_decisions(model, part, threads=options.threads, dask=session.dask)
+            for start, block in decisions:
                 known = codes[held.judged[start : start + len(block)]]
-                for own, (negative, positive_class) in enumerate(sides):
+                for column, (negative, positive_class) in enumerate(sides):
                     here = np.isin(known, [*negative, positive_class])
-                    values[own].append(block.reshape(len(block), -1)[here, own])
-                    positive[own].append(known[here] == positive_class)
+                    values[column].append(block.reshape(len(block), -1)[here, column])
+                    positive[column].append(known[here] == positive_class)
     return [
         fit_sigmoid(np.concatenate(f), np.concatenate(y))
         for f, y in zip(values, positive, strict=True)
@@ -164,8 +164,8 @@ def _train_without(
     rest = np.ones(n_rows, dtype=bool)
     rest[rows] = False
     with SubsetSource(problem.source, complement(ranges_of(rows), n_rows)) as part:
-        own = Session(session.callbacks, session.dask)
-        fitted = fit(problem.subset(part, rest), options, own)
+        session = Session(session.callbacks, session.dask)
+        fitted = fit(problem.subset(part, rest), options, session)
     if fitted.model.status == Status.INTERRUPTED:
         raise interruption(fitted.signal)
     return fitted.model
