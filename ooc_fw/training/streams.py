@@ -318,8 +318,8 @@ class Stream:
         ids = self._vertices.ids
         share = np.count_nonzero(np.isin(new.ids[rows[:room]], ids)) / max(1, room)
         expected = len(ids) + share * (len(rows) - room)
-        if expected > self._capacity:
-            self._forget(int(self._threshold * self._capacity / expected))
+        if expected > self._capacity:  # though their share falls as more rows are seen
+            self._forget(int(self._threshold * (self._capacity / expected) ** 0.5))
 
     def _train(self, new: _Candidates, callbacks: Sequence[Callback]) -> Solution:
         """Train on the vertices, and on those of the new rows that are learned from."""
