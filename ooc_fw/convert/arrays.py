@@ -16,8 +16,8 @@ from ooc_fw.convert.readers import (
     NUMBERS,
     SPARSE,
     WORDS,
+    TableReader,
     TypedBlock,
-    TypedReader,
     block_rows,
     check_columns,
 )
@@ -44,7 +44,7 @@ from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
 
-class ArrayReader(TypedReader):
+class ArrayReader(TableReader):
     """Named arrays as a table: rows in one and labels in another, or an array for each column.
 
     The part of a block has the slices of all arrays by name; sparse rows have no name.

@@ -29,7 +29,6 @@ from ooc_fw.convert.readers import (
     Cells,
     TableReader,
     TypedBlock,
-    TypedReader,
     Wanted,
     Words,
     block_rows,
@@ -71,7 +70,7 @@ class _Part(NamedTuple):
     schema: Any  # of the file itself
 
 
-class PartsReader(TypedReader):
+class PartsReader(TableReader):
     """Parquet or Arrow IPC: a file, or all files of a folder, read page by page.
 
     Where names of folders are like ``year=2024``, ``year`` is a column, too. Parts are read in the

@@ -137,7 +137,7 @@ class Cells:
 
 
 class TableReader(Reader):
-    """An open table. What stands in a block, and of which type its columns are, is its own."""
+    """An open table, which hands out `TypedBlock` unless it has a `parse` of its own."""
 
     # What each column holds: NUMBERS, WORDS, TEXT, or another type, which is of no use.
     kinds: Mapping[str, str] = MappingProxyType({})
@@ -149,6 +149,8 @@ class TableReader(Reader):
     feature_names: Sequence[str] | None = None  # of rows in one array; None: nothing says them
     takes_label_file = False  # whether labels may come from a file of their own
     wanted: Wanted  # the columns to read, which `choose` tells
+    n_rows = 0  # where it is known before the table is read
+    row = 0  # number of the next row
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -164,9 +166,15 @@ class TableReader(Reader):
         """Leave out what is not wanted, in blocks as well; before the first of them."""
         self.wanted = wanted
 
-    @abstractmethod
+    @property
+    def bytes_read(self) -> int:
+        """Share of the file that belongs to the rows read."""
+        return (self.size or 0) * self.row // max(1, self.n_rows)
+
     def parse(self, block: Any) -> Cells:
         """Wanted cells of a block, for any thread; InputError where one cannot be read."""
+        first, name = block.first, block.name
+        return self._cells(block.columns, block.n_rows, lambda row: f"{name}, row {first + row}")
 
     def _cells(self, columns: Mapping[str, Any], n_rows: int, place: Place) -> Cells:
         """Wanted cells of columns that have types, of numpy or Arrow."""
@@ -199,28 +207,6 @@ class TypedBlock(NamedTuple):
     first: int  # number of the first row in it
     n_rows: int
     columns: Mapping[str, Any]  # arrays of numpy or Arrow; `SPARSE` are `CSRRows` of all numbers
-
-
-class TypedReader(TableReader):
-    """A table with a known number of rows."""
-
-    n_rows = 0
-    row = 0  # number of the next row
-
-    @property
-    def bytes_read(self) -> int:
-        """Share of the file that belongs to the rows read."""
-        return (self.size or 0) * self.row // max(1, self.n_rows)
-
-    @abstractmethod
-    def blocks(self) -> Iterator[TypedBlock]:
-        """Read the table block by block."""
-
-    def parse(self, block: TypedBlock) -> Cells:
-        """Wanted cells of a block."""
-        return self._cells(
-            block.columns, block.n_rows, lambda row: f"{block.name}, row {block.first + row}"
-        )
 
 
 def _floats(column: Any) -> Float64Array:

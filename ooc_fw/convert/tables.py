@@ -60,7 +60,7 @@ from ooc_fw.data.hdf5 import (
     open_file,
 )
 from ooc_fw.data.labels import feature_places, is_exact_label
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, keep_stored, take_columns, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError, unreadable
@@ -167,7 +167,23 @@ class TableRecord:
                 f"the {these}"
             )
         like = of if fixed else ""
-        _check_kinds(reader, self, like)
+        if words := [name for name in self.numbers if reader.kinds[name] == WORDS]:
+            names = ",".join(words)
+            plural = "columns" if len(words) > 1 else "column"
+            way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
+            if like:
+                way = f"{like} needs numbers there, so write them as such"
+            raise InputError(
+                f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; "
+                f"{way}"
+            )
+        for name in self.columns:
+            if reader.kinds[name] not in USABLE:
+                way = f"write it as {like} needs it" if like else f"leave it out with --drop {name}"
+                raise InputError(
+                    f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
+                    f"numbers nor words; {way}"
+                )
         return Wanted(label, self.numbers, self.hot, skip, like)
 
 
@@ -338,33 +354,7 @@ def choose_columns(
         return TableRecord(label, columns, categories)
     if not columns:
         raise InputError(f"{reader.name} has no column left for features; drop fewer")
-    record = TableRecord(label, columns, categories, header=reader.header)
-    _check_kinds(reader, record)
-    return record
-
-
-def _check_kinds(reader: TableReader, record: TableRecord, like: str = "") -> None:
-    """Refuse columns that are known to hold no numbers, all at once.
-
-    Where the file `like` fixes the columns, no option can change what they hold.
-    """
-    words = [name for name in record.numbers if reader.kinds[name] == WORDS]
-    if words:
-        names = ",".join(words)
-        plural = "columns" if len(words) > 1 else "column"
-        way = f"give --one-hot {names} for categories, or leave out with --drop {names}"
-        if like:
-            way = f"{like} needs numbers there, so write them as such"
-        raise InputError(
-            f"{plural} {', '.join(map(repr, words))} of {reader.name}: words, not numbers; {way}"
-        )
-    for name in record.columns:
-        if reader.kinds[name] not in USABLE:
-            way = f"write it as {like} needs it" if like else f"leave it out with --drop {name}"
-            raise InputError(
-                f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
-                f"numbers nor words; {way}"
-            )
+    return TableRecord(label, columns, categories, header=reader.header)
 
 
 def fit_record(
@@ -610,60 +600,88 @@ class TableEncoder(Encoder):
 
     def _encode(self, cells: Cells, places: Int64Array | None) -> ParsedBlock:
         """Labels and sparse rows, of float64, of some cells, whose features are at `places`."""
-        if places is not None:
-            assert isinstance(cells.numbers, CSRRows)
-            cells = replace(cells, numbers=take_columns(cells.numbers, places))
         if self._drop_unlabelled:
-            labelled = ~_unlabelled(cells.labels)
-            if not labelled.all():
-                self._count("unlabelled", int(np.count_nonzero(~labelled)))
-                cells = cells.take(np.flatnonzero(labelled))
-        if self.record is not None and self.record.means is not None:
-            assert not isinstance(cells.numbers, CSRRows)
-            missing = np.isnan(cells.numbers)
-            means = np.array(self.record.means)[~self.record.is_hot]
-            cells.numbers[missing] = means[np.nonzero(missing)[1]]
-            self._count("filled", int(np.count_nonzero(missing)))
-        skipped, n_skipped = list(cells.skipped), len(cells.skipped)
-        bad = self._bad_rows(cells)
+            unlabelled = _unlabelled(cells.labels)
+            self._count("unlabelled", int(np.count_nonzero(unlabelled)))
+            cells = cells.take(np.flatnonzero(~unlabelled))
+        rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._columns(cells)
+        if places is not None:
+            rows = take_columns(rows, places)
+        labels, skipped, n_skipped = cells.labels, list(cells.skipped), len(cells.skipped)
+        bad = self._bad_rows(cells, rows)
         if bad.any():
             where = np.flatnonzero(bad).tolist()
             if not self._options.skip:
-                raise InputError(self._reason(cells, where[0]))
-            skipped += [self._reason(cells, row) for row in where[:EXAMPLES]]
+                raise InputError(self._reason(cells, rows, where[0]))
+            skipped += [self._reason(cells, rows, row) for row in where[:EXAMPLES]]
             n_skipped += len(where)
-            cells = cells.take(np.flatnonzero(~bad))
-        labels = cells.labels
+            taken: Any = take_rows(rows, np.flatnonzero(~bad))
+            labels, rows = labels[~bad], taken
         if isinstance(labels, Words) and self._label_form == "words":
             labels = np.array([*labels.values, ""])[labels.codes]
         elif isinstance(labels, Words):
             assert self._codes is not None
             labels = _numbers_of(labels) if self._targets else self._codes.encode(labels)
-        rows = cells.numbers if isinstance(cells.numbers, CSRRows) else self._features(cells)
+        rows = self._features(rows)
         width, limit, n_stored = rows.n_features, self._options.n_features, len(rows.data)
         if limit is not None and width > limit:
             rows = keep_stored(rows, rows.indices < limit, limit)
         n_dropped = n_stored - len(rows.data)
         return ParsedBlock(labels, rows, width, n_dropped, n_skipped, tuple(skipped[:EXAMPLES]))
 
-    def _bad_rows(self, cells: Cells) -> npt.NDArray[np.bool_]:
+    def _columns(self, cells: Cells) -> CSRRows:
+        """One value per column at most: a number, or 1 + the place of the category."""
+        record = self.record
+        assert record is not None
+        assert not isinstance(cells.numbers, CSRRows)
+        values = np.empty((len(cells), len(record.columns)))
+        values[:, ~record.is_hot] = cells.numbers
+        hot = np.flatnonzero(record.is_hot).tolist()
+        for j, places, words in zip(hot, self._category_places, cells.words, strict=True):
+            codes = np.array([places.get(word, -1) for word in words.values] + [-1])
+            values[:, j] = 1 + codes[words.codes]
+        if record.means is not None:
+            missing = np.isnan(values)
+            values[missing] = np.array(record.means)[np.nonzero(missing)[1]]
+            self._count("filled", int(np.count_nonzero(missing)))
+        return CSRRows.from_dense(values)
+
+    @cached_property
+    def _category_places(self) -> list[dict[str, int]]:
+        """Places of the words of each column of categories."""
+        categories = () if self.record is None else self.record.categories
+        return [
+            {word: j for j, word in enumerate(words)} for words in categories if words is not None
+        ]
+
+    def _features(self, rows: CSRRows) -> CSRRows:
+        """Rows with a feature for each category, from those of `_columns`."""
+        record = self.record
+        if record is None or not record.hot:
+            return rows
+        present = np.bincount(rows.indices, minlength=len(record.columns))
+        for name, count in zip(record.hot, present[record.is_hot].tolist(), strict=True):
+            self._count(f"column {name}", len(rows) - count)
+        widths = [1 if words is None else len(words) for words in record.categories]
+        starts = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
+        is_hot = record.is_hot[rows.indices]
+        places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)
+        data = np.where(is_hot, 1.0, rows.data)
+        return CSRRows(data, places.astype(np.int32), rows.indptr, int(starts[-1]))
+
+    def _bad_rows(self, cells: Cells, rows: CSRRows) -> npt.NDArray[np.bool_]:
         """Which rows cannot be taken."""
-        labels, numbers = cells.labels, cells.numbers
-        bad = _unlabelled(labels) if isinstance(labels, Words) else ~np.isfinite(labels)
-        if isinstance(numbers, CSRRows):
-            wrong = np.flatnonzero(~self._fine(numbers.data))
-            bad[np.searchsorted(numbers.indptr, wrong, side="right") - 1] = True
-        else:
-            bad |= ~self._fine(numbers).all(axis=1)
+        bad = _unlabelled(cells.labels)
+        if not isinstance(cells.labels, Words):
+            bad |= np.isinf(cells.labels)
+        wrong = np.flatnonzero(~_can_be_taken(rows.data, self._options.log1p))
+        bad[np.searchsorted(rows.indptr, wrong, side="right") - 1] = True
         if self.record is not None and self.record.means is None:
             for words in cells.words:
                 bad |= words.codes < 0
         return bad
 
-    def _fine(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        return _can_be_taken(values, self._options.log1p)
-
-    def _reason(self, cells: Cells, row: int) -> str:
+    def _reason(self, cells: Cells, rows: CSRRows, row: int) -> str:
         """What is wrong with a bad row: one sentence with the file, the row and the column."""
         place, labels = cells.place(row), cells.labels
         if _unlabelled(labels)[row]:
@@ -676,7 +694,15 @@ class TableEncoder(Encoder):
             )
         if not isinstance(labels, Words) and np.isinf(labels[row]):
             return f"{place}: the label is not finite; every row needs a finite one"
-        name, value = self._bad_cell(cells, row)
+        one = rows[row : row + 1]
+        wrong = np.flatnonzero(~_can_be_taken(one.data, self._options.log1p))
+        if len(wrong):
+            column, value = int(one.indices[wrong[0]]), float(one.data[wrong[0]])
+            name = str(column) if self.record is None else self.record.columns[column]
+        else:
+            assert self.record is not None
+            hot = zip(self.record.hot, cells.words, strict=True)
+            name, value = next(name for name, words in hot if words.codes[row] < 0), np.nan
         if np.isnan(value):
             way = f"give --impute mean, delete the row, or leave the column out with --drop {name}"
             if self._like is not None:
@@ -686,62 +712,12 @@ class TableEncoder(Encoder):
         elif np.isinf(value):
             reason = "is not finite; delete the row"
         elif abs(value) > _FLOAT32_MAX:
-            reason = "is beyond float32 (3.4e38); use another unit"
-            if self._like is not None:
-                reason = "is beyond float32 (3.4e38); correct the cell"
+            way = "use another unit" if self._like is None else "correct the cell"
+            reason = f"is beyond float32 (3.4e38); {way}"
         else:
             way = "leave out --log1p" if self._like is None else "correct the cell"
             reason = f"has no log1p, it is not above -1; {way}"
         return f"{place}: the value in column {name!r} {reason}"
-
-    def _bad_cell(self, cells: Cells, row: int) -> tuple[str, float]:
-        """Column and value of the first bad cell of a row; NaN for a missing category."""
-        numbers = cells.numbers
-        if isinstance(numbers, CSRRows):
-            one = numbers[row : row + 1]
-            values, names = one.data, tuple(map(str, one.indices))
-        else:
-            assert self.record is not None
-            values, names = numbers[row], self.record.numbers
-        for place in np.flatnonzero(~self._fine(values)).tolist():
-            return names[place], float(values[place])
-        assert self.record is not None
-        columns = zip(self.record.hot, cells.words, strict=True)
-        return next(name for name, words in columns if words.codes[row] < 0), np.nan
-
-    @cached_property
-    def _lookups(self) -> dict[str, tuple[int, dict[str, int]]]:
-        """Place of each column of categories, and the codes of its words."""
-        assert self.record is not None
-        columns = enumerate(zip(self.record.columns, self.record.categories, strict=True))
-        return {
-            name: (j, {word: code for code, word in enumerate(words)})
-            for j, (name, words) in columns
-            if words is not None
-        }
-
-    def _features(self, cells: Cells) -> CSRRows:
-        """Sparse rows: a feature for each column of numbers and for each category."""
-        record = self.record
-        assert record is not None
-        assert not isinstance(cells.numbers, CSRRows)
-        # One stored value per column at most: a number, or 1 + the category until it has its place.
-        values = np.empty((len(cells), len(record.columns)))
-        values[:, ~record.is_hot] = cells.numbers
-        for (name, (j, lookup)), words in zip(self._lookups.items(), cells.words, strict=True):
-            codes = np.array([lookup.get(word, -1) for word in words.values] + [-1])
-            values[:, j] = 1 + codes[words.codes]
-            unknown = len(cells) - int(np.count_nonzero(values[:, j]))
-            self._count(f"column {name}", unknown)
-        rows = CSRRows.from_dense(values)
-        if not self._lookups:
-            return rows
-        widths = [1 if words is None else len(words) for words in record.categories]
-        starts = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
-        is_hot = record.is_hot[rows.indices]
-        places = starts[rows.indices] + np.where(is_hot, rows.data - 1, 0).astype(np.int64)
-        data = np.where(is_hot, 1.0, rows.data)
-        return CSRRows(data, places.astype(np.int32), rows.indptr, int(starts[-1]))
 
 
 def _unlabelled(labels: Float64Array | Words) -> npt.NDArray[np.bool_]:
