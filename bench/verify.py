@@ -95,13 +95,13 @@ def hinge_pair_gap(
 
 
 ARRAYS = {"alpha", "labels", "sv", "rows", "C"}
-"""Fields of a machine that are arrays; all others are numbers or labels."""
+"""Fields of a binary classifier that are arrays; all others are numbers or labels."""
 
 
 def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     """Gaps of a model file over its training file, and the certified gap that it states.
 
-    Of a model with several machines the largest of each, every machine over the rows of its two
+    Of a model with several classifiers the largest of each, each over the rows of its two
     classes.
 
     Raises
@@ -115,26 +115,26 @@ def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
         C, gamma = float(file.attrs["C"]), float(file.attrs["gamma"])
         found, stated = [], []
-        for machine in _machines(file["machines"]):
-            support, alpha = machine["rows"], machine["alpha"]
-            pair = machine["negative"], machine["positive"]
+        for classifier in _classifiers(file["machines"]):
+            support, alpha = classifier["rows"], classifier["alpha"]
+            pair = classifier["negative"], classifier["positive"]
             rows = np.flatnonzero(np.isin(labels, pair))
             y = np.where(labels[rows] == pair[1], 1.0, -1.0)
             places = np.searchsorted(rows, support)
-            if not np.isin(support, rows).all() or (machine["labels"] != y[places]).any():
+            if not np.isin(support, rows).all() or (classifier["labels"] != y[places]).any():
                 raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-            penalties = machine.get("C", C)
+            penalties = classifier.get("C", C)
             found.append(squared_hinge_gaps(X[rows], y, places, alpha, penalties, gamma))
-            stated.append(machine.get("certified_gap"))
+            stated.append(classifier.get("certified_gap"))
     worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
     return worst, None if None in stated else max(stated)
 
 
-def _machines(group: h5py.Group) -> Iterator[dict[str, Any]]:
+def _classifiers(group: h5py.Group) -> Iterator[dict[str, Any]]:
     """Fields of each binary classifier, which has a group of its own, or a part of each array."""
     if "indptr" not in group:
-        for machine in group.values():
-            yield {name: own[:] for name, own in machine.items()} | dict(machine.attrs)
+        for classifier in group.values():
+            yield {name: own[:] for name, own in classifier.items()} | dict(classifier.attrs)
         return
     columns = {name: own[:] for name, own in group.items()}
     indptr = columns.pop("indptr")

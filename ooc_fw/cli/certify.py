@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             {"negative": classifier.negative, "positive": classifier.positive, **fields}
             for classifier, fields in zip(model.classifiers, certificates, strict=True)
         ]
-        result["machines"] = classifiers
+        result["classifiers"] = classifiers
         lines += common.gap_lines(classifiers)
     common.print_result(args, result, lines)
     tol = args.tol if exact else relative_target(args.tol)

@@ -79,11 +79,11 @@ def run(args: argparse.Namespace) -> int:
         result = describe_text(args)
     else:
         result = describe_table(args, kind)
-    shown = {k: value for k, value in result.items() if k not in ("advice", "machines")}
+    shown = {k: value for k, value in result.items() if k not in ("advice", "classifiers")}
     if result["kind"] == "table":
         shown["columns"] = {name: _in_words(column) for name, column in shown["columns"].items()}
     lines = common.aligned(common.with_scope(shown), SHOWN)
-    lines += common.gap_lines(result.get("machines", ()), SHOWN)
+    lines += common.gap_lines(result.get("classifiers", ()), SHOWN)
     lines += [f"- {sentence}" for sentence in result.get("advice", ())]
     common.print_result(args, result, lines)
     return DONE
@@ -102,7 +102,7 @@ def _in_words(column: dict[str, Any]) -> str:
 def describe_model(model: Model) -> dict[str, Any]:
     """Content of a model file, None for what is not known.
 
-    Of several binary classifiers, gaps are those of the worst; ``machines`` has each.
+    Of several binary classifiers, gaps are those of the worst; ``classifiers`` has each.
     """
     several, first = len(model.classifiers) > 1, model.classifiers[0]
     objectives = ("primal", "dual") if model.kind == "landmarks" else ("rho", "objective")
@@ -125,7 +125,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
     if several:
         sides = ("negative", "positive")
-        result["machines"] = [
+        result["classifiers"] = [
             {name: getattr(classifier, name) for name in (*sides, *objectives, *gaps)}
             | {"n_support": len(classifier.alpha)}
             for classifier in model.classifiers

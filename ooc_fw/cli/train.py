@@ -335,7 +335,7 @@ def summary(result: dict[str, Any]) -> list[str]:
             "not certified" if result["certified_gap"] is None else "certified over all rows"
         )
         kind = f"{scope}, {certified}"
-    if "machines" in result:
+    if "classifiers" in result:
         of = "classes" if vectors == "landmarks" else "pairs of classes"
         kind += f", the worst of {len(result['machines'])} {of}"
     size = f"{result['n_support']} {vectors} of {result['n_rows']} rows{read}"

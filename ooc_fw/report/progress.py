@@ -175,11 +175,14 @@ class Progress(_Display):
             self._pass = state
         self._last = state
         before, due = self._first, self._due()
-        begins = before is None or (before.machine, before.phase) != (state.machine, state.phase)
+        begins = before is None or (before.classifier, before.phase) != (
+            state.classifier,
+            state.phase,
+        )
         if not due and not begins:
             return
         if before is None or begins:
-            if before is None or before.machine != state.machine:
+            if before is None or before.classifier != state.classifier:
                 self._first_gap = None
             before = self._first = self._pass = state
             self._gaps.clear()
@@ -260,8 +263,8 @@ class Progress(_Display):
 def _phase(state: SolverState) -> str:
     """The phase of a run, and of which of several binary classifiers."""
     name = str(state.phase)
-    if state.n_machines > 1:
-        name = f"classifier {state.machine + 1}/{state.n_machines} {name}"
+    if state.n_classifiers > 1:
+        name = f"classifier {state.classifier + 1}/{state.n_classifiers} {name}"
     return name
 
 
@@ -373,7 +376,7 @@ class EventLog:
 
     def __call__(self, state: SolverState) -> None:
         """Write the state when it is time."""
-        kind = (state.machine, state.phase, state.certified_gap, state.sweep_fraction == 1)
+        kind = (state.classifier, state.phase, state.certified_gap, state.sweep_fraction == 1)
         self._skipped = state
         if self._due() or kind != self._last:
             self._last = kind

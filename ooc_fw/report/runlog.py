@@ -122,7 +122,7 @@ class Run:
     @property
     def classifier_results(self) -> list[Event]:
         """What the run reports of each of several binary classifiers at its end."""
-        results = self.end.get("machines")
+        results = self.end.get("classifiers")
         known = isinstance(results, list) and all(isinstance(each, dict) for each in results)
         return results if known and results is not None else []
 
@@ -256,8 +256,8 @@ def _run(label: str, events: Sequence[Event]) -> Run:
                 resumes = False
             progress.append(event)
     columns = {name: _column(progress, name) for name in _FIELDS}
-    classifiers = np.nan_to_num(_column(progress, "machine")).astype(np.int64)
-    n_classifiers = np.nan_to_num(_column(progress, "n_machines")).max(initial=1)
+    classifiers = np.nan_to_num(_column(progress, "classifier")).astype(np.int64)
+    n_classifiers = np.nan_to_num(_column(progress, "n_classifiers")).max(initial=1)
     firsts = _changes(classifiers)
     # Counts continue from one binary classifier to the next. Unless each counts from 0, what the
     # first event of one adds is not known, and taken as 0.
@@ -372,7 +372,7 @@ def _options(run: Run) -> dict[str, Any]:
 def _results(run: Run) -> dict[str, Any]:
     """Results at the end of a run, or what was known when the log ended."""
     if run.end:
-        elsewhere = {"event"} | ({"machines"} if run.classifier_results else set())
+        elsewhere = {"event"} | ({"classifiers"} if run.classifier_results else set())
         elsewhere |= {name for name, value in _options(run).items() if run.end.get(name) == value}
         return {name: value for name, value in run.end.items() if name not in elsewhere}
     # The last certified gap is left out: it is not that of the last weights.

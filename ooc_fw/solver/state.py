@@ -113,8 +113,8 @@ class SolverState:
     seconds are those of the binary classifier that is being trained.
     """
 
-    machine: int = 0  # which of the binary classifiers for pairs of classes is trained
-    n_machines: int = 1  # binary classifiers in all: 1 for two classes
+    classifier: int = 0  # which of the binary classifiers for pairs of classes is trained
+    n_classifiers: int = 1  # binary classifiers in all: 1 for two classes
     phase: Phase = Phase.START
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights

@@ -241,7 +241,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     """How a run went, for its log, ``--json`` and summary.
 
     Gaps are None where they are not known or make no sense. Of several binary classifiers, counts
-    are sums and gaps those of the worst; ``machines`` has each.
+    are sums and gaps those of the worst; ``classifiers`` has each.
     """
     model, options, source = fit.model, fit.plan.options, fit.problem.source
     classifiers = [_describe_classifier(each) for each in model.classifiers]
@@ -276,7 +276,7 @@ def describe(fit: Fit) -> dict[str, Any]:
         "passes": work["kernel_evaluations"] / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
-    return result | ({"machines": classifiers} if several else {})
+    return result | ({"classifiers": classifiers} if several else {})
 
 
 def _exact_work(solutions: Sequence[Any], source: RowSource) -> dict[str, Any]:

@@ -269,7 +269,7 @@ class _CallbacksInOrder:
         """What the training of classifier `k` calls."""
 
         def tell(state: SolverState) -> bool:
-            state.machine, state.n_machines = k, self._n_classifiers
+            state.classifier, state.n_classifiers = k, self._n_classifiers
             with self._telling:
                 if k == self._current:
                     self._tell(state)

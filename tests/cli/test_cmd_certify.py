@@ -23,14 +23,14 @@ def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     assert result["pair_gap"] >= result["certified_gap"] <= 1e-3
     assert result["n_violators"] == 0
     model = load_model(model_file)
-    (machine,) = model.classifiers
+    (classifier,) = model.classifiers
     with h5py.File(data_file) as file:
         X, y = file["X"][...].astype(float), np.where(file["y"][...] == 3, 1.0, -1.0)
-    distances = ((X[:, None] - X[machine.rows]) ** 2).sum(axis=2)
+    distances = ((X[:, None] - X[classifier.rows]) ** 2).sum(axis=2)
     K = np.exp(-model.kernel.gamma * distances)
-    grad = y * ((K + 1) @ (machine.alpha * machine.labels))
-    grad[machine.rows] += machine.alpha / model.C
-    rho = machine.alpha @ grad[machine.rows]
+    grad = y * ((K + 1) @ (classifier.alpha * classifier.labels))
+    grad[classifier.rows] += classifier.alpha / model.C
+    rho = classifier.alpha @ grad[classifier.rows]
     gap = 1 - grad.min() / rho
     assert result["rho"] == pytest.approx(rho, rel=1e-9)
     assert gap <= result["certified_gap"] <= gap + 1e-6
@@ -115,13 +115,13 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
     result, model = json.loads(outcome.out), load_model(model_path)
     several = len(model.classes) > 2
     names = ["certified_gap", "gap_scope", "primal", "dual", "n_support"]
-    assert list(result) == names + ["machines"] * several
+    assert list(result) == names + ["classifiers"] * several
     assert (result["gap_scope"], result["n_support"]) == ("span", 20)
     with h5py.File(data) as file:
         X, y = file["X"][...], file["y"][...]
     Z = model.support_vectors
     K, G = (kernel_values(model.kernel, rows, Z) + 1 for rows in (X, Z))
-    for own, found in zip(model.classifiers, result.get("machines", [result]), strict=True):
+    for own, found in zip(model.classifiers, result.get("classifiers", [result]), strict=True):
         own_G = G + own.jitter * np.eye(len(Z))
         sign = np.where(y == own.positive, 1, -1)
         beta = model.C * np.maximum(0, 1 - sign * (K @ own.beta))
@@ -160,7 +160,7 @@ def test_gap_of_a_landmark_model_against_the_exact_kernel(ooc_fw, landmark_model
     with h5py.File(data) as file:
         X, y = file["X"][...], file["y"][...]
     K = kernel_values(model.kernel, X, X) + 1
-    for own, found in zip(model.classifiers, result.get("machines", [result]), strict=True):
+    for own, found in zip(model.classifiers, result.get("classifiers", [result]), strict=True):
         sign = np.where(y == own.positive, 1, -1)
         h = (kernel_values(model.kernel, X, model.support_vectors) + 1) @ own.beta
         beta = model.C * np.maximum(0, 1 - sign * h)

@@ -82,7 +82,7 @@ def test_landmark_model(ooc_fw, landmark_model):
     expected = {"kind": "model", "model_kind": "landmarks", "gap_scope": "span", "n_support": 20}
     assert expected.items() <= result.items()
     assert result["certified_gap"] == model.certified_gap
-    each = result.get("machines", [result])
+    each = result.get("classifiers", [result])
     found = [(own["primal"], own["dual"], own["certified_gap"]) for own in each]
     assert found == [(own.primal, own.dual, own.certified_gap) for own in model.classifiers]
     lines = ooc_fw("info", path).out.splitlines()

@@ -34,16 +34,16 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     assert (start["event"], start["options"]["tol"]) == ("start", 1e-3)
     assert end == {"event": "end", **result}
     model = load_model(path)
-    (machine,) = model.classifiers
-    assert len(machine.alpha) == result["n_support"]
-    assert (machine.rho, machine.certified_gap) == (result["rho"], result["certified_gap"])
+    (classifier,) = model.classifiers
+    assert len(classifier.alpha) == result["n_support"]
+    assert (classifier.rho, classifier.certified_gap) == (result["rho"], result["certified_gap"])
     assert (model.kernel.gamma, model.C, model.scaling.kind) == (result["gamma"], 5, "minmax")
     assert model.classes.tolist() == [-7, 3]
     with h5py.File(data_file) as file:
-        expected = file["X"][...][machine.rows]
-        labels = np.where(file["y"][...][machine.rows] == 3, 1, -1)
-    assert np.array_equal(model.support_vectors[machine.sv], expected)
-    assert np.array_equal(machine.labels, labels)
+        expected = file["X"][...][classifier.rows]
+        labels = np.where(file["y"][...][classifier.rows] == 3, 1, -1)
+    assert np.array_equal(model.support_vectors[classifier.sv], expected)
+    assert np.array_equal(classifier.labels, labels)
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ def test_three_classes_from_training_to_certificate(ooc_fw, table, tmp_path):
     result = json.loads(outcome.out)
     assert result["status"] == "converged"
     assert result["n_classes"] == 3
-    assert [(each["negative"], each["positive"]) for each in result["machines"]] == [
+    assert [(each["negative"], each["positive"]) for each in result["classifiers"]] == [
         ("groß", "klein"), ("groß", "mittel"), ("klein", "mittel"),
     ]  # fmt: skip
-    gaps = [each["certified_gap"] for each in result["machines"]]
+    gaps = [each["certified_gap"] for each in result["classifiers"]]
     assert result["certified_gap"] == max(gaps) <= 1e-3
     assert "the worst of 3 pairs of classes" in outcome.err
 
     outcome = ooc_fw("certify", tmp_path / "m.h5", *data, "--json")
     assert outcome.status == 0
     certified = json.loads(outcome.out)
-    assert [each["certified_gap"] for each in certified["machines"]] == pytest.approx(
+    assert [each["certified_gap"] for each in certified["classifiers"]] == pytest.approx(
         gaps, rel=1e-3, abs=1e-7
     )
     lines = ooc_fw("certify", tmp_path / "m.h5", *data).out.splitlines()
@@ -211,9 +211,11 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
         file["rows"], file["target"] = table
     names = "--x-name", "rows", "--y-name", "target"
     assert ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").status == 0
-    (machine,) = load_model(tmp_path / "d.model.h5").classifiers
+    (classifier,) = load_model(tmp_path / "d.model.h5").classifiers
     counts = [np.sum(table.y == label) for label in (-7, 3)]
-    np.testing.assert_allclose(machine.C, 100 / np.where(machine.labels > 0, counts[1], counts[0]))
+    np.testing.assert_allclose(
+        classifier.C, 100 / np.where(classifier.labels > 0, counts[1], counts[0])
+    )
 
 
 def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):
@@ -221,13 +223,13 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, t
     outcome = ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4")
     assert outcome.status == 0
     model = load_model(path)
-    (machine,) = model.classifiers
-    np.testing.assert_array_equal(machine.C, np.where(machine.labels > 0, 8.0, 1.0))
+    (classifier,) = model.classifiers
+    np.testing.assert_array_equal(classifier.C, np.where(classifier.labels > 0, 8.0, 1.0))
     assert model.C == 2
     with h5py.File(data_file) as file:
         X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
     problem = SmallProblem(model.kernel, X, y, 2 * np.where(y > 0, 4.0, 0.5))
-    truth = problem.truth(machine.rows, machine.alpha)
+    truth = problem.truth(classifier.rows, classifier.alpha)
     result = json.loads(ooc_fw("certify", path, data_file, "--json").out)
     assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
 

@@ -39,10 +39,10 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
 def test_the_estimator_gives_the_same(ooc_fw, data_file, table, tmp_path):
     ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--probability", "--threads", 1)
     estimator = FrankWolfeSVC(probability=True, random_state=0).fit(data_file)
-    for machine, other in zip(
+    for classifier, other in zip(
         load_model(tmp_path / "m.h5").classifiers, estimator.model_.classifiers, strict=True
     ):
-        assert (machine.sigmoid_a, machine.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
+        assert (classifier.sigmoid_a, classifier.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
 
 
 def late(*_):

@@ -77,7 +77,7 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
     ooc_fw, table, text_file, tmp_path, small_blocks
 ):
     ooc_fw("train", "--stream", text_file, "-o", tmp_path / "m.h5", "--C", 5, "--gamma", 0.1)
-    (machine,) = load_model(tmp_path / "m.h5").classifiers
+    (classifier,) = load_model(tmp_path / "m.h5").classifiers
     estimator = FrankWolfeSVC(C=5, gamma=0.1)
     start = 0
     for labels, rows, _ in iter_libsvm(text_file, block_bytes=2000):
@@ -86,10 +86,10 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
         estimator.partial_fit(table.X[part], labels, classes=[-7, 3])
         start += len(rows)
     assert start == 200 > len(rows)
-    np.testing.assert_allclose(machine.alpha, estimator.solution_.alpha, rtol=1e-2, atol=1e-5)
-    np.testing.assert_array_equal(machine.rows, estimator.support_)
-    np.testing.assert_array_equal(machine.labels, estimator.solution_.labels)
-    assert machine.objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
+    np.testing.assert_allclose(classifier.alpha, estimator.solution_.alpha, rtol=1e-2, atol=1e-5)
+    np.testing.assert_array_equal(classifier.rows, estimator.support_)
+    np.testing.assert_array_equal(classifier.labels, estimator.solution_.labels)
+    assert classifier.objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
 
 
 def test_positions_are_those_of_the_text(ooc_fw, text_file, tmp_path):

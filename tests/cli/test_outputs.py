@@ -131,9 +131,9 @@ def many(tmp_path_factory):
 
 def test_info_of_a_model_of_several_classes(ooc_fw, many):
     result = json.loads(ooc_fw("info", many[1], "--json").out)
-    assert len(result["machines"]) == 91
-    assert result["certified_gap"] == max(own["certified_gap"] for own in result["machines"])
-    assert [result["machines"][0][side] for side in ("negative", "positive")] == [0, 1]
+    assert len(result["classifiers"]) == 91
+    assert result["certified_gap"] == max(own["certified_gap"] for own in result["classifiers"])
+    assert [result["classifiers"][0][side] for side in ("negative", "positive")] == [0, 1]
     outcome = ooc_fw("info", many[1])
     assert (outcome.status, outcome.err) == (0, "")
     assert "0 against 1 " in outcome.out

@@ -15,7 +15,7 @@ from tests.support.reference import exact_sum, kernel_values, make_problem, to_c
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
-def machine_of(rng, n_vectors, negative, positive, rho):
+def classifier_of(rng, n_vectors, negative, positive, rho):
     """Weights on all of the vectors, some of them tiny."""
     alpha = np.exp(3 * rng.normal(size=n_vectors))
     return BinaryClassifier(
@@ -34,21 +34,21 @@ def machine_of(rng, n_vectors, negative, positive, rho):
 
 def model_of(kernel, vectors, n_classes, rho, rng):
     classes = np.arange(n_classes, dtype=np.float64)
-    machines = [
-        machine_of(rng, len(vectors), float(a), float(b), rho) for a, b in class_pairs(n_classes)
+    classifiers = [
+        classifier_of(rng, len(vectors), float(a), float(b), rho) for a, b in class_pairs(n_classes)
     ]
-    return Model(kernel, 1.0, classes, None, "converged", vectors, machines)
+    return Model(kernel, 1.0, classes, None, "converged", vectors, classifiers)
 
 
 def exact_values(model, vectors, X):
-    """Decision values by definition, shape (n_rows, n_machines)."""
+    """Decision values by definition, shape (n_rows, n_classifiers)."""
     values = kernel_values(model.kernel, X, vectors)
     columns = []
-    for machine in model.classifiers:
-        weights = machine.alpha * machine.labels
+    for classifier in model.classifiers:
+        weights = classifier.alpha * classifier.labels
         bias = exact_sum(weights)
-        sums = values[:, machine.sv] @ weights.astype(np.longdouble)
-        columns.append((sums + bias) / np.longdouble(machine.rho))
+        sums = values[:, classifier.sv] @ weights.astype(np.longdouble)
+        columns.append((sums + bias) / np.longdouble(classifier.rho))
     return np.stack(columns, axis=1)
 
 

@@ -30,10 +30,10 @@ def make_run(read):
 
     def make(name="run", n=20, *, classifiers=1, pace=1.0, end=True, **options):
         events = [START | {"options": START["options"] | options}]
-        for machine in range(classifiers):
+        for classifier in range(classifiers):
             for k in range(n):
                 gap = {"sampled_gap": 0.5**k, "phase": "train" if k < n - 1 else "certify"}
-                place = {"machine": machine, "n_machines": classifiers}
+                place = {"classifier": classifier, "n_classifiers": classifiers}
                 events.append(make_event(pace * k, **gap, **place))
         if end:
             events.append({"event": "end", "status": "converged", "certified_gap": 5e-4})

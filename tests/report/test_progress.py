@@ -109,7 +109,7 @@ def test_lines_say_phase_gap_support_speed_and_time_left(show):
         make_state(**gap, n_support=9876),
         make_sweep(10.0, 0.1, bytes_read=10**8),
         make_sweep(14.0, 0.5, bytes_read=10**8 + 494 * 10**6),
-        make_state(elapsed_s=20.0, machine=1, n_machines=3),
+        make_state(elapsed_s=20.0, classifier=1, n_classifiers=3),
     ]
     assert show(states) == [
         "10 s, train, iteration 7: gap ?, 0 support vectors",
@@ -166,7 +166,7 @@ def test_the_time_limit_is_said_unless_training_ends_before(show):
 
 def test_verbose_runs_log_the_beginning_of_each_phase(show, caplog):
     caplog.set_level("INFO", logger="ooc_fw")
-    other = make_state(machine=1, n_machines=3, phase="certify")
+    other = make_state(classifier=1, n_classifiers=3, phase="certify")
     show([make_state(), make_state(iteration=8), make_sweep(2, 0.4), other], verbose=True)
     found = [
         record.message.partition(" after 2.0 s, iteration 7: ")[0] for record in caplog.records
@@ -189,9 +189,9 @@ def test_a_bar_fills_from_the_first_gap_to_the_tolerance(stderr, clock, monkeypa
         gaps = [None, 1e-1, 1e-2, 1e-3, 1e-4, 1.0, 0.0]
         full = [drawn(make_state(sampled_gap=gap))[0] for gap in gaps]
         assert full == [0, 0, 50, 100, 100, 0, 0]
-        for machine, first in enumerate((1e-1, 1e-4), 1):  # begins anew with each
-            state = make_state(machine=machine, n_machines=3, sampled_gap=first)
-            assert drawn(state)[0] == (0, 100)[machine - 1]
+        for classifier, first in enumerate((1e-1, 1e-4), 1):  # begins anew with each
+            state = make_state(classifier=classifier, n_classifiers=3, sampled_gap=first)
+            assert drawn(state)[0] == (0, 100)[classifier - 1]
         drawn(make_sweep(4.0, 0.1, n_support=1234))
         full, words = drawn(make_sweep(8.0, 0.5, bytes_read=8 * 10**7, n_support=1234))
         assert (full, words) == (50, "certify 50% gap ?, 1,234 SV, 20 MB/s, pass ends in 5 s")
@@ -277,7 +277,7 @@ def test_a_log_has_one_object_a_line(path, clock):
 
 def test_a_log_has_every_change_of_phase_classifier_and_certified_gap(path, clock):
     log = EventLog(path)
-    kinds = [{}, {"certified_gap": 0.5}, {"phase": "certify"}, {"machine": 1}]
+    kinds = [{}, {"certified_gap": 0.5}, {"phase": "certify"}, {"classifier": 1}]
     kinds += [{"sweep_fraction": 0.9}, {"sweep_fraction": 1.0}]
     changes = {}
     for kind in kinds:
@@ -308,7 +308,7 @@ def test_a_log_of_a_quiet_run_that_cannot_be_written_is_one_warning(path, monkey
         callback(make_state())
         monkeypatch.setattr("builtins.print", fail)
         for _ in range(3):
-            assert callback(make_state(machine=1)) is None
+            assert callback(make_state(classifier=1)) is None
             log.write("end", {})
     assert [event["event"] for event in events_of(path)] == ["progress"]
     (record,) = caplog.records

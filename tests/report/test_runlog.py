@@ -65,7 +65,8 @@ def test_labels_tell_runs_apart(read, tmp_path):
 def test_time_and_counts_continue_from_one_binary_classifier_to_the_next(read):
     parts = [(0, 1.0, 5), (0, 2.0, 6), (1, 0.5, 7), (1, 1.0, 8), (2, 3.0, 2), (2, 4.0, 9)]
     run = read(
-        START, *(make_event(t, machine=k, n_machines=3, rows_read=rows) for k, t, rows in parts)
+        START,
+        *(make_event(t, classifier=k, n_classifiers=3, rows_read=rows) for k, t, rows in parts),
     )
     assert (run.n_classifiers, run.firsts.tolist()) == (3, [2, 4])
     assert seconds_of(run) == [1.0, 2.0, 2.5, 3.0, 6.0, 7.0]
@@ -83,8 +84,8 @@ def test_certificates_are_those_of_the_events_and_of_the_end(read):
         run = read(START, *events, *({"event": "end", "certified_gap": gap} for gap in end))
         places, found = run.certificates()
         assert (places.tolist(), found.tolist()) == ([2, 4][: len(expected)], expected)
-    events = [make_event(t, machine=k, n_machines=2) for k in (0, 1) for t in (1.0, 2.0)]
-    end = {"event": "end", "machines": [{"certified_gap": 0.2}, {"certified_gap": 0.2}]}
+    events = [make_event(t, classifier=k, n_classifiers=2) for k in (0, 1) for t in (1.0, 2.0)]
+    end = {"event": "end", "classifiers": [{"certified_gap": 0.2}, {"certified_gap": 0.2}]}
     places, found = read(START, *events, end).certificates()
     assert (places.tolist(), found.tolist()) == ([1, 3], [0.2, 0.2])
     assert len(read(START, *events).certificates()[0]) == 0
@@ -128,7 +129,7 @@ def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
 
 
 def test_values_of_the_wrong_type_are_unknown(read):
-    odd = make_event(1.0, sampled_gap="small", steps=[1], machine=None, n_machines="2")
+    odd = make_event(1.0, sampled_gap="small", steps=[1], classifier=None, n_classifiers="2")
     run = read(START | {"options": 3}, odd, {"event": "progress", "elapsed_s": None})
     assert (run.n_events, run.n_classifiers, run.options, run.steps) == (1, 1, {}, {})
     assert math.isnan(run.columns["sampled_gap"][0])

@@ -130,8 +130,8 @@ def test_an_interrupt_gives_every_pair_a_classifier(blobs, most_rows, monkeypatc
     X, codes = blobs
 
     def stop_in_the_third(state):
-        assert state.n_machines == 6
-        return state.machine != 2
+        assert state.n_classifiers == 6
+        return state.classifier != 2
 
     pairs = train(open_source(X), codes, callbacks=[stop_in_the_third]).pairs
     statuses = [str(pair.solution.status) for pair in pairs]

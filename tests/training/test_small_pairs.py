@@ -128,7 +128,7 @@ def test_callbacks_see_one_classifier_after_another(most_rows, threads, monkeypa
     X = np.random.default_rng(0).normal(size=(len(codes), 3)).astype(np.float32)
     problem = ClassificationProblem(ArraySource(X + codes[:, None]), codes, KERNELS[0])
     seen = []
-    told = Session([lambda state: seen.append((state.machine, state.n_machines))])
+    told = Session([lambda state: seen.append((state.classifier, state.n_classifiers))])
     fit(problem, TrainOptions(threads=threads), told)
     assert sorted(seen) == seen
     assert set(seen) == {(k, 6) for k in range(6)}
@@ -139,7 +139,7 @@ def test_callbacks_see_one_classifier_after_another(most_rows, threads, monkeypa
 def test_a_callback_ends_training(most_rows, threads, monkeypatch):
     monkeypatch.setattr(small_pairs, "_MOST_ROWS", most_rows)
     _, problem = make_classes(4, n_classes=6, n_rows=300)
-    pairs = fit(problem, TrainOptions(threads=threads), Session([lambda s: s.machine < 3])).pairs
+    pairs = fit(problem, TrainOptions(threads=threads), Session([lambda s: s.classifier < 3])).pairs
     statuses = [pair.solution.status for pair in pairs]
     assert statuses[:3] == [Status.CONVERGED] * 3
     if most_rows == 0 or threads == 1:  # else the other thread may be far ahead
