@@ -238,7 +238,7 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
 
 def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]:
     """Content of the beginning of a table, and the command to convert it."""
-    options = common.record_from(ConvertOptions, args, label=None)
+    options = common.record_from(ConvertOptions, args, label=None, on_error="skip")
     with open_table(args.data, format_name, options) as reader:
         label = reader.own_label
         if args.label is not None:

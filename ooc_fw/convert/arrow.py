@@ -274,6 +274,8 @@ class CSVReader(TextInput, TableReader):
             raise InputError(f"{path} has its labels in a column: name it with --label")
         super().__init__(path)
         self._delimiter = options.delimiter or ""
+        self._skip = options.on_error == "skip"  # leave out rows that cannot be read
+        self._like = options.like  # fixes what the columns hold, if it is there
         self._quoting, self._empty = scanning.BEGIN, True  # at the end of what was read
         try:
             if options.delimiter is not None:
@@ -435,12 +437,12 @@ class CSVReader(TextInput, TableReader):
                 values = {name: parse_number(cells[place[name]]) for name in wanted.numbers}
                 bad = {name: cells[place[name]] for name, x in values.items() if x is None}
                 if bad:
-                    raise InputError(_words_error(bad, wanted.like))
+                    raise InputError(_words_error(bad, self._like))
             except InputError as error:
                 message = f"{where}: {error}"
                 if more > 0:
                     message += f" (the row ends on line {line + more})"
-                if not wanted.skip:
+                if not self._skip:
                     raise InputError(message) from None
                 skipped.append(message)
                 continue
@@ -496,7 +498,7 @@ def _check_delimiter(delimiter: str) -> None:
         raise InputError(f"the delimiter must be one character of ASCII, not {delimiter!r}")
 
 
-def _words_error(found: Mapping[str, str], like: str) -> str:
+def _words_error(found: Mapping[str, str], like: object) -> str:
     """Message about columns that hold words where numbers are wanted; column -> first word.
 
     Where the file `like` fixes the columns, only the cells can be changed.

@@ -31,7 +31,7 @@ from ooc_fw.convert.readers import (
     prefetch,
 )
 from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows
+from ooc_fw.convert.writer import DatasetWriter, Layout, chunk_rows, count_labels
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -56,9 +56,6 @@ WIDE = 1 << 14
 """Number of columns above which ranges are not merged block by block: merging would take longer."""
 
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
-FEW_LABELS = 8
-"""Up to this many different labels, counting one after the other is faster than sorting."""
-
 
 _Measured: TypeAlias = tuple[ParsedBlock, dict[Any, int], ColumnRanges | None]
 """A block, its rows of each label, and its ranges unless it is too wide for them to be merged."""
@@ -241,20 +238,6 @@ def _pieces(blocks: Iterator[RowBlock], layout: Layout) -> Iterator[RowBlock]:
             yield piece
             start += len(piece)
             row += len(piece)
-
-
-def count_labels(labels: AnyArray) -> dict[Any, int]:
-    """Rows of each label."""
-    counts: dict[Any, int] = {}
-    left = labels
-    while len(left) > 0:
-        if len(counts) == FEW_LABELS:
-            names, numbers = np.unique(left, return_counts=True)
-            return counts | dict(zip(names.tolist(), numbers.tolist(), strict=True))
-        others = left[left != left[0]]
-        counts[left[:1].tolist()[0]] = len(left) - len(others)
-        left = others
-    return counts
 
 
 # --- rows on disk between the passes --------------------------------------------------------------

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert.arrow import is_foreign_number, parse_number
-from ooc_fw.convert.passes import count_labels
 from ooc_fw.convert.readers import NUMBERS, TEXT, USABLE, WORDS, TableReader, Wanted
+from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, row_hashes
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices
@@ -371,7 +371,7 @@ def inspect_table(reader: TableReader) -> tuple[int, list[TableColumn], tuple[st
     columns = [(name, kind) for name, kind in reader.kinds.items() if name not in reader.index]
     numbers = [name for name, kind in columns if kind == NUMBERS]
     words = [name for name, kind in columns if kind in (WORDS, TEXT)]
-    reader.wanted = Wanted(None, tuple(numbers), tuple(words), skip=True)
+    reader.wanted = Wanted(None, tuple(numbers), tuple(words))
     block = next(iter(reader.blocks()), None)
     if block is None:
         raise InputError(f"{reader.name} holds no rows; give a table with rows in it")

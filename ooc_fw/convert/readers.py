@@ -101,8 +101,6 @@ class Wanted:
     label: str | None  # None makes all labels 0
     numbers: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    skip: bool = False  # whether rows that cannot be read are left out rather than refused
-    like: str = ""  # training file or model that fixes what the columns hold, if there is one
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -111,14 +111,6 @@ class TableRecord:
         put_text(attributes, RECORD, json.dumps(asdict(self)))
 
     @staticmethod
-    def read(attributes: Any, name: str) -> TableRecord | None:
-        """Read what `write` stored; None when the file was no table. Raises as `from_json` does."""
-        if RECORD not in attributes:
-            return None
-        features = get_texts(attributes, COLUMNS)
-        return TableRecord.from_json(get_text(attributes, RECORD), name, features)
-
-    @staticmethod
     def from_json(text: str, name: str, features: Sequence[str] | None) -> TableRecord:
         """Read the JSON of a record in the file `name`; DamageError if it makes no sense.
 
@@ -149,24 +141,21 @@ class TableRecord:
             ) from None
         return record
 
-    def wanted(
-        self, reader: TableReader, label: str | None, *, skip: bool, of: str, fixed: bool = False
-    ) -> Wanted:
+    def wanted(self, reader: TableReader, label: str | None, first: str, like: str = "") -> Wanted:
         """Columns to read from a table; InputError if it lacks some, or they have other types.
 
-        `of` names the first table, or with `fixed` the training file or model, which no option can
-        give other columns.
+        They are those of the table `first`, or of the training file or model `like`, which no
+        option can give other columns.
         """
         needed = self.columns if label is None else (*self.columns, label)
         missing = [repr(name) for name in needed if name not in reader.kinds]
         if missing:
             these = "columns" if len(missing) > 1 else "column"
+            other = f"{like} needs" if like else f"{first} has"
             raise InputError(
-                f"{reader.name} lacks {these} {listed(missing)}, which {of} "
-                f"{'needs' if fixed else 'has'}; it has {listed(reader.columns)}: add or rename "
-                f"the {these}"
+                f"{reader.name} lacks {these} {listed(missing)}, which {other}; it has "
+                f"{listed(reader.columns)}: add or rename the {these}"
             )
-        like = of if fixed else ""
         if words := [name for name in self.numbers if reader.kinds[name] == WORDS]:
             names = ",".join(words)
             plural = "columns" if len(words) > 1 else "column"
@@ -184,7 +173,7 @@ class TableRecord:
                     f"column {name!r} of {reader.name} is of type {reader.kinds[name]}, neither "
                     f"numbers nor words; {way}"
                 )
-        return Wanted(label, self.numbers, self.hot, skip, like)
+        return Wanted(label, self.numbers, self.hot)
 
 
 # --- the file that a test file shall be like ------------------------------------------------------
@@ -234,11 +223,24 @@ def read_like(path: str) -> TrainingFile:
 def _read_training_file(file: h5py.File) -> TrainingFile:
     """What a file says; its labels are numbers or words."""
     path, from_model = file.filename, is_model(file)
-    rows, scaling, stored = _open_model(file) if from_model else _open_data(file)
-    names, record, targets = stored
+    # A model has in data sets what a data file has in attributes.
+    stored = file if from_model else file.attrs
+    rows = _check_model(file) if from_model else _check_data(file)
     sparse = isinstance(rows, h5py.Group)
     n_features = int((rows.attrs["shape"] if sparse else rows.shape)[1])
-    columns: Sequence[str] | None = get_texts(file if from_model else file.attrs, COLUMNS)
+    scaling = Scaling.read(file)
+    if scaling is None and from_model:
+        raise InputError(
+            f"{path} is a model that does not know how its training data were scaled; give the "
+            f"converted training file with --like"
+        )
+    columns: Sequence[str] | None = get_texts(stored, COLUMNS)
+    record = None
+    if RECORD in stored:
+        text = (
+            file[RECORD][...].tobytes().decode("utf-8") if from_model else get_text(stored, RECORD)
+        )
+        record = TableRecord.from_json(text, path, columns)
     if columns is None:
         columns = feature_names(HDF5Group(file), "X", n_features)
     if record is not None and len(record.features) != n_features:
@@ -246,33 +248,42 @@ def _read_training_file(file: h5py.File) -> TrainingFile:
             f"{path} is damaged: the columns of its table make {len(record.features)} features, "
             f"and it has {n_features}; restore a copy or write it again"
         )
+    targets = "spread" in file.attrs if from_model else bool(file.attrs.get(TARGETS, False))
+    labels = None if from_model else find_node(file, "y")
+    names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
+    if names is None:
+        names = file.attrs.get("class_names")
     classes = None
     if names is not None and not targets:
         texts = (name.decode("utf-8") if isinstance(name, bytes) else name for name in names)
         classes = tuple(name if isinstance(name, str) else float(name) for name in texts)
     return TrainingFile(
-        path, n_features, sparse, scaling, classes, columns, record, targets, from_model
+        path,
+        n_features,
+        sparse,
+        scaling or Scaling(),
+        classes,
+        columns,
+        record,
+        targets,
+        from_model,
     )
 
 
-def _open_data(file: h5py.File) -> tuple[Any, Scaling, tuple[Any, TableRecord | None, bool]]:
-    """Rows and scaling of a data file; names of its labels, its record, whether it has targets."""
+def _check_data(file: h5py.File) -> Any:
+    """Rows of a data file; InputError if there are none, or it is unfinished or damaged."""
     path = file.filename
     if "format_version" in file.attrs and file.attrs.get("complete") != 1:
         raise InputError(f"{path} is an unfinished conversion; convert it again")
-    rows, labels = find_node(file, "X"), find_node(file, "y")
+    rows = find_node(file, "X")
     if rows is None:
         raise InputError(f"{path} has no /X; --like takes a file made by ooc-fw convert")
     read_checksums(file)  # they also cover scaling and width
-    names = None if labels is None else get_texts(labels.attrs, LABEL_NAMES)
-    if names is None:
-        names = file.attrs.get("class_names")
-    known = names, TableRecord.read(file.attrs, path), bool(file.attrs.get(TARGETS, False))
-    return rows, Scaling.read(file) or Scaling(), known
+    return rows
 
 
-def _open_model(file: h5py.File) -> tuple[Any, Scaling, tuple[Any, TableRecord | None, bool]]:
-    """As `_open_data`, of a model."""
+def _check_model(file: h5py.File) -> Any:
+    """Support vectors of a model; InputError if it is damaged."""
     path = file.filename
     try:
         check_plain_tree(file)
@@ -280,18 +291,7 @@ def _open_model(file: h5py.File) -> tuple[Any, Scaling, tuple[Any, TableRecord |
         raise InputError(f"{path} is not a usable model file: {error}") from None
     if CONTENT in file.attrs and content_crc32(file) != int(file.attrs[CONTENT]):
         raise InputError(f"{path} is damaged: it does not match its checksum; restore a copy")
-    scaling = Scaling.read(file)
-    if scaling is None:
-        raise InputError(
-            f"{path} is a model that does not know how its training data were scaled; give the "
-            f"converted training file with --like"
-        )
-    record = None
-    if RECORD in file:
-        text = file[RECORD][...].tobytes().decode("utf-8")
-        record = TableRecord.from_json(text, path, get_texts(file, COLUMNS))
-    known = file.attrs["class_names"], record, "spread" in file.attrs
-    return file["support_vectors"], scaling, known
+    return file["support_vectors"]
 
 
 # --- which columns --------------------------------------------------------------------------------
@@ -379,8 +379,7 @@ def fit_record(
     done = n_rows = 0
     for path in inputs:
         with open_input(path) as reader:
-            skip = options.on_error == "skip"
-            wanted = record.wanted(reader, record.label, skip=skip, of=inputs[0])
+            wanted = record.wanted(reader, record.label, inputs[0])
             if options.impute is None:
                 wanted = replace(wanted, numbers=())  # errors in them are found when all is parsed
             reader.choose(wanted)
@@ -388,18 +387,11 @@ def fit_record(
                 for (name, known), column in zip(words.items(), cells.words, strict=True):
                     known.update(column.values)
                     if max(map(len, column.values), default=0) > MAX_NAME:
-                        raise _useless_column(
-                            name,
-                            reader,
-                            f"has a value of more than {MAX_NAME} letters, too long for categories",
-                        )
+                        reason = f"has a value of more than {MAX_NAME} letters, too long"
+                        raise _useless_column(name, reader, f"{reason} for categories")
                     if len(known) > MAX_CATEGORIES:
-                        raise _useless_column(
-                            name,
-                            reader,
-                            f"has more than {MAX_CATEGORIES} different values, too many for "
-                            f"categories",
-                        )
+                        reason = f"has more than {MAX_CATEGORIES} different values, too many"
+                        raise _useless_column(name, reader, f"{reason} for categories")
                 if options.impute is not None:
                     assert not isinstance(cells.numbers, CSRRows)
                     # A mean of values that will be refused would itself be refused, elsewhere.
@@ -546,9 +538,8 @@ class TableEncoder(Encoder):
         label = self._labels[reader]
         wanted = Wanted(label)
         if self.record is not None:
-            of = self._readers[0].name if self._like is None else self._like.name
-            fixed = self._like is not None
-            wanted = self.record.wanted(reader, label, skip=self._options.skip, of=of, fixed=fixed)
+            like = "" if self._like is None else self._like.name
+            wanted = self.record.wanted(reader, label, self._readers[0].name, like)
         places = None
         if self.record is None:
             places = feature_places(reader.feature_names, self._names, reader.name)

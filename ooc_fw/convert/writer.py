@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -325,6 +324,12 @@ class DatasetWriter:
         self._file.check()
 
 
+def count_labels(labels: AnyArray) -> dict[Any, int]:
+    """Rows of each label, sorted by label."""
+    names, numbers = np.unique(labels, return_counts=True)
+    return dict(zip(names.tolist(), numbers.tolist(), strict=True))
+
+
 # --- one file into two ----------------------------------------------------------------------------
 
 
@@ -337,29 +342,19 @@ class PartReport:
     class_counts: dict[Any, int]
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """Labels of a whole file as they are stored: numbers, or codes of words."""
+def _stored_labels(source: RowSource) -> tuple[Float64Array, list[str] | None, bool]:
+    """Labels as they are stored, the words of these codes, and whether they are targets.
 
-    numbers: Float64Array | None  # (n_rows,); None where there are none
-    words: AnyArray | None = None
-    targets: bool = False  # whether they are targets of a regression
-
-    @classmethod
-    def of(cls, source: RowSource) -> _Labels:
-        """Those of a source; InputError where they are missing."""
-        if not source.has_labels:
-            return cls(None)
-        if are_targets(source):
-            return cls(read_targets(source), targets=True)
-        values, codes = encode_labels(source)
-        if values.dtype.kind in "biuf":
-            return cls(values[codes].astype(np.float64))
-        return cls(codes.astype(np.float64), values)
-
-    def stored(self, rows: Int64Array) -> Float64Array:
-        """Numbers of some rows."""
-        return np.zeros(len(rows)) if self.numbers is None else self.numbers[rows]
+    InputError is raised where some are missing; where there are no labels at all, they are zeros.
+    """
+    if not source.has_labels:
+        return np.zeros(source.n_rows), None, False
+    if are_targets(source):
+        return read_targets(source), None, True
+    values, codes = encode_labels(source)
+    if values.dtype.kind in "biuf":
+        return values[codes].astype(np.float64), None, False
+    return codes.astype(np.float64), values.tolist(), False
 
 
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
@@ -404,7 +399,7 @@ def split(
     rows are in random order. Both files appear when all is written, or none. `on_rows` is told the
     number of rows written.
     """
-    labels = _Labels.of(source)
+    labels, words, targets = _stored_labels(source)
     seed = _shuffle_seed(source.name)
     reports, done = [], 0
     with ExitStack() as stack:
@@ -421,22 +416,17 @@ def split(
                     compression,
                     source.has_labels,
                 )
-                total: Counter[Any] = Counter()
+                stored = labels[part.rows_at(np.arange(part.n_rows))]
                 numbers = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
                 writer = DatasetWriter(file, layout)
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     stop = start + len(rows)
-                    places = part.rows_at(np.arange(start, stop))
-                    stored = labels.stored(places)
-                    if not labels.targets:
-                        total.update(dict(zip(*np.unique(stored, return_counts=True), strict=True)))
-                    writer.append(rows, stored, numbers[start:stop])
+                    writer.append(rows, stored[start:stop], numbers[start:stop])
                     done += len(rows)
                     if on_rows is not None:
                         on_rows(done)
-                counts = {float(label): int(n) for label, n in sorted(total.items())}
-                words = None if labels.words is None else labels.words.tolist()
-                counts = counts if source.has_labels else {}
+                with_classes = source.has_labels and not targets
+                counts = count_labels(stored) if with_classes else {}
                 if source.columns is not None:
                     put_texts(file.attrs, COLUMNS, source.columns)
                 if source.table is not None:
@@ -448,7 +438,7 @@ def split(
                         source.scaling or Scaling(),
                         seed if source.shuffled else None,
                         words,
-                        labels.targets,
+                        targets,
                     )
                 )
             named = {k if words is None else words[int(k)]: n for k, n in counts.items()}

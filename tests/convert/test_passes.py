@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw._core.rows import drop_zeros
-from ooc_fw.convert.passes import count_labels, rounded_away
+from ooc_fw.convert.passes import rounded_away
+from ooc_fw.convert.writer import count_labels
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
